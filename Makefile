@@ -1,0 +1,36 @@
+# Everything runs in .venv, which `make setup` builds from Python 3.11 alone.
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+.PHONY: setup demo test lint bench pictures translations clean
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/glasshead explain --html demo/hello_shiny_sun.html
+
+test: setup
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: setup
+	$(BIN)/python benchmarks/call_overhead.py
+	$(BIN)/python benchmarks/import_time.py
+
+pictures: setup
+	$(BIN)/python docs/pictures.py
+
+translations: setup
+	$(BIN)/python -m glasshead.explanation.catalogues
+
+clean:
+	rm -rf .venv demo build dist .pytest_cache .ruff_cache .hypothesis
