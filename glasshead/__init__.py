@@ -1,0 +1,49 @@
+"""glasshead: attention you can see through."""
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "glasshead.attention": ("Attention", "Plan"),
+    "glasshead.explanation": ("Explanation", "explain"),
+    "glasshead.recipe.biases": ("ALiBi", "Bias", "RelativeBias"),
+    "glasshead.recipe.masks": (
+        "Mask",
+        "causal",
+        "dense",
+        "documents",
+        "from_additive",
+        "from_huggingface",
+        "from_torch_mha",
+        "padding",
+        "prefix",
+        "window",
+    ),
+    "glasshead.recipe.normalizers": (
+        "Entmax15",
+        "HardMax",
+        "Normalizer",
+        "Sigmoid",
+        "Softmax",
+        "SoftmaxOne",
+        "Sparsemax",
+    ),
+    "glasshead.recipe.scores": ("Additive", "Cosine", "Dot", "Gaussian", "ScaledDot", "Score"),
+    "glasshead.recipe.tile": ("Tile",),
+    "glasshead.recipe.trace": ("Trace",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'glasshead' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

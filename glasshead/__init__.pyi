@@ -1,0 +1,34 @@
+from glasshead.attention import Attention as Attention
+from glasshead.attention import Plan as Plan
+from glasshead.explanation import Explanation as Explanation
+from glasshead.explanation import explain as explain
+from glasshead.recipe.biases import ALiBi as ALiBi
+from glasshead.recipe.biases import Bias as Bias
+from glasshead.recipe.biases import RelativeBias as RelativeBias
+from glasshead.recipe.masks import Mask as Mask
+from glasshead.recipe.masks import causal as causal
+from glasshead.recipe.masks import dense as dense
+from glasshead.recipe.masks import documents as documents
+from glasshead.recipe.masks import from_additive as from_additive
+from glasshead.recipe.masks import from_huggingface as from_huggingface
+from glasshead.recipe.masks import from_torch_mha as from_torch_mha
+from glasshead.recipe.masks import padding as padding
+from glasshead.recipe.masks import prefix as prefix
+from glasshead.recipe.masks import window as window
+from glasshead.recipe.normalizers import Entmax15 as Entmax15
+from glasshead.recipe.normalizers import HardMax as HardMax
+from glasshead.recipe.normalizers import Normalizer as Normalizer
+from glasshead.recipe.normalizers import Sigmoid as Sigmoid
+from glasshead.recipe.normalizers import Softmax as Softmax
+from glasshead.recipe.normalizers import SoftmaxOne as SoftmaxOne
+from glasshead.recipe.normalizers import Sparsemax as Sparsemax
+from glasshead.recipe.scores import Additive as Additive
+from glasshead.recipe.scores import Cosine as Cosine
+from glasshead.recipe.scores import Dot as Dot
+from glasshead.recipe.scores import Gaussian as Gaussian
+from glasshead.recipe.scores import ScaledDot as ScaledDot
+from glasshead.recipe.scores import Score as Score
+from glasshead.recipe.tile import Tile as Tile
+from glasshead.recipe.trace import Trace as Trace
+
+__version__: str

@@ -1,0 +1,220 @@
+"""The one attention object: a recipe, and the verbs that use it."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glasshead.attention.plan import NAMES, Plan, choose, planned
+from glasshead.engines import REFERENCE
+from glasshead.engines.autocast import cast_inputs
+from glasshead.recipe.biases import Bias, as_bias
+from glasshead.recipe.checks import check_covers, check_inputs, positive, whole_number
+from glasshead.recipe.holding import hold
+from glasshead.recipe.masks import Mask, as_mask, combined
+from glasshead.recipe.normalizers import Normalizer, Softmax
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.scores import ScaledDot, Score
+from glasshead.recipe.trace import STEPS, Trace
+
+
+class Attention(nn.Module):
+    """context_i = Σ_j p_ij v_j, with p_i = normalizer_j(softcap(β · score(q_i, k_j)) + b_ij, mask).
+
+    `Attention()` alone is softmax(q·k/√d)·v. The object holds what belongs to the structure of a
+    model (causal, window, ALiBi); a call adds what belongs to its data (padding, documents). Masks
+    are and-ed, biases added.
+
+    Inputs are `[..., heads, length, head_dim]`; `[batch, length, dim]` and `[length, dim]` have no
+    heads. Query head i reads key and value head i // (query heads / key heads).
+
+    Args:
+        score: How a query and a key make a number; `ScaledDot()` if not given.
+        softcap: Scores become softcap · tanh(score / softcap).
+        bias: A tensor `[..., heads, queries, keys]`, or a `Bias`, added to the scores.
+        mask: Which pairs may see each other; True = may attend in a boolean tensor.
+        normalizer: How scores become weights; `Softmax()` if not given.
+        dropout: The probability that a weight is dropped, in training only.
+        engine: "auto" picks the fastest that serves the recipe exactly; or "fused", "reference".
+
+    Source: Vaswani et al. 2017, section 3.2.1. The paper's Q, K, V and QKᵀ/√d_k are `queries`,
+    `keys`, `values` and `scaled` of a `Trace`. Softcap: Gemma Team 2024 (Gemma 2), section 2.
+
+    >>> import glasshead as gh
+    >>> _ = torch.manual_seed(0)
+    >>> query, key, value = torch.rand(2, 3, 5, 7), torch.rand(2, 3, 11, 7), torch.rand(2, 3, 11, 7)
+    >>> attention = gh.Attention(mask=gh.causal())
+    >>> attention(query, key, value, mask=gh.padding([11, 8])).shape
+    torch.Size([2, 3, 5, 7])
+    """
+
+    bias: Bias | Tensor | None
+
+    def __init__(
+        self,
+        *,
+        score: Score | None = None,
+        softcap: float | None = None,
+        bias: Bias | Float[Tensor, "..."] | None = None,
+        mask: Mask | Tensor | None = None,
+        normalizer: Normalizer | None = None,
+        dropout: float = 0.0,
+        engine: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.score = _part(score, "score", Score, ScaledDot)
+        self.softcap = None if softcap is None else positive(softcap, "softcap")
+        hold(self, "bias", as_bias(bias))
+        self.mask = as_mask(mask)
+        self.normalizer = _part(normalizer, "normalizer", Normalizer, Softmax)
+        self.dropout = _probability(dropout)
+        self.engine = _engine(engine)
+
+    def forward(
+        self,
+        query: Float[Tensor, "... queries dim"],
+        key: Float[Tensor, "... keys dim"],
+        value: Float[Tensor, "... keys value_dim"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        offset: int | Tensor | None = None,
+    ) -> Float[Tensor, "... queries value_dim"]:
+        """The context of each query, on the fastest engine that is exact.
+
+        Args:
+            query, key, value: The inputs, of one floating dtype.
+            mask: Of this call, and-ed with the object's own.
+            bias: Of this call, added to the object's own; -inf hides.
+            offset: The position of query 0 among the keys, a number or one per batch row,
+                `[*batch]`; keys - queries if not given. Masks and biases read it.
+
+        Errors: a TypeError or ValueError where the inputs do not fit each other or the recipe, or
+        where an engine was asked for that does not serve it.
+        """
+        problem = self._problem(query, key, value, mask, bias, offset)
+        engine, _ = choose(problem, self.engine)
+        return problem.as_given(engine.run(problem))
+
+    def trace(
+        self,
+        query: Float[Tensor, "... queries dim"],
+        key: Float[Tensor, "... keys dim"],
+        value: Float[Tensor, "... keys value_dim"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        offset: int | Tensor | None = None,
+        budget: int = 2**31,
+    ) -> Trace:
+        """Every step, named, in order, from the reference engine.
+
+        Args:
+            query, key, value, mask, bias, offset: As for a call.
+            budget: The bytes that the trace may take, all steps together.
+
+        Errors: as for a call, and a ValueError where the trace would not fit the budget.
+        """
+        problem = self._problem(query, key, value, mask, bias, offset)
+        needed = REFERENCE.cost(problem).bytes
+        if needed > budget:
+            raise ValueError(
+                f"trace takes at most budget={budget} bytes, and would need {needed} for scores of "
+                f"shape {list(problem.scores_shape)}: raise budget=, or trace fewer queries."
+            )
+        trace = REFERENCE.trace(problem)
+        steps = {name: problem.as_given(step) for name, step in trace.steps()}
+        return Trace(*(steps[name] for name in STEPS), problem=problem)
+
+    def plan(
+        self,
+        query: Float[Tensor, "... queries dim"],
+        key: Float[Tensor, "... keys dim"],
+        value: Float[Tensor, "... keys value_dim"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        offset: int | Tensor | None = None,
+    ) -> Plan:
+        """Which engine a call would run, why, and at what price; nothing is computed.
+
+        The inputs' numbers are not read, so that tensors on the meta device will do.
+
+        Errors: as for a call.
+        """
+        return planned(self._problem(query, key, value, mask, bias, offset), self.engine)
+
+    def _problem(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | Tensor | None,
+        bias: Bias | Tensor | None,
+        offset: int | Tensor | None,
+    ) -> Problem:
+        query, key, value = cast_inputs(query, key, value)
+        check_inputs(query, key, value)
+        axes = query.ndim
+        if axes < 4:
+            query, key, value = (x.unsqueeze(-3) for x in (query, key, value))
+        problem = Problem(
+            query=query,
+            key=key,
+            value=value,
+            score=self.score,
+            softcap=self.softcap,
+            biases=tuple(b for b in (self.bias, as_bias(bias)) if b is not None),
+            mask=combined([self.mask, as_mask(mask)]),
+            normalizer=self.normalizer,
+            dropout=self.dropout if self.training else 0.0,
+            offset=_offset(offset, query, key),
+            axes=axes,
+        )
+        problem.check()
+        return problem
+
+    def extra_repr(self) -> str:
+        bias = None if isinstance(self.bias, Bias) or self.bias is None else list(self.bias.shape)
+        choices = {"softcap": self.softcap, "bias": bias, "mask": self.mask}
+        shown = [f"{name}={choice}" for name, choice in choices.items() if choice is not None]
+        if self.dropout:
+            shown.append(f"dropout={self.dropout:g}")
+        return ", ".join([*shown, f"engine={self.engine!r}"])
+
+
+def _part(given: Any, name: str, kind: type, default: type) -> Any:
+    if given is None:
+        return default()
+    if not isinstance(given, kind):
+        hint = f"{default.__name__}()" if not isinstance(given, type) else f"{given.__name__}()"
+        raise TypeError(f"{name} takes a {kind.__name__} such as {hint}, and got {given!r}.")
+    return given
+
+
+def _probability(dropout: Any) -> float:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
+        raise TypeError(f"dropout takes a probability, and got {dropout!r}.")
+    if not 0 <= dropout < 1 or math.isnan(dropout):
+        raise ValueError(f"dropout takes a probability from 0 up to below 1, and got {dropout!r}.")
+    return float(dropout)
+
+
+def _engine(name: Any) -> str:
+    if name not in ("auto", *NAMES):
+        known = ", ".join(repr(known) for known in ("auto", *NAMES))
+        raise ValueError(f"engine takes one of {known}, and got {name!r}.")
+    return name
+
+
+def _offset(offset: Any, query: Tensor, key: Tensor) -> int | Tensor:
+    if offset is None:
+        return key.shape[-2] - query.shape[-2]
+    if not isinstance(offset, Tensor):
+        return whole_number(offset, "offset", least=None)
+    if offset.is_floating_point() or offset.dtype == torch.bool:
+        raise TypeError(f"offset takes whole numbers, and got a tensor of {offset.dtype}.")
+    check_covers("offset, one number a batch row,", offset.shape, query.shape[:-3])
+    return offset

@@ -1,0 +1,98 @@
+"""The reference engine: the specification, step by step."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.engines.autocast import without_autocast
+from glasshead.engines.engine import Cost
+from glasshead.recipe.problem import Problem, sees_and_seen
+from glasshead.recipe.trace import Trace
+
+
+class Reference:
+    """Computes every step in full, in float32 at least: any recipe, any float type, any device."""
+
+    name = "reference"
+    about = "every step in full, queries × keys numbers at a time"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """The reference serves every problem."""
+        del problem
+
+    def cost(self, problem: Problem) -> Cost:
+        """Scores, scaled, masked and weights stand in memory together."""
+        pairs = math.prod(problem.scores_shape)
+        widths = problem.query.shape[-1] + problem.value.shape[-1]
+        context = math.prod(problem.query.shape[:-1]) * problem.value.shape[-1]
+        steps = 3 + (problem.softcap is not None) + bool(problem.dropout)
+        steps += problem.mask is not None or bool(problem.biases)
+        size = _exact(problem.query.dtype).itemsize
+        return Cost(2 * pairs * widths, (steps * pairs + context) * size)
+
+    def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """The context, with a gradient."""
+        return self.trace(problem).context
+
+    def trace(self, problem: Problem) -> Trace:
+        """Every step, in the engine's own layout, `[*batch, heads, …]`."""
+        with without_autocast(problem.query.device):
+            bias, visible = problem.bias_and_visible(problem.mask)
+            query, key, value = (x.to(_exact(x.dtype)) for x in _without_hidden(problem, visible))
+            key, value = (x.repeat_interleave(problem.group, dim=-3) for x in (key, value))
+
+            scores = problem.score(query, key)
+            if visible is not None:
+                # A hidden score is shown as it is, and has no gradient, whatever made it.
+                scores = torch.where(visible, scores, scores.detach())
+            scaled = _times(scores, problem.scale)
+            capped = _softcapped(scaled, problem.softcap)
+            masked = capped if bias is None else capped + bias.to(capped.dtype)
+            if visible is not None:
+                masked = masked.masked_fill(~visible, -torch.inf)
+            weights = problem.normalizer(masked, visible)
+            dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
+            context = (dropped @ value).to(problem.value.dtype)
+        return Trace(
+            problem.query,
+            problem.key,
+            problem.value,
+            scores,
+            scaled,
+            capped,
+            masked,
+            weights,
+            dropped,
+            context,
+            problem,
+        )
+
+
+def _without_hidden(problem: Problem, visible: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The inputs, with 0 for what is not finite in a key that is not seen; the rest shows."""
+    if visible is None:
+        return problem.query, problem.key, problem.value
+    sees, seen = sees_and_seen(visible)
+    return (
+        torch.where(sees | problem.query.isfinite(), problem.query, 0.0),
+        torch.where(seen | problem.key.isfinite(), problem.key, 0.0),
+        torch.where(seen | problem.value.isfinite(), problem.value, 0.0),
+    )
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    """The type to compute in: half precision is too coarse for sums."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _times(scores: Tensor, scale: float | Tensor) -> Tensor:
+    if isinstance(scale, Tensor):
+        return scores * scale.to(scores)
+    return scores if scale == 1.0 else scores * scale
+
+
+def _softcapped(scores: Tensor, softcap: float | None) -> Tensor:
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)

@@ -1,0 +1,51 @@
+"""A bias that grows with the distance."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.recipe.biases.bias import Bias
+from glasshead.recipe.checks import whole_number
+from glasshead.recipe.tile import Tile
+
+
+class ALiBi(Bias):
+    """b_ij = -slope · |i + offset - j|, with a fixed slope for each head.
+
+    For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), …, 2^(-8). For another n
+    they are those of the power of two below it, then every other one of the power of two above.
+
+    Args:
+        heads: The number of query heads.
+
+    Source: Press et al. 2022 (Train short, test long), section 3, and its code for other n.
+
+    >>> ALiBi(heads=4).slopes
+    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    """
+
+    slopes: Float[Tensor, "heads"]
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = whole_number(heads, "ALiBi(heads)", least=1)
+        self.register_buffer("slopes", torch.tensor(_slopes(self.heads)))
+
+    def forward(self, tile: Tile) -> Float[Tensor, "*#batch heads queries keys"]:
+        return -self.slopes.to(tile.device)[:, None, None] * tile.distance().abs()
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        if scores[-3] != self.heads:
+            raise ValueError(
+                f"ALiBi(heads={self.heads}) takes that many query heads, and got {scores[-3]}."
+            )
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}"
+
+
+def _slopes(heads: int) -> list[float]:
+    below = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (head + 1) / below) for head in range(below)]
+    return slopes if below == heads else slopes + _slopes(2 * below)[::2][: heads - below]

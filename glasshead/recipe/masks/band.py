@@ -1,0 +1,148 @@
+"""Masks by distance: causal and sliding windows are bands around the diagonal."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from glasshead.recipe.checks import whole_number
+from glasshead.recipe.masks.mask import Mask
+from glasshead.recipe.tile import Tile
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Band(Mask):
+    """Key j is visible to query i when -after <= i + offset - j <= before; None is unbounded."""
+
+    before: int | None
+    after: int | None
+    offset: int | Tensor | None = None
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+        distance = tile.distance(self.offset)
+        bounds = []
+        if self.before is not None:
+            bounds.append(distance <= self.before)
+        if self.after is not None:
+            bounds.append(distance >= -self.after)
+        return reduce(and_, bounds) if bounds else torch.ones_like(distance, dtype=torch.bool)
+
+    def key_range(self, tile: Tile) -> range:
+        first, last = _ends(tile.offset if self.offset is None else self.offset)
+        keys, rows = tile.keys, tile.queries
+        start = keys.start if self.before is None else rows.start + first - self.before
+        stop = keys.stop if self.after is None else rows.stop + last + self.after
+        start = min(max(keys.start, start), keys.stop)
+        return range(start, max(start, min(keys.stop, stop if rows else start)))
+
+    def simplified(self, tile: Tile) -> Mask | None:
+        offset = tile.offset if self.offset is None else self.offset
+        if isinstance(offset, Tensor):
+            return self
+        furthest_before = tile.queries.stop - 1 + offset - tile.keys.start
+        furthest_after = tile.keys.stop - 1 - offset - tile.queries.start
+        before = None if self.before is None or self.before >= furthest_before else self.before
+        after = None if self.after is None or self.after >= furthest_after else self.after
+        return None if before is None and after is None else Band(before, after, self.offset)
+
+    def meet(self, other: Mask) -> Mask | None:
+        if not isinstance(other, Band) or not _same(self.offset, other.offset):
+            return None
+        return Band(_least(self.before, other.before), _least(self.after, other.after), self.offset)
+
+    def is_top_left_causal(self, tile: Tile) -> bool:
+        """Whether this is the lower triangle that starts in the first row with one key."""
+        offset = tile.offset if self.offset is None else self.offset
+        return (
+            self.before is None
+            and self.after is not None
+            and not isinstance(offset, Tensor)
+            and self.after + offset == 0
+        )
+
+    def __repr__(self) -> str:
+        offset = [] if self.offset is None else [f"offset={_short(self.offset)}"]
+        if self.before is None and self.after == 0:
+            return f"causal({', '.join(offset)})"
+        after = [] if self.after == 0 else [f"after={self.after}"]
+        return f"window({', '.join([f'before={self.before}', *after, *offset])})"
+
+
+def causal(offset: int | Tensor | None = None) -> Mask:
+    """Key j is visible to query i when j <= i + offset: no query sees a later key.
+
+    Args:
+        offset: The position of query 0 among the keys, a number or one per batch row, `[*batch]`.
+            Without it the problem's offset holds, keys - queries by default: the last query sees
+            every key (bottom-right, right with a cache). `offset=0` is the top-left triangle.
+
+    Source: Vaswani et al. 2017, section 3.2.3.
+
+    >>> print(causal().picture(queries=2, keys=4))
+    ■■■·
+    ■■■■
+    >>> print(causal(offset=0).picture(queries=2, keys=4))
+    ■···
+    ■■··
+    """
+    return Band(None, 0, _offset(offset, "causal"))
+
+
+def window(
+    before: int | None = None, after: int | None = 0, offset: int | Tensor | None = None
+) -> Mask:
+    """A sliding window: each query sees its own position and some neighbours.
+
+    Args:
+        before: How many keys before its own a query sees; None: all of them.
+        after: How many keys after its own a query sees; None: all of them.
+        offset: The position of query 0 among the keys, as in `causal`.
+
+    Errors: a ValueError where `before` or `after` is negative.
+
+    Source: Beltagy et al. 2020 (Longformer), section 3.1, where a window of w counts both sides.
+
+    >>> print(window(before=2, after=1).picture(queries=5, keys=5))
+    ■■···
+    ■■■··
+    ■■■■·
+    ·■■■■
+    ··■■■
+    """
+    if before is not None:
+        before = whole_number(before, "window(before=…)")
+    if after is not None:
+        after = whole_number(after, "window(after=…)")
+    return Band(before, after, _offset(offset, "window"))
+
+
+def _offset(offset: int | Tensor | None, name: str) -> int | Tensor | None:
+    if offset is None or isinstance(offset, Tensor):
+        return offset
+    return whole_number(offset, f"{name}(offset=…)", least=None)
+
+
+def _ends(offset: int | Tensor) -> tuple[int, int]:
+    """The smallest and the largest offset of the batch."""
+    if isinstance(offset, Tensor):
+        return int(offset.min()), int(offset.max())
+    return offset, offset
+
+
+def _same(first: int | Tensor | None, second: int | Tensor | None) -> bool:
+    """Whether two offsets are surely the same; numbers in tensors may have yet to be computed."""
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
+        return first is second
+    return first == second
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    """The smaller of two bounds, of which None is none."""
+    return min((bound for bound in (first, second) if bound is not None), default=None)
+
+
+def _short(offset: int | Tensor) -> str:
+    return f"tensor{list(offset.shape)}" if isinstance(offset, Tensor) else str(offset)

@@ -1,0 +1,140 @@
+"""Masks written for other libraries, turned into `(mask, bias)` of this one.
+
+Each library has its own polarity and shape; here True = may attend, and finite numbers are a bias.
+"""
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from glasshead.recipe.checks import whole_number
+from glasshead.recipe.masks.dense import dense
+from glasshead.recipe.masks.mask import Mask, combined
+
+MaskAndBias = tuple[Mask | None, Tensor | None]
+
+
+def from_additive(tensor: Float[Tensor, "..."]) -> MaskAndBias:
+    """An additive float mask: -inf hides, finite numbers are added to the scores.
+
+    Args:
+        tensor: Broadcasts to the scores, as `dense` does.
+
+    Returns:
+        `(mask, bias)`; the bias is None where every finite number is 0.
+
+    Errors: a TypeError for anything but a floating-point tensor.
+
+    >>> mask, bias = from_additive(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]))
+    >>> print(mask.picture(queries=2, keys=2), bias)
+    ■·
+    ■■ None
+    """
+    return _split(tensor, torch.tensor(-torch.inf), "from_additive(tensor)")
+
+
+def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
+    """A mask of Hugging Face transformers, in any of the three forms that its models use.
+
+    Args:
+        attention_mask: The tokenizer's `[batch, keys]` of 1 (real) and 0 (padding), whichever side
+            is padded; or the models' own `[batch, 1, queries, keys]`, boolean with True = may
+            attend, or float, where the lowest number of the dtype (or -inf) hides.
+
+    Returns:
+        `(mask, bias)`; the bias is None where every number that does not hide is 0.
+
+    Errors: a ValueError for a shape of neither two nor four axes, or a `[batch, keys]` mask of
+    anything but 0 and 1.
+
+    >>> mask, bias = from_huggingface(torch.tensor([[0, 1, 1], [1, 1, 1]]))
+    >>> print(mask.picture(queries=1, keys=3, index=0), bias)
+    ·■■ None
+    """
+    name = "from_huggingface(attention_mask)"
+    if not isinstance(attention_mask, Tensor) or attention_mask.ndim not in (2, 4):
+        raise ValueError(
+            f"{name} takes [batch, keys] or [batch, 1, queries, keys], and got "
+            f"{_described(attention_mask)}."
+        )
+    if attention_mask.ndim == 2:
+        real = attention_mask == 1
+        if not bool((real | (attention_mask == 0)).all()):
+            raise ValueError(f"{name} of shape [batch, keys] takes 1 (real) and 0 (padding) only.")
+        return dense(real[:, None, None, :]), None
+    if attention_mask.is_floating_point():
+        lowest = torch.tensor(torch.finfo(attention_mask.dtype).min, dtype=attention_mask.dtype)
+        return _split(attention_mask, lowest, name)
+    return dense(attention_mask), None
+
+
+def from_torch_mha(
+    attn_mask: Shaped[Tensor, "..."] | None = None,
+    key_padding_mask: Shaped[Tensor, "*batch keys"] | None = None,
+    *,
+    num_heads: int | None = None,
+) -> MaskAndBias:
+    """The masks of `torch.nn.MultiheadAttention`, whose booleans mean the opposite: True hides.
+
+    Args:
+        attn_mask: `[queries, keys]`, or `[batch * num_heads, queries, keys]`; boolean (True hides)
+            or additive.
+        key_padding_mask: `[keys]` or `[batch, keys]`; boolean (True hides) or additive.
+        num_heads: Needed for an `attn_mask` of three axes, which lists every head of every row.
+
+    Returns:
+        `(mask, bias)` for inputs `[batch, heads, length, head_dim]`, or without a batch.
+
+    Errors: a ValueError where three axes come without `num_heads` or do not divide by it; a
+    TypeError for a mask that is neither boolean nor floating-point.
+
+    >>> hidden = torch.ones(3, 3, dtype=torch.bool).triu(1)
+    >>> mask, bias = from_torch_mha(hidden)
+    >>> print(mask.picture(queries=3, keys=3))
+    ■··
+    ■■·
+    ■■■
+    """
+    first, first_bias = _opposite(_by_head(attn_mask, num_heads), "attn_mask")
+    if key_padding_mask is not None:
+        key_padding_mask = key_padding_mask[..., None, None, :]
+    second, second_bias = _opposite(key_padding_mask, "key_padding_mask")
+    biases = [bias for bias in (first_bias, second_bias) if bias is not None]
+    return combined([first, second]), sum(biases[1:], biases[0]) if biases else None
+
+
+def _by_head(attn_mask: Tensor | None, num_heads: int | None) -> Tensor | None:
+    if attn_mask is None or attn_mask.ndim != 3:
+        return attn_mask
+    if num_heads is None or attn_mask.shape[0] % whole_number(num_heads, "num_heads", least=1):
+        raise ValueError(
+            "from_torch_mha(attn_mask) of three axes takes [batch * num_heads, queries, keys] and "
+            f"num_heads=, and got shape {list(attn_mask.shape)} with num_heads={num_heads}."
+        )
+    return attn_mask.unflatten(0, (-1, num_heads))
+
+
+def _opposite(tensor: Tensor | None, name: str) -> MaskAndBias:
+    if tensor is None:
+        return None, None
+    if tensor.dtype == torch.bool:
+        return dense(~tensor), None
+    return _split(tensor, torch.tensor(-torch.inf), f"from_torch_mha({name})")
+
+
+def _split(tensor: Tensor, hides: Tensor, name: str) -> MaskAndBias:
+    """Numbers up to `hides` become a mask, the others a bias where any is not 0."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise TypeError(
+            f"{name} takes a floating-point tensor, and got {_described(tensor)}: "
+            "a boolean one, True = may attend, goes to dense(tensor)."
+        )
+    hidden = tensor <= hides.to(tensor.device)
+    bias = tensor.masked_fill(hidden, 0.0)
+    return dense(~hidden), bias if bool(bias.any()) else None
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {list(value.shape)}"
+    return type(value).__name__

@@ -1,0 +1,192 @@
+"""What every mask can do: answer for a tile, combine, and be looked at."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.tile import Tile
+
+
+class Mask(ABC):
+    """Which keys each query may see: True = may attend.
+
+    A mask is a frozen value. It holds no device: its tensors follow the query's. Masks combine
+    with `&` (seen by both), `|` (seen by either) and `~` (the opposite).
+
+    >>> import glasshead as gh
+    >>> mask = gh.causal() & gh.window(before=1)
+    >>> print(mask.picture(queries=4, keys=4))
+    ■···
+    ■■··
+    ·■■·
+    ··■■
+    """
+
+    @abstractmethod
+    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+        """Whether each pair of the tile is visible; axes along which nothing changes may be 1."""
+
+    def key_range(self, tile: Tile) -> range:
+        """The keys of the tile that any of its queries can see, without looking at each pair.
+
+        The answer is a range that holds every visible key; between its ends some may be hidden.
+
+        >>> import glasshead as gh
+        >>> gh.window(before=9).key_range(gh.Tile(range(500, 600), range(100_000)))
+        range(491, 600)
+        """
+        return tile.keys
+
+    def simplified(self, tile: Tile) -> "Mask | None":
+        """The simplest mask that says the same of this tile, or None where nothing is hidden."""
+        del tile
+        return self
+
+    def meet(self, other: "Mask") -> "Mask | None":
+        """One mask that is this and the other, where that is as simple as either."""
+        del other
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:  # noqa: B027 - most masks fit all
+        """Raise a ValueError where this mask cannot cover scores `[*batch, heads, queries, keys]`.
+
+        The tile is the whole problem's.
+        """
+
+    def picture(
+        self, queries: int, keys: int, *, offset: int | None = None, index: int = 0, width: int = 72
+    ) -> str:
+        """The mask as text: ■ visible, · hidden, a line a query; long ones as shaded blocks.
+
+        `index` picks a row of the batch (or head) where the mask differs between them.
+        """
+        offset = keys - queries if offset is None else offset
+        return picture(self.visible, Tile(range(queries), range(keys), offset), index, width)
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return (
+            AllOf((*_members(self, AllOf), *_members(other, AllOf)))
+            if _is(other)
+            else NotImplemented
+        )
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return (
+            AnyOf((*_members(self, AnyOf), *_members(other, AnyOf)))
+            if _is(other)
+            else NotImplemented
+        )
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+
+def _is(other: object) -> bool:
+    return isinstance(other, Mask)
+
+
+def _members(mask: Mask, kind: "type[AllOf | AnyOf]") -> tuple[Mask, ...]:
+    return mask.masks if isinstance(mask, kind) else (mask,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AllOf(Mask):
+    """Visible where every one of `masks` is: `first & second`."""
+
+    masks: tuple[Mask, ...]
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+        return reduce(and_, (mask.visible(tile) for mask in self.masks))
+
+    def key_range(self, tile: Tile) -> range:
+        ranges = [mask.key_range(tile) for mask in self.masks]
+        start = max(r.start for r in ranges)
+        return range(start, max(start, min(r.stop for r in ranges)))
+
+    def simplified(self, tile: Tile) -> Mask | None:
+        simple: list[Mask] = []
+        for mask in (mask.simplified(tile) for mask in self.masks):
+            if mask is None:
+                continue
+            both = [one.meet(mask) for one in simple]
+            merged = next((place for place, met in enumerate(both) if met is not None), None)
+            if merged is None:
+                simple.append(mask)
+            else:
+                simple[merged] = both[merged]
+        return combined(simple)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        for mask in self.masks:
+            mask.check(tile, scores)
+
+    def __repr__(self) -> str:
+        return " & ".join(_bracketed(mask) for mask in self.masks)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AnyOf(Mask):
+    """Visible where at least one of `masks` is: `first | second`."""
+
+    masks: tuple[Mask, ...]
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+        return reduce(or_, (mask.visible(tile) for mask in self.masks))
+
+    def key_range(self, tile: Tile) -> range:
+        seen = [r for r in (mask.key_range(tile) for mask in self.masks) if r]
+        if not seen:
+            return tile.keys[:0]
+        return range(min(r.start for r in seen), max(r.stop for r in seen))
+
+    def simplified(self, tile: Tile) -> Mask | None:
+        simpler = [mask.simplified(tile) for mask in self.masks]
+        return None if None in simpler else self
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        for mask in self.masks:
+            mask.check(tile, scores)
+
+    def __repr__(self) -> str:
+        return " | ".join(_bracketed(mask) for mask in self.masks)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Not(Mask):
+    """Visible where `mask` hides: `~mask`."""
+
+    mask: Mask
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+        return ~self.mask.visible(tile)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        self.mask.check(tile, scores)
+
+    def __invert__(self) -> Mask:
+        return self.mask
+
+    def __repr__(self) -> str:
+        return f"~{_bracketed(self.mask)}"
+
+
+def combined(masks: "list[Mask | None]") -> Mask | None:
+    """The and of masks of which some may be None, which hides nothing."""
+    present = [mask for mask in masks if mask is not None]
+    return reduce(and_, present) if present else None
+
+
+def hull(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
+    """The range of the tile's keys from the first that is seen to the last."""
+    columns = seen.nonzero()
+    if not len(columns):
+        return tile.keys[:0]
+    return range(tile.keys.start + int(columns[0]), tile.keys.start + int(columns[-1]) + 1)
+
+
+def _bracketed(mask: Mask) -> str:
+    return f"({mask})" if isinstance(mask, AllOf | AnyOf) else repr(mask)

@@ -1,0 +1,31 @@
+"""All weight on the best key."""
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.recipe.normalizers.normalizer import Normalizer
+
+
+class HardMax(Normalizer):
+    """p_j = 1 for the largest score (the first of equals), else 0.
+
+    A step has no useful gradient, so the softmax's passes straight through.
+
+    Source: Xu et al. 2015 (Show, attend and tell), section 4.1, hard attention; Bengio et al.
+    2013, section 4, the straight-through estimator.
+
+    >>> import torch
+    >>> HardMax()(torch.tensor([[1.0, 3.0, 3.0]]))
+    tensor([[0., 1., 0.]])
+    """
+
+    formula = "1 for the largest s_j, else 0"
+
+    def normalize(
+        self, scores: Float[Tensor, "*batch heads queries keys"]
+    ) -> Float[Tensor, "*batch heads queries keys"]:
+        hard = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype)
+        soft = scores.softmax(-1)
+        # The difference is exactly 0, so that the weights stay exactly 0 and 1.
+        return hard + (soft - soft.detach())

@@ -1,0 +1,41 @@
+"""What every normalizer is: how the scores of a query become weights."""
+
+from abc import abstractmethod
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+class Normalizer(nn.Module):
+    """Turns the scores of each query into weights; hidden pairs get 0, empty rows only zeros.
+
+    A subclass writes `normalize`; what is hidden is dealt with here, once for all.
+    """
+
+    formula: str
+
+    def forward(
+        self,
+        scores: Float[Tensor, "*batch heads queries keys"],
+        visible: Bool[Tensor, "*#batch #heads #queries #keys"] | None = None,
+    ) -> Float[Tensor, "*batch heads queries keys"]:
+        """The weights for scores that are -inf where they are not visible.
+
+        A row of which nothing is visible would be 0/0 in most formulas, so it is normalised as if
+        all of it were 0 and then cleared; its gradient is 0 for the same reason.
+        """
+        if scores.shape[-1] == 0:
+            return scores
+        if visible is None:
+            return self.normalize(scores)
+        empty = ~visible.any(-1, keepdim=True)
+        return self.normalize(scores.masked_fill(empty, 0.0)).masked_fill(~visible, 0.0)
+
+    @abstractmethod
+    def normalize(
+        self, scores: Float[Tensor, "*batch heads queries keys"]
+    ) -> Float[Tensor, "*batch heads queries keys"]:
+        """The weights for rows that each have a score above -inf."""
+
+    def check(self, heads: int) -> None:
+        """Raise a ValueError where this normalizer cannot serve `heads` heads."""

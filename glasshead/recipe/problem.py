@@ -1,0 +1,114 @@
+"""One attention, stated: the tensors, and every choice made about them."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.normalizers import Normalizer
+from glasshead.recipe.scores import Score
+from glasshead.recipe.tile import Tile, three_axes
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What an engine is given: inputs that always have heads, and a recipe that has been checked.
+
+    The order is fixed: score → β → softcap → bias → mask → normalizer → dropout → context.
+
+    Attributes:
+        query, key, value: `[*batch, heads, length, dim]`; query head i reads key head
+            i // (query heads / key heads).
+        score: How a query and a key make a number.
+        softcap: Scores become softcap · tanh(score / softcap); None leaves them.
+        biases: What is added to the scores.
+        mask: Which pairs may see each other; None: all.
+        normalizer: How scores become weights.
+        dropout: The probability that a weight is dropped, 0 outside training.
+        offset: The position of query 0 among the keys, a number or one per batch row.
+        axes: How many axes the caller's tensors have.
+    """
+
+    query: Float[Tensor, "*batch heads queries dim"]
+    key: Float[Tensor, "*batch kv_heads keys dim"]
+    value: Float[Tensor, "*batch kv_heads keys value_dim"]
+    score: Score
+    softcap: float | None
+    biases: tuple[Bias | Tensor, ...]
+    mask: Mask | None
+    normalizer: Normalizer
+    dropout: float
+    offset: int | Tensor
+    axes: int
+
+    @property
+    def scores_shape(self) -> tuple[int, ...]:
+        """`(*batch, heads, queries, keys)`."""
+        return (*self.query.shape[:-1], self.key.shape[-2])
+
+    @property
+    def group(self) -> int:
+        """How many query heads read one key head."""
+        return self.query.shape[-3] // self.key.shape[-3]
+
+    @property
+    def scale(self) -> float | Float[Tensor, "heads 1 1"]:
+        """β, shaped to multiply the scores."""
+        return self.score.scale(self.query.shape[-1])
+
+    def tile(self) -> Tile:
+        """All pairs of a query and a key."""
+        queries, keys = self.query.shape[-2], self.key.shape[-2]
+        return Tile(range(queries), range(keys), self.offset, self.axes > 3, self.query.device)
+
+    def check(self) -> None:
+        """Raise a ValueError where a part of the recipe does not fit the inputs."""
+        shape, heads = self.scores_shape, self.query.shape[-3]
+        self.score.check(heads, self.query.shape[-1])
+        self.normalizer.check(heads)
+        if self.mask is not None or self.biases:
+            tile = self.tile()
+            for bias in self.biases:
+                check_bias(bias, tile, shape)
+            if self.mask is not None:
+                self.mask.check(tile, shape)
+
+    def bias_and_visible(
+        self, mask: Mask | None
+    ) -> tuple[
+        Float[Tensor, "*#batch #heads #queries #keys"] | None,
+        Bool[Tensor, "*#batch #heads #queries #keys"] | None,
+    ]:
+        """The sum of the biases, 0 where one hides, and which pairs neither bias nor mask hides.
+
+        None stands for no bias at all, and for nothing hidden. `mask` is the problem's own, or a
+        simpler one that says the same.
+        """
+        tile = self.tile()
+        total, visible = None, None if mask is None else three_axes(mask.visible(tile))
+        for bias in self.biases:
+            values = three_axes(bias_values(bias, tile))
+            shows = bias_shows(bias, values)
+            if shows is not None:
+                values = values.masked_fill(~shows, 0.0)
+                visible = shows if visible is None else visible & shows
+            total = values if total is None else total + values
+        return total, visible
+
+    def as_given(self, tensor: Tensor) -> Tensor:
+        """A result in the layout of the caller's inputs."""
+        return tensor if self.axes > 3 else tensor.squeeze(-3)
+
+
+def sees_and_seen(
+    visible: Bool[Tensor, "*#batch #heads #queries #keys"],
+) -> tuple[Bool[Tensor, "*#batch #heads #queries 1"], Bool[Tensor, "*#batch 1 #keys 1"]]:
+    """Which queries see any key, and which keys any query of their batch row sees.
+
+    What is not seen, and what sees nothing, may hold anything, NaN included, and 0 · NaN would
+    spread it, in the value or in the gradient: so engines put zeros in its place.
+    """
+    seen = visible.any(-2, keepdim=True).any(-3, keepdim=True).transpose(-1, -2)
+    return visible.any(-1, keepdim=True), seen

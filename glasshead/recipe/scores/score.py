@@ -1,0 +1,69 @@
+"""What every score is: how a query and a key make a number, and how sharply."""
+
+from abc import abstractmethod
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glasshead.recipe.checks import check_per_head
+from glasshead.recipe.holding import hold, per_head
+
+
+class Score(nn.Module):
+    """s_ij = β · score(q_i, k_j): the raw score first, then the inverse temperature β.
+
+    Attributes:
+        beta: How sharp the weights are: a number, or a tensor `[heads]`, which learns if it is a
+            parameter. None stands for the score's own default.
+        formula: The raw score as text.
+    """
+
+    beta: float | Tensor | None
+    formula: str
+
+    def __init__(self, beta: float | Tensor | None = 1.0) -> None:
+        super().__init__()
+        if isinstance(beta, bool) or not isinstance(beta, int | float | Tensor | None):
+            raise TypeError(
+                f"beta takes a number or a tensor [heads], and got {type(beta).__name__}."
+            )
+        hold(self, "beta", beta)
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Float[Tensor, "*batch heads queries dim"],
+        key: Float[Tensor, "*batch heads keys dim"],
+    ) -> Float[Tensor, "*batch heads queries keys"]:
+        """The raw score of each pair, before β."""
+
+    def scale(self, dim: int) -> float | Float[Tensor, "heads 1 1"]:
+        """β for queries that are `dim` wide, shaped to multiply the scores."""
+        return per_head(self.default_beta(dim) if self.beta is None else self.beta)
+
+    def default_beta(self, dim: int) -> float:
+        """The β that None stands for."""
+        del dim
+        return 1.0
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Vectors of the inputs' shape whose inner product is the raw score, if there are any."""
+        del query, key
+        return None
+
+    def check(self, heads: int, dim: int) -> None:
+        """Raise a ValueError where this score cannot serve `heads` queries of width `dim`."""
+        del dim
+        check_per_head("beta", self.beta, heads)
+
+    def extra_repr(self) -> str:
+        return "" if self.beta is None else f"beta={shown(self.beta)}"
+
+
+def shown(value: Any) -> str:
+    """A number as it is; a tensor by its shape."""
+    if isinstance(value, Tensor):
+        kind = "parameter" if isinstance(value, nn.Parameter) else "tensor"
+        return f"{kind}{list(value.shape)}"
+    return f"{value:g}"

@@ -1,0 +1,25 @@
+"""What all tests share: a fixed seed each, and hypothesis without a clock."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("tests", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(123)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real inputs, for the tests that want some."""
+    folder = os.environ.get("GLASSHEAD_DATA")
+    if not folder:
+        pytest.skip("set GLASSHEAD_DATA to the folder of real inputs to run this test")
+    return Path(folder)

@@ -1,0 +1,164 @@
+"""The fused engine agrees with the reference, in value and gradient."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import glasshead as gh
+from cases import cases
+
+TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-11, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+def value_and_gradients(engine, case, make=gh.Attention):
+    """The context, and the gradient of one weighted sum of it for each input."""
+    inputs = case.inputs(requires_grad=True)
+    bias = None if case.bias is None else case.bias.clone().requires_grad_()
+    attention = make(engine=engine)
+    context = attention(*inputs, mask=case.mask, bias=bias, offset=case.offset)
+    weight = torch.linspace(-1, 1, context.numel(), dtype=torch.float64).view_as(context)
+    (context.double() * weight).sum().backward()
+    learned = [*inputs, *([] if bias is None else [bias]), *attention.parameters()]
+    return context, [x.grad for x in learned]
+
+
+def assert_engines_agree(case, make=gh.Attention):
+    context, gradients = value_and_gradients("reference", case, make)
+    fused, fused_gradients = value_and_gradients("fused", case, make)
+    tolerance = TOLERANCE[case.dtype]
+    torch.testing.assert_close(fused, context, rtol=tolerance, atol=tolerance)
+    for found, expected in zip(fused_gradients, gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=10 * tolerance, atol=10 * tolerance)
+
+
+@given(cases())
+@settings(max_examples=300)
+def test_fused_equals_reference_in_value_and_gradient(case):
+    assert_engines_agree(case)
+
+
+@given(cases(dtypes=(torch.float16, torch.bfloat16)))
+@settings(max_examples=100)
+def test_fused_equals_reference_in_half_precision(case):
+    assert_engines_agree(case)
+
+
+@given(cases(), st.sampled_from([gh.Dot, gh.ScaledDot, gh.Cosine]), st.booleans())
+@settings(max_examples=100)
+def test_fused_serves_every_inner_product_with_learned_beta(case, score, per_head):
+    def make(engine):
+        beta = torch.linspace(0.3, 1.7, case.heads) if per_head else torch.tensor(0.7)
+        parameter = torch.nn.Parameter(beta.to(case.dtype))
+        return gh.Attention(score=score(beta=parameter), engine=engine)
+
+    assert_engines_agree(case, make)
+
+
+@given(cases(batches=st.sampled_from([(2,), (3,)])))
+@settings(max_examples=100)
+def test_fused_serves_rules_of_distance(case):
+    def alibi(engine):
+        return gh.Attention(bias=gh.ALiBi(case.heads), engine=engine)
+
+    def relative(engine):
+        torch.manual_seed(7)
+        bias = gh.RelativeBias(case.heads, buckets=8, max_distance=9).to(case.dtype)
+        return gh.Attention(bias=bias, engine=engine)
+
+    assert_engines_agree(case, alibi)
+    assert_engines_agree(case, relative)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (5, 7), (7, 5), (1, 7), (7, 1)])
+@pytest.mark.parametrize("offset", [None, 0, 2, -2])
+def test_causal_agrees_for_every_alignment(queries, keys, offset):
+    query, key, value = torch.randn(queries, 3), torch.randn(keys, 3), torch.randn(keys, 2)
+    found, expected = (
+        gh.Attention(mask=gh.causal(), engine=engine)(query, key, value, offset=offset)
+        for engine in ("fused", "reference")
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def seen_by_sdpa(monkeypatch, attention, *inputs, **call):
+    """The keyword arguments that SDPA is called with."""
+    seen = {}
+    original = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(*arguments, **keywords):
+        seen.update(keywords, shapes=[x.shape for x in arguments])
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    attention(*inputs, **call)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        gh.causal(),
+        gh.causal(offset=0),
+        gh.window(before=None, after=0),
+        gh.window(before=12) & gh.causal(),
+    ],
+    ids=str,
+)
+def test_a_square_causal_mask_needs_no_tensor(monkeypatch, mask):
+    x = torch.randn(2, 3, 11, 5)
+    seen = seen_by_sdpa(monkeypatch, gh.Attention(mask=mask), x, x, x)
+    assert seen["is_causal"]
+    assert seen["attn_mask"] is None
+
+
+def test_a_decoding_step_needs_no_mask_at_all(monkeypatch):
+    query, key = torch.randn(2, 3, 1, 5), torch.randn(2, 3, 11, 5)
+    seen = seen_by_sdpa(monkeypatch, gh.Attention(mask=gh.causal()), query, key, key)
+    assert not seen["is_causal"]
+    assert seen["attn_mask"] is None
+
+
+@pytest.mark.parametrize("value_dim", [2, 5, 7])
+def test_unequal_widths_reach_the_fast_kernel(monkeypatch, value_dim):
+    query, value = torch.randn(2, 3, 11, 5), torch.randn(2, 3, 11, value_dim)
+    seen = seen_by_sdpa(monkeypatch, gh.Attention(), query, query, value)
+    assert {shape[-1] for shape in seen["shapes"]} == {max(5, value_dim)}
+
+
+@pytest.mark.parametrize("shape", [(11, 5), (3, 11, 5), (2, 3, 5, 11, 7)])
+def test_every_layout_reaches_sdpa_on_four_axes(monkeypatch, shape):
+    x = torch.randn(shape)
+    seen = seen_by_sdpa(monkeypatch, gh.Attention(), x, x, x)
+    assert {len(shape) for shape in seen["shapes"]} == {4}
+
+
+@pytest.mark.parametrize("engine", ["fused", "reference"])
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(engine):
+    query = key = torch.zeros(1, 2, 53, 3)
+    value = torch.eye(53).expand(1, 2, 53, 53)
+    attention = gh.Attention(dropout=0.25, engine=engine)
+    dropped = torch.cat([attention(query, key, value) * 53 for _ in range(40)])
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], torch.full_like(dropped[kept], 1 / 0.75))
+    assert abs(kept.float().mean().item() - 0.75) < 0.005
+    assert torch.equal(attention.eval()(query, key, value), attention(query, key, value))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"softcap": 3.0}, "no softcap"),
+        ({"score": gh.Gaussian()}, "not an inner product"),
+        ({"score": gh.Additive(5)}, "not an inner product"),
+        ({"normalizer": gh.SoftmaxOne()}, "not by SoftmaxOne"),
+        ({"normalizer": gh.Sparsemax()}, "not by Sparsemax"),
+    ],
+)
+def test_what_sdpa_cannot_express_is_refused_with_the_reason(options, reason):
+    x = torch.randn(2, 3, 7, 5)
+    plan = gh.Attention(**options).plan(x, x, x)
+    assert plan.engine == "reference"
+    assert reason in plan.refused["fused"]
+    with pytest.raises(ValueError, match=f"engine='fused' does not serve this call: .*{reason}"):
+        gh.Attention(**options, engine="fused")(x, x, x)
