@@ -1,0 +1,18 @@
+from .rung1_simple_self_attention import simple_self_attention as simple_self_attention
+from .rung2_self_attention_v1 import SelfAttentionV1 as SelfAttentionV1
+from .rung3_self_attention_v2 import ScaledDotProductAttention as ScaledDotProductAttention
+from .rung3_self_attention_v2 import SelfAttentionV2 as SelfAttentionV2
+from .rung4_causal_attention import CausalAttention as CausalAttention
+from .rung5_multi_head_attention_wrapper import (
+    MultiHeadAttentionWrapper as MultiHeadAttentionWrapper,
+)
+from .rung6_multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from .rung7_encoder_multi_head_attention import (
+    EncoderMultiHeadAttention as EncoderMultiHeadAttention,
+)
+from .rung8_key_value_store import Answer as Answer
+from .rung8_key_value_store import KeyValueStore as KeyValueStore
+from .rung8_key_value_store import hard_attention as hard_attention
+from .rung8_key_value_store import soft_attention as soft_attention
+from .worked_example import HELLO_SHINY_SUN as HELLO_SHINY_SUN
+from .worked_example import WorkedExample as WorkedExample
