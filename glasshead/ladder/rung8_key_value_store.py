@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-import glasshead as gh
+from glasshead.attention import Attention
+from glasshead.recipe.normalizers import HardMax
+from glasshead.recipe.scores import Dot
 
 
 def hard_attention(
@@ -170,10 +172,10 @@ class KeyValueStore:
         return self.embed(thing)
 
 
-def _retrieval(beta: float) -> gh.Attention:
+def _retrieval(beta: float) -> Attention:
     """Return the recipe for β; ∞ × score is no number, so at the end it is another normalizer."""
     if not beta >= 0:
         raise ValueError(f"beta must be from 0 to math.inf, got {beta}; a larger one is harder")
     if beta == math.inf:
-        return gh.Attention(score=gh.Dot(), normalizer=gh.HardMax())
-    return gh.Attention(score=gh.Dot(beta))
+        return Attention(score=Dot(), normalizer=HardMax())
+    return Attention(score=Dot(beta))

@@ -40,6 +40,19 @@ def positive(value: Any, name: str) -> float:
     return value
 
 
+def number_or_tensor(value: Any, name: str) -> float | Tensor:
+    """`value` as it is, or an error where it is neither a number nor a floating-point tensor."""
+    if isinstance(value, Tensor):
+        if not value.is_floating_point():
+            raise TypeError(f"{name} takes floating-point numbers, and got {value.dtype}.")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} takes a number or a tensor [heads], and got {value!r}.")
+    if math.isnan(value):
+        raise ValueError(f"{name} takes a number, and got {value!r}.")
+    return value
+
+
 def check_inputs(query: Any, key: Any, value: Any) -> None:
     """Raise where query, key and value cannot meet in one attention."""
     inputs = (("query", query), ("key", key), ("value", value))

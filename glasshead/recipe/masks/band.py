@@ -141,7 +141,8 @@ def _same(first: int | Tensor | None, second: int | Tensor | None) -> bool:
 
 def _least(first: int | None, second: int | None) -> int | None:
     """The smaller of two bounds, of which None is none."""
-    return min((bound for bound in (first, second) if bound is not None), default=None)
+    bounds = [bound for bound in (first, second) if bound is not None]
+    return min(bounds) if bounds else None
 
 
 def _short(offset: int | Tensor) -> str:

@@ -35,8 +35,8 @@ class Documents(Mask):
 
     def key_range(self, tile: Tile) -> range:
         inside, own = self._own_ids(tile)
-        ids = self.ids.to(tile.device)[..., tile.keys.start : tile.keys.stop]
-        ids, own, inside = (x.reshape(-1, x.shape[-1]) for x in (ids, own, inside))
+        ids = self.ids.to(tile.device)[..., None, tile.keys.start : tile.keys.stop]
+        ids, own, inside = (x.flatten(0, -2) for x in (ids, own, inside))
         rows = torch.broadcast_shapes(ids.shape[:1], own.shape[:1], inside.shape[:1])[0]
         ids, own, inside = (x.expand(rows, -1) for x in (ids, own, inside))
         seen = [torch.isin(ids[r], own[r][inside[r]]) for r in range(rows)]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.checks import check_per_head
+from glasshead.recipe.checks import check_per_head, number_or_tensor
 from glasshead.recipe.holding import hold, per_head
 from glasshead.recipe.normalizers.normalizer import Normalizer
 from glasshead.recipe.scores.score import shown
@@ -49,7 +49,7 @@ class SoftmaxOne(Normalizer):
 
     def __init__(self, sink: float | Tensor = 0.0) -> None:
         super().__init__()
-        hold(self, "sink", sink)
+        hold(self, "sink", number_or_tensor(sink, "sink"))
 
     def normalize(
         self, scores: Float[Tensor, "*batch heads queries keys"]

@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.recipe.checks import check_per_head
+from glasshead.recipe.checks import check_per_head, number_or_tensor
 from glasshead.recipe.holding import hold, per_head
 
 
@@ -24,11 +24,7 @@ class Score(nn.Module):
 
     def __init__(self, beta: float | Tensor | None = 1.0) -> None:
         super().__init__()
-        if isinstance(beta, bool) or not isinstance(beta, int | float | Tensor | None):
-            raise TypeError(
-                f"beta takes a number or a tensor [heads], and got {type(beta).__name__}."
-            )
-        hold(self, "beta", beta)
+        hold(self, "beta", None if beta is None else number_or_tensor(beta, "beta"))
 
     @abstractmethod
     def forward(

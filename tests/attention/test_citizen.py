@@ -1,0 +1,141 @@
+"""A good citizen of PyTorch: compiled, exported, copied, pickled, cast, moved, planned."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+import glasshead as gh
+
+RECIPES = {
+    "default": {},
+    "causal": {"mask": gh.causal()},
+    "learned": {
+        "score": gh.Cosine(beta=torch.nn.Parameter(torch.linspace(1, 2, 6))),
+        "bias": gh.ALiBi(6),
+        "mask": gh.causal() & gh.window(before=3),
+    },
+    "reference only": {
+        "score": gh.Additive(7),
+        "softcap": 5.0,
+        "bias": gh.RelativeBias(6),
+        "normalizer": gh.SoftmaxOne(sink=torch.nn.Parameter(torch.zeros(6))),
+    },
+    "sparse": {"normalizer": gh.Entmax15(), "score": gh.Gaussian(beta=0.2)},
+    "hard": {"normalizer": gh.HardMax(), "mask": ~gh.window(before=0)},
+}
+
+
+def attention_and_inputs(recipe):
+    torch.manual_seed(5)
+    query, key, value = (torch.randn(2, h, n, 7) for h, n in ((6, 5), (3, 11), (3, 11)))
+    # A recipe's modules are shared between tests; each gets its own.
+    return gh.Attention(**copy.deepcopy(RECIPES[recipe])), (query, key, value)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiles_whole(recipe, dynamic):
+    attention, inputs = attention_and_inputs(recipe)
+    lengths = torch.tensor([4, 11])
+
+    def call(query, key, value, lengths):
+        return attention(query, key, value, mask=gh.padding(lengths))
+
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    inputs[0].requires_grad_()
+    expected, found = call(*inputs, lengths), compiled(*inputs, lengths)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(x.sum(), inputs[0])[0] for x in (expected, found)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("recipe", ["causal", "reference only"])
+def test_exports(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+    program = torch.export.export(attention, inputs)
+    torch.testing.assert_close(program.module()(*inputs), attention(*inputs))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_copies_pickles_and_loads(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+    expected = attention(*inputs)
+    torch.testing.assert_close(copy.deepcopy(attention)(*inputs), expected)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(attention))(*inputs), expected)
+    saved = io.BytesIO()
+    torch.save(attention.state_dict(), saved)
+    saved.seek(0)
+    fresh, _ = attention_and_inputs(recipe)
+    for parameter in fresh.parameters():
+        parameter.data.zero_()
+    fresh.load_state_dict(torch.load(saved, weights_only=True))
+    torch.testing.assert_close(fresh(*inputs), expected)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(recipe, dtype):
+    attention, inputs = attention_and_inputs(recipe)
+    half = [x.to(dtype) for x in inputs]
+    exact = attention.double()(*(x.double() for x in half))
+    found = attention.to(dtype).float()(*half)
+    assert found.dtype == dtype
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 3e-3
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_autocast_casts_the_inputs_as_sdpa_does(engine):
+    _, inputs = attention_and_inputs("causal")
+    attention = gh.Attention(mask=gh.causal(), engine=engine)
+    half = [x.bfloat16() for x in inputs]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention(*inputs)
+        trace = attention.trace(*inputs)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, attention(*half))
+    assert trace.weights.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(*(x.double() for x in inputs)).dtype == torch.float64
+
+
+def test_dropout_acts_only_in_training():
+    attention, inputs = attention_and_inputs("default")
+    attention.dropout = 0.5
+    assert not torch.equal(attention(*inputs), attention(*inputs))
+    trace = attention.trace(*inputs)
+    assert (trace.dropped == 0).any()
+    assert (trace.weights > 0).all()
+    attention.eval()
+    assert torch.equal(attention(*inputs), attention(*inputs))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_plans_on_the_meta_device(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+    there = attention.plan(*(x.to("meta") for x in inputs), mask=gh.padding([1, 11]))
+    assert there == attention.plan(*inputs, mask=gh.padding([1, 11]))
+
+
+def test_a_plan_tells_work_and_memory():
+    x = torch.empty(1, 8, 1024, 64, device="meta")
+    pairs, context = 8 * 1024 * 1024, 8 * 1024 * 64 * 4
+    full = gh.Attention().plan(x, x, x)
+    assert (full.engine, full.flops, full.bytes) == ("fused", 4 * pairs * 64, context)
+    causal = gh.Attention(mask=gh.causal()).plan(x, x, x)
+    assert causal.flops == 4 * 8 * (1024 * 1025 // 2) * 64
+    assert causal.bytes == context
+    reference = gh.Attention(engine="reference").plan(x, x, x)
+    assert (reference.flops, reference.bytes) == (4 * pairs * 64, 3 * pairs * 4 + context)
+    assert "fused: PyTorch's scaled_dot_product_attention" in str(full)
+
+
+def test_it_reads_as_what_it_is():
+    attention = gh.Attention(mask=gh.causal() & gh.window(before=3), softcap=30.0, dropout=0.1)
+    text = repr(attention)
+    for part in ("mask=causal() & window(before=3)", "softcap=30.0", "dropout=0.1", "ScaledDot()"):
+        assert part in text

@@ -1,0 +1,147 @@
+"""Bad input: one sentence of what was expected, what came, and what to do."""
+
+import pytest
+import torch
+
+import glasshead as gh
+
+
+def inputs(**shapes):
+    """Query, key and value of shapes that fit, but for those given."""
+    fitting = {"query": (2, 6, 5, 7), "key": (2, 3, 11, 7), "value": (2, 3, 11, 13)}
+    return [torch.zeros(shape) for shape in (fitting | shapes).values()]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "match"),
+    [
+        ({"query": (2, 5, 5, 7)}, "multiple of the key heads.*5 query heads and 3 key heads"),
+        ({"key": (2, 0, 11, 7), "value": (2, 0, 11, 7)}, "multiple of the key heads.*0 key heads"),
+        ({"value": (2, 6, 11, 13)}, "same heads"),
+        ({"key": (2, 3, 11, 8)}, r"same width.*got 7 and 8.*project one"),
+        ({"value": (2, 3, 10, 13)}, "each key takes one value.*11 keys and 10 values"),
+        ({"query": (4, 6, 5, 7)}, "same batch axes"),
+        ({"query": (6, 5, 7)}, "same number of axes"),
+        (
+            {"query": (7,), "key": (7,), "value": (7,)},
+            r"query takes \[length, dim\].*got shape \[7",
+        ),
+        ({"query": (2, 5, 7), "key": (3, 5, 7), "value": (3, 5, 7)}, "same batch"),
+    ],
+)
+def test_shapes_that_do_not_meet(shapes, match):
+    with pytest.raises(ValueError, match=match):
+        gh.Attention()(*inputs(**shapes))
+
+
+def test_dtypes_and_kinds_that_do_not_meet():
+    query, key, value = inputs()
+    with pytest.raises(TypeError, match=r"query takes floating-point.*int64.*query\.float\(\)"):
+        gh.Attention()(query.long(), key, value)
+    with pytest.raises(TypeError, match="one dtype.*key torch.float64.*convert them"):
+        gh.Attention()(query, key.double(), value)
+    with pytest.raises(TypeError, match=r"key takes a torch\.Tensor, and got list"):
+        gh.Attention()(query, key.tolist(), value)
+    with pytest.raises(ValueError, match="one device.*value meta"):
+        gh.Attention()(query, key, value.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "match"),
+    [
+        (torch.ones(5, 11), TypeError, "boolean tensor, and got torch.float32: a float mask is"),
+        (torch.ones(5, 11).int(), TypeError, r"boolean tensor.*torch\.int32: convert it with"),
+        ("causal", TypeError, r"mask= takes a mask such as causal\(\).*got str"),
+        (
+            torch.ones(5, 10).bool(),
+            ValueError,
+            r"dense\(tensor\).*\[2, 6, 5, 11\], and got \[5, 10",
+        ),
+        (torch.ones(3, 5, 11).bool(), ValueError, r"dense.*\[2, 6, 5, 11\], and got \[3, 5, 11\]"),
+        (torch.ones(1, 2, 6, 5, 11).bool(), ValueError, "dense"),
+        (gh.padding([1, 2, 3]), ValueError, r"padding.*broadcasts to \[2\], and got \[3\]"),
+        (gh.documents([0, 0, 1]), ValueError, r"documents\(ids\) takes.*\[2, 11\].*got \[3\]"),
+        (gh.causal() & gh.prefix([1, 2, 3]), ValueError, r"prefix.*got \[3\]"),
+        (~gh.padding([1, 2, 3]) | gh.causal(), ValueError, r"padding.*got \[3\]"),
+    ],
+)
+def test_masks_that_do_not_fit(mask, error, match):
+    with pytest.raises(error, match=match):
+        gh.Attention()(*inputs(), mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: gh.window(before=-1), ValueError, r"window\(before=…\).*at least 0, and got -1"),
+        (lambda: gh.window(before=1.5), TypeError, "whole number"),
+        (lambda: gh.window(after=True), TypeError, "whole number"),
+        (lambda: gh.causal(offset=0.5), TypeError, r"causal\(offset=…\) takes a whole number"),
+        (lambda: gh.padding([1.0, 2.0]), TypeError, "padding.*whole numbers"),
+        (lambda: gh.padding([True]), TypeError, "padding.*whole numbers"),
+        (lambda: gh.documents(torch.ones(3)), TypeError, "documents.*whole numbers"),
+        (lambda: gh.dense([[True]]), TypeError, "boolean tensor, and got list"),
+        (lambda: gh.causal() & True, TypeError, "unsupported operand"),
+        (lambda: gh.ALiBi(0), ValueError, r"ALiBi\(heads\).*at least 1, and got 0"),
+        (lambda: gh.RelativeBias(2, buckets=2), ValueError, "buckets.*at least 4"),
+        (lambda: gh.RelativeBias(2, max_distance=8), ValueError, "max_distance.*at least 9"),
+        (lambda: gh.Additive(0), ValueError, r"Additive\(dim\).*at least 1"),
+        (lambda: gh.Dot(beta="sharp"), TypeError, "beta takes a number or a tensor.*got 'sharp'"),
+        (lambda: gh.Dot(beta=torch.ones(2).int()), TypeError, "beta takes floating-point.*int32"),
+        (
+            lambda: gh.SoftmaxOne(sink="deep"),
+            TypeError,
+            "sink takes a number or a tensor.*got 'deep'",
+        ),
+        (lambda: gh.Attention(softcap=0), ValueError, "softcap.*above 0, and got 0"),
+        (lambda: gh.Attention(softcap="x"), TypeError, "softcap.*above 0, and got 'x'"),
+        (lambda: gh.Attention(softcap=float("nan")), ValueError, "softcap.*finite"),
+        (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*below 1, and got 1.0"),
+        (lambda: gh.Attention(dropout=-0.1), ValueError, "dropout.*and got -0.1"),
+        (lambda: gh.Attention(dropout=None), TypeError, "dropout takes a probability"),
+        (lambda: gh.Attention(engine="flash"), ValueError, "'auto', 'fused', 'reference', and got"),
+        (lambda: gh.Attention(score=gh.Dot), TypeError, r"score takes a Score such as Dot\(\)"),
+        (lambda: gh.Attention(normalizer="softmax"), TypeError, "normalizer takes a Normalizer"),
+        (lambda: gh.Attention(bias=[0.0]), TypeError, "bias= takes.*got list"),
+        (lambda: gh.Attention(bias=torch.ones(2).bool()), TypeError, "bias=.*goes to mask="),
+    ],
+)
+def test_parts_that_cannot_be_made(make, error, match):
+    with pytest.raises(error, match=match):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "match"),
+    [
+        ({"bias": torch.zeros(3, 5, 11)}, {}, r"bias=.*\[2, 6, 5, 11\], and got \[3, 5, 11\]"),
+        ({}, {"bias": torch.zeros(5, 10)}, r"bias=.*and got \[5, 10\]"),
+        ({"bias": gh.ALiBi(4)}, {}, "that many query heads, and got 6"),
+        ({"bias": gh.RelativeBias(4)}, {}, "that many query heads, and got 6"),
+        ({"score": gh.Dot(beta=torch.ones(4))}, {}, r"beta.*one per head \(\[6\]\), and got \[4\]"),
+        ({"score": gh.Additive(8)}, {}, r"Additive\(dim=8\).*got 7"),
+        ({"normalizer": gh.SoftmaxOne(torch.ones(4))}, {}, r"sink.*and got \[4\]"),
+        ({}, {"offset": torch.tensor([1, 2, 3])}, r"offset.*\[2\], and got \[3\]"),
+    ],
+)
+def test_recipes_that_do_not_fit_the_inputs(options, call, match):
+    with pytest.raises(ValueError, match=match):
+        gh.Attention(**options)(*inputs(), **call)
+
+
+def test_offsets_are_whole_numbers():
+    with pytest.raises(TypeError, match="offset takes a whole number"):
+        gh.Attention()(*inputs(), offset=1.5)
+    with pytest.raises(TypeError, match="offset takes whole numbers.*float32"):
+        gh.Attention()(*inputs(), offset=torch.ones(2))
+
+
+def test_a_trace_beyond_its_budget_is_refused_before_it_is_made():
+    x = torch.empty(1, 8, 2**17, 64, device="meta")
+    with pytest.raises(ValueError, match=r"budget=2147483648 bytes, and would need \d{13} for"):
+        gh.Attention().trace(x, x, x)
+    small = torch.zeros(1, 1, 3, 2)
+    needed = 3 * 9 * 4 + 3 * 2 * 4
+    assert gh.Attention().trace(small, small, small, budget=needed).weights.shape == (1, 1, 3, 3)
+    with pytest.raises(ValueError, match=f"would need {needed} for scores of shape"):
+        gh.Attention().trace(small, small, small, budget=needed - 1)

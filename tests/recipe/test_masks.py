@@ -1,0 +1,143 @@
+"""Masks: what they show, how they combine, and what they say of a range of queries."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import glasshead as gh
+from cases import Case, cases, masks
+
+DRAWN = {
+    "causal()": (gh.causal(), "■■■··\n■■■■·\n■■■■■"),
+    "causal(offset=0)": (gh.causal(offset=0), "■····\n■■···\n■■■··"),
+    "window(before=1)": (gh.window(before=1), "·■■··\n··■■·\n···■■"),
+    "window(before=0, after=1)": (gh.window(before=0, after=1), "··■■·\n···■■\n····■"),
+    "window(before=1, offset=0)": (gh.window(before=1, offset=0), "■····\n■■···\n·■■··"),
+    "padding(tensor[1])": (gh.padding([2]), "■■···\n■■···\n■■···"),
+    "prefix(1)": (gh.prefix(1), "■····\n■····\n■····"),
+    "causal(offset=0) | prefix(2)": (gh.causal(offset=0) | gh.prefix(2), "■■···\n■■···\n■■■··"),
+    "~causal(offset=0)": (~gh.causal(offset=0), "·■■■■\n··■■■\n···■■"),
+    "documents(tensor[5]) & causal()": (
+        gh.documents([0, 0, 0, 1, 1]) & gh.causal(),
+        "■■■··\n···■·\n···■■",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", DRAWN)
+def test_masks_are_read_and_drawn(text):
+    mask, picture = DRAWN[text]
+    assert repr(mask) == text
+    assert mask.picture(queries=3, keys=5) == picture
+
+
+def test_long_masks_are_drawn_in_shaded_blocks():
+    picture = gh.causal().picture(queries=60, keys=60, width=4).splitlines()
+    assert picture == ["▒···", "■▒··", "■■▒·", "■■■▒"]
+
+
+def test_a_mask_of_a_batch_is_drawn_row_by_row():
+    mask = gh.padding([1, 3])
+    assert mask.picture(queries=1, keys=3, index=0) == "■··"
+    assert mask.picture(queries=1, keys=3, index=1) == "■■■"
+
+
+def everything(case: Case) -> gh.Tile:
+    offset = case.keys - case.queries if case.offset is None else case.offset
+    return gh.Tile(range(case.queries), range(case.keys), offset)
+
+
+@st.composite
+def tiles(draw, case: Case) -> gh.Tile:
+    rows = sorted(draw(st.lists(st.integers(0, case.queries), min_size=2, max_size=2)))
+    columns = sorted(draw(st.lists(st.integers(0, case.keys), min_size=2, max_size=2)))
+    return gh.Tile(range(*rows), range(*columns), everything(case).offset)
+
+
+@given(cases(), st.data())
+@settings(max_examples=300)
+def test_a_tile_is_cut_from_the_whole(case, data):
+    mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
+    tile = data.draw(tiles(case))
+    shape = (*case.batch, case.heads, case.queries, case.keys)
+    whole = mask.visible(everything(case)).expand(shape)
+    cut = whole[..., tile.queries.start : tile.queries.stop, tile.keys.start : tile.keys.stop]
+    assert torch.equal(mask.visible(tile).expand_as(cut), cut)
+
+
+@given(cases(), st.data())
+@settings(max_examples=300)
+def test_the_key_range_holds_every_visible_key(case, data):
+    mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
+    tile = data.draw(tiles(case))
+    shape = (*case.batch, case.heads, len(tile.queries), len(tile.keys))
+    columns = mask.visible(tile).expand(shape).flatten(0, -2).any(0).nonzero().flatten()
+    told = mask.key_range(tile)
+    assert tile.keys.start <= told.start <= told.stop <= tile.keys.stop
+    assert {tile.keys.start + int(column) for column in columns} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (gh.causal(), range(40)),
+        (gh.causal(offset=0), range(20)),
+        (gh.window(before=3), range(27, 40)),
+        (gh.window(before=3, after=2), range(27, 42)),
+        (gh.padding([7, 12]), range(12)),
+        (gh.prefix(5) | gh.window(before=3), range(40)),
+        (gh.window(before=3) & gh.padding([33]), range(27, 33)),
+        (gh.documents([0] * 28 + [1] * 4 + [2] * 18), range(28, 50)),
+        (gh.dense(torch.arange(50) >= 44), range(44, 50)),
+    ],
+    ids=str,
+)
+def test_the_key_range_is_tight_where_it_can_be(mask, expected):
+    tile = gh.Tile(range(10, 20), range(50), offset=20)
+    assert mask.key_range(tile) == expected
+
+
+def test_a_key_range_is_told_without_the_matrix():
+    tile = gh.Tile(range(10**9, 10**9 + 64), range(10**10), offset=0)
+    mask = gh.window(before=255) & gh.causal()
+    assert mask.key_range(tile) == range(10**9 - 255, 10**9 + 64)
+
+
+@given(cases(), st.data())
+@settings(max_examples=300)
+def test_the_simplified_mask_says_the_same(case, data):
+    mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
+    tile = everything(case)
+    simple = mask.simplified(tile)
+    shape = (*case.batch, case.heads, case.queries, case.keys)
+    shown = torch.ones(shape, dtype=torch.bool) if simple is None else simple.visible(tile)
+    assert torch.equal(shown.expand(shape), mask.visible(tile).expand(shape))
+
+
+def test_a_window_within_a_causal_mask_becomes_one_band():
+    tile = gh.Tile(range(9), range(9))
+    assert repr((gh.causal() & gh.window(before=3, after=2)).simplified(tile)) == "window(before=3)"
+    assert gh.window(before=8, after=8).simplified(tile) is None
+
+
+@pytest.mark.parametrize("offset", [torch.tensor([0, 2]), torch.tensor([5, 5])])
+def test_an_offset_in_a_mask_wins_over_the_call(offset):
+    x = torch.randn(2, 1, 5, 3)
+    within = gh.Attention(mask=gh.causal(offset=offset))
+    assert torch.equal(within(x, x, x, offset=4), within(x, x, x))
+    at_call = gh.Attention(mask=gh.causal())(x, x, x, offset=offset)
+    torch.testing.assert_close(within(x, x, x), at_call)
+
+
+def test_a_ragged_cache_is_one_argument():
+    query, key, value = torch.randn(2, 1, 1, 3), torch.randn(2, 1, 7, 3), torch.randn(2, 1, 7, 3)
+    context = gh.Attention(mask=gh.causal())(query, key, value, offset=torch.tensor([3, 6]))
+    alone = gh.Attention()(query[:1], key[:1, :, :4], value[:1, :, :4])
+    torch.testing.assert_close(context[:1], alone)
+
+
+def test_masks_leave_the_module_and_its_state_alone():
+    attention = gh.Attention(mask=gh.padding(torch.tensor([3, 2])) & gh.causal())
+    assert attention.state_dict() == {}
+    assert not list(attention.buffers())
