@@ -1,0 +1,60 @@
+"""Drawing: a small document, drawn as text in a terminal or as one page of HTML.
+
+A document is a title and blocks. Each block draws itself as lines of text and as HTML, and knows
+nothing of where its numbers come from:
+
+>>> from glasshead.drawing import Document, Formula, Heading, HeatMap, Note, Paragraph, Table
+>>> from glasshead.drawing import number
+>>> words = ["shiny", "sun!"]
+>>> document = Document(
+...     [
+...         Heading("Weights"),
+...         Paragraph("Softmax turns the scores into weights."),
+...         Formula("weight = exp(score) / Σ exp(score)"),
+...         Note("Why: the weights of a query must sum to one."),
+...         Table(["token", "weight"], [["shiny", number(0.40629)], ["sun!", number(0.31)]]),
+...         HeatMap([[0.7, None], [0.4, 0.6]], words, words, highlight_row=1),
+...     ],
+...     title="Two words",
+... )
+>>> print(document.text(width=60))
+Two words
+━━━━━━━━━
+...
+
+`rich.print(document)` draws in colour, `document.text(width)` plainly, `document.html()` a whole
+page, and a notebook shows the document by itself. The few phrases that blocks add are `Words`,
+which the caller translates: `Document(..., language="tr", words=Words.translated(gettext))`. Text
+from users is never read as markup.
+"""
+
+from glasshead.drawing.block import Block, Canvas
+from glasshead.drawing.document import Document
+from glasshead.drawing.figures import number, vector
+from glasshead.drawing.formula import Formula
+from glasshead.drawing.heading import Heading
+from glasshead.drawing.heat_map import HeatMap
+from glasshead.drawing.note import Note
+from glasshead.drawing.paragraph import Paragraph
+from glasshead.drawing.printable import printable, shorten, visible
+from glasshead.drawing.table import Table
+from glasshead.drawing.words import ENGLISH, Words
+
+__all__ = [
+    "ENGLISH",
+    "Block",
+    "Canvas",
+    "Document",
+    "Formula",
+    "Heading",
+    "HeatMap",
+    "Note",
+    "Paragraph",
+    "Table",
+    "Words",
+    "number",
+    "printable",
+    "shorten",
+    "vector",
+    "visible",
+]

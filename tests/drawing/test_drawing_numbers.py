@@ -1,0 +1,143 @@
+"""Numbers, vectors and harmless text."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from glasshead.drawing import Words, number, printable, vector, visible
+from glasshead.drawing.printable import shorten
+
+
+@pytest.mark.parametrize(
+    ("x", "written"),
+    [
+        (0.40629, "0.4063"),
+        (1.35712, "1.357"),
+        (-0.23958, "-0.2396"),
+        (1.84e-35, "1.8e-35"),
+        (0.39902, "0.3990"),
+        (0.53, "0.53"),
+        (0.5299999713897705, "0.53"),  # 0.53 as float32
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1.0, "1"),
+        (2, "2"),
+        (12345.678, "12346"),
+        (1234567.8, "1.235e6"),
+        (5e-324, "4.9e-324"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+        (math.nan, "NaN"),
+    ],
+)
+def test_number_is_written_as_readers_want(x, written):
+    assert number(x) == written
+
+
+@given(st.floats(-1e300, 1e300))
+def test_number_reads_back_to_two_digits(x):
+    assert float(number(x)) == pytest.approx(x, rel=0.051)
+
+
+@pytest.mark.parametrize("digits", [2, 3, 6])
+def test_number_has_the_digits_asked(digits):
+    assert len(number(math.pi, digits).replace(".", "")) == digits
+    assert len(number(1 / 3, digits)) == digits + 2
+
+
+@pytest.mark.parametrize("x", ["0.5", [1.0, 2.0], None])
+def test_number_refuses_what_is_not_one_number(x):
+    with pytest.raises(TypeError, match="number expects"):
+        number(x)
+
+
+def test_digits_and_limit_are_checked():
+    with pytest.raises(ValueError, match="digits must be at least 1, got 0"):
+        number(0.5, 0)
+    with pytest.raises(ValueError, match="limit of at least 2, got 1"):
+        vector([1.0, 2.0], limit=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        ([0.39902, 0.38541, 0.86104], "[0.3990, 0.3854, 0.8610]"),
+        ([0.53, 0.34, 0.98], "[0.53, 0.34, 0.98]"),
+        ([0.95442, 1.49502, 1.47543], "[0.9544, 1.4950, 1.4754]"),
+        ([1.0, 2.0], "[1, 2]"),
+        ([1.0, -0.25], "[1.00, -0.25]"),
+        ([0.5, 1e-35, -math.inf, 0.0], "[0.5, 1.0e-35, -∞, 0.0]"),
+        ([], "[]"),
+    ],
+)
+def test_vector_has_one_number_of_decimals(values, written):
+    assert vector(values) == written
+
+
+def test_long_vector_keeps_its_ends_and_counts():
+    assert vector([i / 10 for i in range(9)], limit=3) == "[0.0, 0.1, …, 0.8] (9 numbers)"
+    turkish = Words(count_of_numbers="{count} sayı")
+    assert vector(range(9), limit=2, words=turkish) == "[0, …, 8] (9 sayı)"
+    assert vector(range(8), limit=8) == "[0, 1, 2, 3, 4, 5, 6, 7]"
+
+
+def test_vector_takes_anything_that_lists_itself():
+    class Tensor:
+        def tolist(self):
+            return [0.25, 0.5]
+
+    assert vector(Tensor()) == "[0.25, 0.50]"
+
+
+def test_vector_refuses_a_matrix():
+    with pytest.raises(TypeError, match="flat sequence of numbers, got list; pass one row"):
+        vector([[1.0], [2.0]])
+
+
+@pytest.mark.parametrize(
+    ("hostile", "harmless"),
+    [
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("a\r\n\tb", "a\\r\\n\\tb"),
+        ("abc\u202edef\u202c", "abc\\u202edef\\u202c"),
+        ("\u2066x\u2069\u200f", "\\u2066x\\u2069\\u200f"),
+        ("\ud800", "\\ud800"),
+        ("\U000e0041", "\\U000e0041"),
+        ("x\u200d", "x\\u200d"),
+        ("a\u200bb", "a\\u200bb"),
+        ("\u0301", "◌\u0301"),
+        ("e\u0301", "e\u0301"),
+        ("👩\u200d💻", "👩\u200d💻"),
+        ("[bold]", "[bold]"),
+        ("陽光", "陽光"),
+    ],
+)
+def test_hostile_text_is_made_harmless(hostile, harmless):
+    assert printable(hostile) == harmless
+
+
+@given(st.text())
+def test_printable_text_can_be_written_and_stays_on_its_line(text):
+    seen = printable(text)
+    assert seen.encode("utf-8").decode("utf-8") == seen
+    assert len(seen.splitlines()) <= 1
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in seen)
+    assert printable(seen) == seen
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"), [(" the", "␣the"), ("a b ", "a b␣"), ("  ", "␣␣"), ("", ""), ("\n", "\\n")]
+)
+def test_outer_spaces_of_a_token_are_seen(token, shown):
+    assert visible(token) == shown
+
+
+@given(st.text(), st.integers(1, 30))
+def test_shortened_text_fits_and_says_so(text, width):
+    seen = printable(text)
+    cut = shorten(seen, width)
+    assert cell_len(cut) <= width
+    assert cut == seen or cut.endswith("…")

@@ -1,0 +1,134 @@
+"""Tables in a terminal and in HTML."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from glasshead.drawing import Table, Words
+from glasshead.drawing.elision import elided
+
+cells = st.text(max_size=40)
+
+
+def wide(columns, rows=3):
+    heads = ["token", *(f"d{place}" for place in range(columns))]
+    body = [[f"t{row}", *("0.1234" for _ in range(columns))] for row in range(rows)]
+    return heads, body
+
+
+@st.composite
+def tables(draw):
+    columns = draw(st.integers(1, 12))
+    heads = draw(st.lists(cells, min_size=columns, max_size=columns))
+    row = st.lists(cells, min_size=columns, max_size=columns)
+    body = draw(st.lists(row, max_size=5))
+    here = draw(st.none() | st.integers(0, len(body) - 1)) if body else None
+    return Table(heads, body, caption=draw(st.none() | cells), highlight_row=here)
+
+
+@given(tables(), st.integers(20, 130))
+def test_no_line_is_wider_than_the_terminal(table, width):
+    for line in table.as_text(width).split("\n"):
+        assert cell_len(line) <= width
+
+
+def test_a_table_is_drawn_in_columns():
+    table = Table(
+        ["word", "score"], [["陽光", "0.78"], ["sun!", "1.357"]], caption="Scores", highlight_row=1
+    )
+    assert table.as_text() == ("Scores\n  word  score\n  ───────────\n  陽光   0.78\n▸ sun!  1.357")
+
+
+def test_columns_stand_as_told():
+    table = Table(["a", "b"], [["x", "y"], ["long", "long"]], align=["right", "center"])
+    assert table.as_text().split("\n")[2:] == ["   x   y", "long  long"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_middle_columns_are_left_out_and_counted(width):
+    heads, body = wide(100)
+    lines = Table(heads, body).as_text(width).split("\n")
+    shown = lines[0].split()
+    counted = int(re.search(r"Columns left out: (\d+)\.", " ".join(lines)).group(1))
+    assert shown[0] == "token"
+    assert shown[-1] == "d99"
+    assert shown.count("…") == 1
+    assert len(shown) - 1 + counted == len(heads)
+    assert {line.split()[1] for line in lines[2:5]} <= {"0.1234", "…"}
+
+
+def test_long_text_is_wrapped_before_columns_are_left_out():
+    text = "what a word is looking for among the others"
+    drawn = Table(["term", "meaning"], [["query", text]]).as_text(30)
+    assert "left out" not in drawn
+    assert " ".join(drawn.split("\n")[2:]).split() == ["query", *text.split()]
+
+
+def test_middle_rows_are_left_out_but_not_the_highlighted_one():
+    heads, body = wide(1, rows=500)
+    lines = Table(heads, body, highlight_row=250).as_text().split("\n")
+    assert "▸ t250   0.1234" in lines
+    assert lines[-1] == "Rows left out: 459."
+    assert sum("0.1234" in line for line in lines) == 500 - 459
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.data())
+def test_what_stays_is_in_order_and_has_both_ends(count, most, data):
+    always = data.draw(st.none() | st.integers(0, count - 1))
+    places = elided(count, most, always)
+    kept = [place for place in places if place is not None]
+    assert kept == sorted(set(kept))
+    assert kept[0] == 0
+    assert always is None or always in kept
+    assert len(kept) <= max(most, 1) + (always is not None)
+    gaps = [b - a for a, b in zip([-1, *kept], [*kept, count], strict=True)]
+    assert places.count(None) == sum(gap > 1 for gap in gaps)
+
+
+def test_html_has_caption_and_scopes():
+    html = Table(["word", "score"], [["sun!", "1.357"]], caption="Scores", highlight_row=0).html()
+    assert "<caption><span>Scores</span></caption>" in html
+    assert '<th scope="col">word</th><th scope="col" class="right">score</th>' in html
+    assert '<tr class="here" aria-current="true"><th scope="row" class="short">sun!</th>' in html
+    assert '<td class="right short">1.357</td>' in html
+
+
+def test_html_of_a_huge_table_leaves_out_its_middle():
+    heads, body = wide(99, rows=300)
+    html = Table(heads, body).html(Words(rows_left_out="Satır: {count}"))
+    assert "Columns left out: 36. Satır: 100" in html
+    assert html.count("<tr") == 1 + 200 + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([], []), ValueError, "at least one column, got none"),
+        ((["a", "b"], [["1"]]), ValueError, r"rows\[0\] must have 2 cells, one a column, got 1"),
+        ((["a"], [[0.5]]), TypeError, r"rows\[0\]\[0\] must be a string, got float.*number\(\)"),
+        (("ab", []), TypeError, "columns must be a sequence of strings, got str"),
+        ((["a"], "b"), TypeError, "rows must be a sequence of rows, got str"),
+        ((["a"], ["b"]), TypeError, r"rows\[0\] must be a sequence of strings, got str"),
+    ],
+)
+def test_what_is_no_table_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Table(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"highlight_row": 1}, ValueError, "highlight_row must be at least 0 and below its 1 rows"),
+        ({"highlight_row": "0"}, TypeError, "highlight_row must be an int or None, got str"),
+        ({"align": ["up"]}, ValueError, 'align must be "left", "right" or "center" for each of 1'),
+        ({"align": ["left"] * 2}, ValueError, "for each of 1 columns"),
+        ({"caption": 1}, TypeError, "Table caption must be a string, got int"),
+    ],
+)
+def test_options_of_a_table_are_checked(options, error, message):
+    with pytest.raises(error, match=message):
+        Table(["a"], [["1"]], **options)
