@@ -20,8 +20,8 @@ class HeatMap(Block):
     """A matrix of weights, each cell painted by its weight: the deeper, the more.
 
     In a terminal the cells hold their numbers where there is room, else they are narrow, else
-    blocks of them are
-    pooled: a sum over columns, a mean over rows. Without colours, numbers or shades of grey speak.
+    blocks of them are pooled: a sum over columns, a mean over rows. Without colours, numbers or
+    shades of grey speak.
 
     Args:
         values: Weights, at least 0, row by row, or anything with `.tolist()`, such as a tensor

@@ -54,7 +54,7 @@ class Problem:
         return self.query.shape[-3] // self.key.shape[-3]
 
     @property
-    def scale(self) -> float | Float[Tensor, "heads 1 1"]:
+    def scale(self) -> float | Float[Tensor, "*heads_1_1"]:
         """β, shaped to multiply the scores."""
         return self.score.scale(self.query.shape[-1])
 

@@ -32,9 +32,7 @@ class Tile:
     headed: bool = True
     device: torch.device = field(default=torch.device("cpu"))
 
-    def distance(
-        self, offset: int | Tensor | None = None
-    ) -> Int[Tensor, "*#batch #heads queries keys"]:
+    def distance(self, offset: int | Tensor | None = None) -> Int[Tensor, "*leading queries keys"]:
         """i + offset - j for every pair of the tile; `offset` given here wins over the tile's."""
         rows = torch.arange(self.queries.start, self.queries.stop, device=self.device)
         columns = torch.arange(self.keys.start, self.keys.stop, device=self.device)
@@ -47,9 +45,10 @@ class Tile:
 
     def cut(self, tensor: Tensor) -> Tensor:
         """The part of `tensor` `[..., queries, keys]` that lies in this tile; axes of 1 stay."""
-        if tensor.ndim >= 1 and tensor.shape[-1] != 1:
+        tensor = torch.atleast_2d(tensor)
+        if tensor.shape[-1] != 1:
             tensor = tensor[..., self.keys.start : self.keys.stop]
-        if tensor.ndim >= 2 and tensor.shape[-2] != 1:
+        if tensor.shape[-2] != 1:
             tensor = tensor[..., self.queries.start : self.queries.stop, :]
         return with_heads(tensor.to(self.device), headed=self.headed)
 

@@ -31,7 +31,7 @@ class ALiBi(Bias):
         self.heads = whole_number(heads, "ALiBi(heads)", least=1)
         self.register_buffer("slopes", torch.tensor(_slopes(self.heads)))
 
-    def forward(self, tile: Tile) -> Float[Tensor, "*#batch heads queries keys"]:
+    def forward(self, tile: Tile) -> Float[Tensor, "*leading heads queries keys"]:
         return -self.slopes.to(tile.device)[:, None, None] * tile.distance().abs()
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:

@@ -20,7 +20,7 @@ class Bias(nn.Module):
     hides: ClassVar[bool] = False
 
     @abstractmethod
-    def forward(self, tile: Tile) -> Float[Tensor, "*#batch #heads #queries #keys"]:
+    def forward(self, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
         """The bias of each pair of the tile; axes along which nothing changes may be 1."""
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
@@ -47,7 +47,7 @@ def as_bias(bias: Any) -> Bias | Tensor | None:
     return bias
 
 
-def bias_values(bias: Bias | Tensor, tile: Tile) -> Float[Tensor, "*#batch #heads #queries #keys"]:
+def bias_values(bias: Bias | Tensor, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
     """The bias of each pair of the tile, of either kind."""
     if isinstance(bias, Bias):
         return bias(tile)

@@ -50,7 +50,7 @@ class RelativeBias(Bias):
         self.bidirectional = bidirectional
         self.weight = nn.Parameter(torch.randn(self.buckets, self.heads) * 0.02)
 
-    def forward(self, tile: Tile) -> Float[Tensor, "*#batch heads queries keys"]:
+    def forward(self, tile: Tile) -> Float[Tensor, "*leading heads queries keys"]:
         bucket = self.bucket(tile.distance())
         values = self.weight[bucket if bucket.ndim == 2 else bucket.squeeze(-3)]
         return values.movedim(-1, -3)

@@ -21,7 +21,7 @@ class Band(Mask):
     after: int | None
     offset: int | Tensor | None = None
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         distance = tile.distance(self.offset)
         bounds = []
         if self.before is not None:

@@ -18,7 +18,7 @@ class Dense(Mask):
 
     tensor: Bool[Tensor, "..."]
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return tile.cut(self.tensor)
 
     def key_range(self, tile: Tile) -> range:

@@ -18,7 +18,7 @@ class Documents(Mask):
 
     ids: Int[Tensor, "*batch keys"]
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         inside, own = self._own_ids(tile)
         ids = self.ids.to(tile.device)[..., None, None, tile.keys.start : tile.keys.stop]
         return (inside & (own == ids.transpose(-1, -2))).transpose(-1, -2)

@@ -28,7 +28,7 @@ class Mask(ABC):
     """
 
     @abstractmethod
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         """Whether each pair of the tile is visible; axes along which nothing changes may be 1."""
 
     def key_range(self, tile: Tile) -> range:
@@ -99,7 +99,7 @@ class AllOf(Mask):
 
     masks: tuple[Mask, ...]
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return reduce(and_, (mask.visible(tile) for mask in self.masks))
 
     def key_range(self, tile: Tile) -> range:
@@ -134,7 +134,7 @@ class AnyOf(Mask):
 
     masks: tuple[Mask, ...]
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return reduce(or_, (mask.visible(tile) for mask in self.masks))
 
     def key_range(self, tile: Tile) -> range:
@@ -161,7 +161,7 @@ class Not(Mask):
 
     mask: Mask
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return ~self.mask.visible(tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:

@@ -19,9 +19,9 @@ class KeysBelow(Mask):
     name: str
     lengths: Int[Tensor, "*batch"]
 
-    def visible(self, tile: Tile) -> Bool[Tensor, "*#batch #heads #queries #keys"]:
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         keys = torch.arange(tile.keys.start, tile.keys.stop, device=tile.device)
-        return keys < per_batch(self.lengths, tile.device)
+        return keys[None] < per_batch(self.lengths, tile.device)
 
     def key_range(self, tile: Tile) -> range:
         longest = int(self.lengths.max()) if self.lengths.numel() else 0

@@ -23,8 +23,8 @@ class HardMax(Normalizer):
     formula = "1 for the largest s_j, else 0"
 
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         hard = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype)
         soft = scores.softmax(-1)
         # The difference is exactly 0, so that the weights stay exactly 0 and 1.

@@ -16,9 +16,9 @@ class Normalizer(nn.Module):
 
     def forward(
         self,
-        scores: Float[Tensor, "*batch heads queries keys"],
-        visible: Bool[Tensor, "*#batch #heads #queries #keys"] | None = None,
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        scores: Float[Tensor, "*leading queries keys"],
+        visible: Bool[Tensor, "*#leading #queries #keys"] | None = None,
+    ) -> Float[Tensor, "*leading queries keys"]:
         """The weights for scores that are -inf where they are not visible.
 
         A row of which nothing is visible would be 0/0 in most formulas, so it is normalised as if
@@ -33,8 +33,8 @@ class Normalizer(nn.Module):
 
     @abstractmethod
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         """The weights for rows that each have a score above -inf."""
 
     def check(self, heads: int) -> None:

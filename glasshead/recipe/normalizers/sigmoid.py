@@ -22,6 +22,6 @@ class Sigmoid(Normalizer):
     formula = "1 / (1 + exp(-s_j))"
 
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         return scores.sigmoid()

@@ -22,8 +22,8 @@ class Softmax(Normalizer):
     formula = "exp s_j / Σ_k exp s_k"
 
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         return scores.softmax(-1)
 
 
@@ -52,8 +52,8 @@ class SoftmaxOne(Normalizer):
         hold(self, "sink", number_or_tensor(sink, "sink"))
 
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         sink = torch.as_tensor(per_head(self.sink), dtype=scores.dtype, device=scores.device)
         sink = sink.expand(*scores.shape[:-1], 1)
         return torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]

@@ -22,8 +22,8 @@ class Sparsemax(Normalizer):
     formula = "max(s_j - τ, 0), Σ = 1"
 
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         scores = _within_reach(scores)
         ranked, rank = _ranked(scores)
         total = ranked.cumsum(-1)
@@ -44,8 +44,8 @@ class Entmax15(Normalizer):
     formula = "max(s_j/2 - τ, 0)², Σ = 1"
 
     def normalize(
-        self, scores: Float[Tensor, "*batch heads queries keys"]
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries keys"]:
         scores = _within_reach(scores) / 2
         ranked, rank = _ranked(scores)
         mean = ranked.cumsum(-1) / rank

@@ -43,9 +43,9 @@ class Additive(Score):
 
     def forward(
         self,
-        query: Float[Tensor, "*batch heads queries dim"],
-        key: Float[Tensor, "*batch heads keys dim"],
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
         # The inputs may be of a higher precision than the parameters, never of a lower one.
         query, key = (
             x @ layer.weight.to(x.dtype).transpose(-1, -2)

@@ -28,9 +28,9 @@ class Cosine(Score):
 
     def forward(
         self,
-        query: Float[Tensor, "*batch heads queries dim"],
-        key: Float[Tensor, "*batch heads keys dim"],
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
         query, key = self.features(query, key)
         return query @ key.transpose(-1, -2)
 

@@ -23,9 +23,9 @@ class Dot(Score):
 
     def forward(
         self,
-        query: Float[Tensor, "*batch heads queries dim"],
-        key: Float[Tensor, "*batch heads keys dim"],
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
         return query @ key.transpose(-1, -2)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,8 +23,8 @@ class Gaussian(Score):
 
     def forward(
         self,
-        query: Float[Tensor, "*batch heads queries dim"],
-        key: Float[Tensor, "*batch heads keys dim"],
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
         # |q|² + |k|² - 2 q·k would lose its digits where both vectors are far from the origin.
         return -(query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)

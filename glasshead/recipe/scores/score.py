@@ -29,12 +29,12 @@ class Score(nn.Module):
     @abstractmethod
     def forward(
         self,
-        query: Float[Tensor, "*batch heads queries dim"],
-        key: Float[Tensor, "*batch heads keys dim"],
-    ) -> Float[Tensor, "*batch heads queries keys"]:
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
         """The raw score of each pair, before β."""
 
-    def scale(self, dim: int) -> float | Float[Tensor, "heads 1 1"]:
+    def scale(self, dim: int) -> float | Float[Tensor, "*heads_1_1"]:
         """β for queries that are `dim` wide, shaped to multiply the scores."""
         return per_head(self.default_beta(dim) if self.beta is None else self.beta)
 

@@ -1,0 +1,227 @@
+"""Bad input: one clear sentence on standard error, exit code 2, no traceback, no output."""
+
+import os
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from glasshead.cli.explaining import tracing
+
+SENTENCE = "the shiny sun and the moon"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder of files, each of which is wrong in its own way but for `good.csv`."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "good.csv": "Hello,0.34,0.22\nsun,0.29,0.54\n",
+        "twice.csv": "the,1,2\nsun,3,4\nthe,5,6\n",
+        "huge.csv": "Hello,1e200,1e200\nsun,1e200,1e200\n",
+        "ragged.csv": "Hello,1,2\nsun,1\n",
+        "empty.csv": "",
+        "nan.csv": "Hello,1,2\nsun,nan,2\n",
+        "words.csv": "Hello,1,2\nsun,1,two\n",
+        "broken.json": '{"Hello": [1,\n}',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "bytes.csv").write_bytes(b"Hello,1,2\nsun\xff,1,2\n")
+    (tmp_path / "folder").mkdir()
+    matrices = {f"W_{role}": torch.ones(3, 2) for role in ("query", "key", "value")}
+    save_file(matrices, tmp_path / "w3.safetensors")
+    return tmp_path
+
+
+CASES = [
+    # The sentence
+    (["explain", ""], "TEXT takes a sentence, and got '', which has no word: write one"),
+    (["explain", " \n "], "TEXT takes a sentence, and got ' \\n ', which has no word"),
+    (["explain", "a\udcff"], "TEXT takes UTF-8, and got other bytes"),
+    (["explain", SENTENCE, "--query", "sum"], "'sum' is not in the sentence: did you mean 'sun'?"),
+    (["explain", SENTENCE, "--query", "the"], "'the' stands 2 times in the sentence, at #1, #5"),
+    (["explain", SENTENCE, "--query", "#7"], "--query takes a position from #1 to #6, and got #7"),
+    (["explain", "--query", "moon"], "It takes one of 'Hello', 'shiny', 'sun'."),
+    (["explain", SENTENCE, "--seed", "-1"], "--seed takes a whole number from 0 to 2^63 - 1"),
+    (["explain", SENTENCE, "--seed", str(2**63)], "--seed takes a whole number from 0 to 2^63"),
+    (["explain", SENTENCE, "--seed", "x"], "Invalid value for '--seed'"),
+    (["explain", SENTENCE, "--dim", "0"], "--dim takes a whole number from 1 to 4096, and got 0"),
+    (["explain", SENTENCE, "--dim", "5000"], "--dim takes a whole number from 1 to 4096, and got"),
+    (["explain", "--dim", "4"], "--dim is the width of made-up vectors, and these are not made up"),
+    (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim is the width of made-up"),
+    (["explain", "two", "texts"], "Got unexpected extra argument"),
+    # Files of vectors
+    (["explain", "--vectors", "none.csv"], "there is no file none.csv: check its name."),
+    (["explain", "--vectors", "no/none.csv"], "no file no/none.csv: there is no folder no either."),
+    (["explain", "--vectors", "folder"], "folder is a folder: name a file in it."),
+    (["explain", "--vectors", "good.csv/x"], "good.csv/x cannot be read: Not a directory."),
+    (["explain", "--vectors", "ragged.csv"], "ragged.csv, line 2: expected 2 numbers as on line 1"),
+    (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors: give it a token and its"),
+    (["explain", "--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, and got nan"),
+    (["explain", "--vectors", "words.csv"], "words.csv, line 2: expected a number for 'sun', and"),
+    (["explain", "--vectors", "bytes.csv"], "bytes.csv, line 2: expected UTF-8 text, and got the"),
+    (["explain", "--vectors", "broken.json"], "broken.json, line 2: malformed JSON"),
+    (["explain", "--vectors", "huge.csv"], "the scores grow beyond all numbers: take smaller"),
+    (
+        ["explain", "Hello moon", "--vectors", "good.csv"],
+        "good.csv has no vector for 'moon': add a",
+    ),
+    (["explain", "hello x", "--vectors", "good.csv"], "for 'hello', 'x': did you mean 'Hello'? Or"),
+    (
+        ["explain", "the sun", "--vectors", "twice.csv"],
+        "twice.csv: 'the' has 2 rows with different",
+    ),
+    # The attention
+    (["explain", "--mask", "casual"], "--mask takes none, causal, window:BEFORE or window:BEFORE:"),
+    (["explain", "--mask", "casual"], "and got 'casual': did you mean causal?"),
+    (["explain", "--mask", "window"], "write how many tokens before its own a word sees, as in"),
+    (["explain", "--mask", "window:-1"], "and got 'window:-1': write how many"),
+    (["explain", "--mask", "causal+none"], "and got 'causal+none': none stands alone."),
+    (["explain", "--mask", ""], "and got '': try causal."),
+    (["explain", "--beta", "0"], "--beta takes a number above 0, auto for 1/√d, or inf for the"),
+    (["explain", "--beta", "-1"], "and got '-1': try 1."),
+    (["explain", "--beta", "nan"], "and got 'nan': try 1."),
+    (["explain", "--beta", "hot"], "and got 'hot': try 1."),
+    (["explain", "--beta", "1_0"], "and got '1_0': try 1."),
+    (["explain", "--beta", "inf", "--normalizer", "sigmoid"], "--normalizer sigmoid never reaches"),
+    (
+        ["explain", "--score", "dott"],
+        "--score takes one of scaled-dot, dot, cosine, gaussian, addi",
+    ),
+    (["explain", "--score", "dott"], "and got 'dott': did you mean 'dot'?"),
+    (
+        ["explain", "--normalizer", "x"],
+        "softmax-one, hardmax, sparsemax, entmax15, sigmoid, and got",
+    ),
+    (["explain", "--heads", "0"], "--heads takes a whole number of at least 1, and got 0."),
+    (
+        ["explain", "--heads", "2"],
+        "--heads 2 does not divide vectors of 3 numbers into equal parts",
+    ),
+    (["explain", "--heads", "3", "--head", "4"], "--head takes a head from 1 to 3, the number of"),
+    (["explain", "--weights", "none.safetensors"], "there is no file none.safetensors"),
+    (["explain", "--weights", "folder"], "folder is a folder: name a file in it."),
+    (["explain", "--weights", "good.csv"], "good.csv is no safetensors file"),
+    (
+        ["explain", "--weights", "w3.safetensors", "--vectors", "good.csv"],
+        "w3.safetensors: W_query takes [2, d_out] for vectors of 2 numbers, and got [3, 2]",
+    ),
+    (["explain", "a b", "--dim", "4", "--weights", "w3.safetensors"], "W_query takes [4, d_out]"),
+    # The output
+    (["explain", "--lang", "de"], "--lang takes one of en, tr, es, zh-Hant, zh-Hans, and got 'de'"),
+    (["explain", "--lang", ""], "--lang takes one of en, tr, es, zh-Hant, zh-Hans, and got ''"),
+    (["explain", "--width", "19"], "--width takes 20 to 1000 columns, and got 19: leave it out"),
+    (["explain", "--width", "1001"], "--width takes 20 to 1000 columns, and got 1001"),
+    (["explain", "--html", "folder"], "--html takes a file to write, and folder is a folder: name"),
+    (["explain", "--html", "good.csv/page.html"], "good.csv is a file and no folder."),
+    (["explain", "--html", "/dev/null"], "--html takes a file to write, and /dev/null is none"),
+    (["explain", "--html", "x" * 300], "the page cannot be written to xxx"),
+    # The program
+    (
+        ["explain", "--nonsense"],
+        "--nonsense (Possible options: --seed): see glasshead explain --help.",
+    ),
+    (["explian"], "No such command 'explian'"),
+    (["--beta", "1"], "No such option: --beta"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), CASES)
+def test_one_sentence_and_exit_code_2(command, place, arguments, sentence):
+    before = sorted(place.iterdir())
+    page = [] if "--html" in arguments or arguments[0] != "explain" else ["--html", "page.html"]
+    outcome = command(*arguments, *page)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
+    assert sentence in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "Errno" not in outcome.err
+    assert sorted(place.iterdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_what_may_not_be_read_or_written(command, place):
+    (place / "good.csv").chmod(0)
+    (place / "folder").chmod(0o500)
+    reading = command("explain", "--vectors", "good.csv")
+    writing = command("explain", "--html", "folder/page.html")
+    assert (reading.code, writing.code) == (2, 2)
+    assert "good.csv may not be read by this user: change its permissions." in reading.err
+    assert "cannot be written to folder/page.html (Permission denied)" in writing.err
+
+
+def test_a_refused_permission_is_told(command, place, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    outcome = command("explain", "--vectors", "good.csv")
+    assert outcome.code == 2
+    assert outcome.err == (
+        "glasshead: error: good.csv may not be read by this user: change its permissions.\n"
+    )
+
+
+def test_a_page_that_cannot_be_finished_leaves_the_old_one(command, place, monkeypatch):
+    (place / "page.html").write_text("old")
+
+    def fail(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    before = sorted(place.iterdir())
+    outcome = command("explain", "--html", "page.html")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert "cannot be written to page.html (No space left on device): name another" in outcome.err
+    assert sorted(place.iterdir()) == before
+    assert (place / "page.html").read_text() == "old"
+
+
+def test_too_many_tokens_are_refused_before_they_take_memory(command, monkeypatch):
+    monkeypatch.setattr(tracing, "_MOST_BYTES", 2**16)
+    text = " ".join(["sun"] * 46)
+    outcome = command("explain", text)
+    assert outcome.code == 2
+    assert "46 tokens are too many to explain in full" in outcome.err
+    assert "with these options): give at most 45." in outcome.err
+
+
+def test_the_tokens_that_are_too_many_depend_on_heads_and_score():
+    recipe = tracing.Recipe(score="gaussian", heads=2)
+    with pytest.raises(ValueError, match=re.escape("9,000 tokens are too many")) as caught:
+        tracing._check_size(9000, recipe, dim=64)
+    assert "give at most 713." in str(caught.value)
+    assert tracing._check_size(713, recipe, dim=64) is None
+
+
+def test_memory_that_runs_out_is_told(command, monkeypatch):
+    def fail(*_arguments, **_options):
+        raise MemoryError
+
+    monkeypatch.setattr("glasshead.cli.explaining.run.run", fail)
+    outcome = command("explain")
+    assert outcome.code == 2
+    assert "this takes more memory than there is" in outcome.err
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 1)])
+def test_who_stops_it_gets_no_traceback(command, monkeypatch, error, code):
+    def stop(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("glasshead.cli.explaining.run.run", stop)
+    outcome = command("explain")
+    assert (outcome.code, outcome.err) == (code, "")
+
+
+def test_a_mistake_of_ours_is_not_taken_for_the_users(monkeypatch, command):
+    def fail(*_arguments, **_options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("glasshead.cli.explaining.run.run", fail)
+    with pytest.raises(ZeroDivisionError):
+        command("explain")

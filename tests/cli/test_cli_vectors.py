@@ -1,0 +1,181 @@
+"""Vectors files: every form that is read, and every fault with its file and line."""
+
+import re
+
+import pytest
+import torch
+
+from glasshead.cli.inputs.vectors_file import read_vectors
+
+TOKENS = ("Hello", "sun")
+NUMBERS = [[0.34, 0.22, 0.54], [0.29, -0.54, 930.0]]
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("v.csv", "Hello,0.34,0.22,0.54\nsun,0.29,-0.54,9.3e2\n"),
+        ("v.csv", "Hello,0.34,0.22,0.54\nsun,0.29,-0.54,930"),
+        ("v.csv", "Hello, .34, +0.22, 0.54\r\n\r\nsun, 0.29, \u22120.54, 930.\r\n"),
+        ("v.csv", "Hello,0.34,0.22,0.54\rsun,0.29,-0.54,930\r"),
+        ("v.csv", "\ufeffHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
+        ("v.csv", "\ufefftoken,x,y,z\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
+        ("v.csv", '"token","x","y","z"\n"Hello","0.34","0.22","0.54"\n"sun",0.29,-0.54,930\n'),
+        ("v.csv", ",0,1,2\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
+        ("v.csv", "Token,1,2,3\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
+        ("v.csv", "Hello;0.34;0.22;0.54\nsun;0.29;-0.54;930\n"),
+        ("v.csv", "palabra;x;y;z\nHello;0,34;0,22;0,54\nsun;0,29;-0,54;9,3e2\n"),
+        ("v.tsv", "Hello\t0.34\t0.22\t0.54\nsun\t0.29\t-0.54\t930\n"),
+        ("v.tsv", "Hello\t0,34\t0,22\t0,54\nsun\t0,29\t-0,54\t930\n"),
+        ("glove.txt", "Hello 0.34 0.22 0.54\nsun  0.29 -0.54 930 \n"),
+        ("v.json", '{"Hello": [0.34, 0.22, 0.54], "sun": [0.29, -0.54, 930]}'),
+        ("v.json", '\ufeff\n[["Hello", [0.34, 0.22, 0.54]],\n["sun", [0.29, -0.54, 930]]]\n'),
+        (
+            "v",
+            (
+                ' [{"token": "Hello", "vector": [0.34, 0.22, 0.54]},\n'
+                '  {"vector": [0.29, -0.54, 9.3e2], "token": "sun"}]'
+            ),
+        ),
+    ],
+)
+def test_each_form_gives_the_same_vectors(tmp_path, name, content):
+    embeddings = read_vectors(written(tmp_path, name, content))
+    assert embeddings.tokens == TOKENS
+    assert embeddings.vectors.dtype == torch.float64
+    assert embeddings.vectors.tolist() == NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens"),
+    [
+        ('",",1.5\n"a,b",2.5\n"say ""hi""",3.5\n', (",", "a,b", 'say "hi"')),
+        ("the,1.5\nthe,2.5\n", ("the", "the")),
+        (" the,1.5\nthe ,2.5\n", (" the", "the ")),
+        ("cafe\u0301,1.5\n", ("caf\u00e9",)),
+        ('" 1.5\n, 2.5\n', ('"', ",")),
+        ("[,1.5\n{,2.5\n", ("[", "{")),
+        ("width 1,0.5\nof 2,0.25\n", ("width 1", "of 2")),
+        ("Hello,1,2,3\nsun,4,5,6\n", ("Hello", "sun")),
+        ('"two\nlines",1.5\nb,2.5\n', ("two\nlines", "b")),
+    ],
+)
+def test_tokens_of_a_table_are_kept_as_they_are(tmp_path, content, tokens):
+    assert read_vectors(written(tmp_path, "v.csv", content)).tokens == tokens
+
+
+def test_tokens_of_lists_in_json_may_be_repeated(tmp_path):
+    path = written(tmp_path, "v.json", '[["the", [1]], ["the", [2]]]')
+    assert read_vectors(path).vectors.tolist() == [[1.0], [2.0]]
+
+
+def test_a_large_table_is_read_whole(tmp_path):
+    rows = "".join(f"w{i},{i}.5,{-i}\n" for i in range(20_000))
+    embeddings = read_vectors(written(tmp_path, "v.csv", rows))
+    assert embeddings.vectors.shape == (20_000, 2)
+    assert embeddings.vectors[-1].tolist() == [19_999.5, -19_999.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("v.csv", "", "v.csv has no vectors: give it"),
+        ("v.csv", "\n  \n", "v.csv has no vectors"),
+        ("v.csv", "token,x,y\n", "v.csv has no vectors"),
+        (
+            "v.csv",
+            "a,1,2\nb,1\n",
+            "v.csv, line 2: expected 2 numbers as on line 1, and got 1 for 'b'",
+        ),
+        (
+            "v.csv",
+            "t,x,y\na,1,2\n\nb,1,2,3\n",
+            "v.csv, line 4: expected 2 numbers as on line 2, and",
+        ),
+        ("v.csv", "a,1,2\nb\n", "v.csv, line 2: expected numbers after 'b', and got none"),
+        ("v.csv", "Hello shiny sun\n", "v.csv, line 1: expected numbers after 'Hello shiny sun'"),
+        ("v.csv", "a,1,2\n,1,2\n", "v.csv, line 2: expected a token, and got an empty one"),
+        ("v.csv", "a,1,2\nb,1,x\n", "v.csv, line 2: expected a number for 'b', and got 'x'"),
+        ("v.csv", "a,1,x\nb,1,2\n", "v.csv, line 1: expected a number for 'a', and got 'x'"),
+        (
+            "v.csv",
+            "a,1,\nb,1,\n",
+            "v.csv, line 1: expected a number for 'a', and got an empty cell",
+        ),
+        ("v.csv", "a,1,2\nb,1_0,2\n", "v.csv, line 2: expected a number for 'b', and got '1_0'"),
+        (
+            "v.csv",
+            "a,1,2\nb,nan,2\n",
+            "v.csv, line 2: expected finite numbers, and got nan for 'b'",
+        ),
+        ("v.csv", "a,1,-inf\n", "v.csv, line 1: expected finite numbers, and got -inf for 'a'"),
+        ("v.csv", "a,1,1e999\n", "v.csv, line 1: expected finite numbers, and got inf for 'a'"),
+        (
+            "v.csv",
+            'a,1,2\n"b,1,2\n',
+            "v.csv, line 2: the row cannot be read (unexpected end of data)",
+        ),
+        (
+            "v.csv",
+            b"a,1,2\nb\xff,1,2\n",
+            "v.csv, line 2: expected UTF-8 text, and got the byte 0xff",
+        ),
+        ("v.csv", "a,1\n".encode("utf-16"), "v.csv, line 1: expected UTF-8 text"),
+        ("v.json", "", "v.json, line 1: malformed JSON (Expecting value, column 1)"),
+        ("v.json", "{}", "v.json has no vectors"),
+        ("v.json", "[]", "v.json has no vectors"),
+        ("v.json", '{"a": [1,\n 2]\n "b": [1, 2]}', "v.json, line 3: malformed JSON"),
+        ("v.json", "3", "v.json, line 1: expected {"),
+        ("v.json", '{"a": 1}', "v.json, line 1: expected {"),
+        ("v.json", '[["a", [1]],\n ["b", "c", [1]]]', "v.json, line 2: expected {"),
+        ("v.json", '[["a", [1]],\n {"token": "b"}]', "v.json, line 2: expected {"),
+        ("v.json", "[\n[7, [1]]]", "v.json, line 2: expected {"),
+        (
+            "v.json",
+            '[["a", [1]],\n["b", [1, 2]]]',
+            "v.json, line 2: expected 1 number as on line 1",
+        ),
+        ("v.json", '[["a", [1]],\n["b", []]]', "v.json, line 2: expected numbers after 'b'"),
+        (
+            "v.json",
+            '{"a": [1],\n"b": ["x"]}',
+            "v.json, line 2: expected a number for 'b', and got \"x\"",
+        ),
+        ("v.json", '{"a": [true]}', "v.json, line 1: expected a number for 'a', and got true"),
+        ("v.json", '{"a": [null]}', "v.json, line 1: expected a number for 'a', and got null"),
+        (
+            "v.json",
+            '{"a": [1],\n\n"b": [NaN]}',
+            "v.json, line 3: expected finite numbers, and got nan",
+        ),
+        (
+            "v.json",
+            '{"a": [1e999]}',
+            "v.json, line 1: expected finite numbers, and got inf for 'a'",
+        ),
+        (
+            "v.json",
+            '{"a": [%s]}' % ("9" * 5000),
+            "v.json, line 1: expected finite numbers, and got inf",
+        ),
+        ("v.json", '{"a": [1],\n"a": [2]}', "v.json, line 2: 'a' stands twice"),
+        ("v.json", "[" * 100_000, "v.json, line 1: expected lists of numbers, and got too many"),
+    ],
+)
+def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, sentence):
+    path = written(tmp_path, name, content)
+    with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
+        read_vectors(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_file_that_never_ends_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("glasshead.cli.inputs.reading._MOST_BYTES", 10)
+    with pytest.raises(ValueError, match="is larger than 1 GiB: keep only the rows"):
+        read_vectors(written(tmp_path, "v.csv", "a,1,2,3,4,5\n"))
