@@ -1,5 +1,5 @@
 # Everything runs in .venv, which `make setup` builds from Python 3.11 alone.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
 .PHONY: setup demo test lint bench pictures translations clean

@@ -58,7 +58,7 @@ def judged(
     if ratio is not None:
         limit, reached = f"at most {ratio} ×", ratios <= ratio
     elif difference is not None:
-        limit, reached = f"at most +{difference * 1e6:.0f} µs", differences <= difference
+        limit, reached = f"at most +{_unit(difference)}", differences <= difference
     else:
         limit, reached = "", True
     return Pair(name, ours, theirs, ratios, differences, len(times), limit, reached)

@@ -44,8 +44,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 LAYERS = (
     "cli",
-    "ladder",
     "explanation",
+    "ladder",
     "drawing",
     "attention",
     "engines",

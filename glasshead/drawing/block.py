@@ -86,7 +86,8 @@ class Block(ABC):
         return plain(self.lines(Canvas(width=width, words=words)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.lines(Canvas.of(console, options))
+        canvas = Canvas.of(console, options)
+        yield from printed(self.lines(canvas), canvas)
 
     def _repr_html_(self) -> str:
         return fragment(self.html())
@@ -95,6 +96,14 @@ class Block(ABC):
 def line(text: str = "", style: str = "") -> Text:
     """Return one finished line: rich neither wraps it nor reads markup in it."""
     return Text(text, style=style, no_wrap=True, overflow="crop")
+
+
+def printed(lines: Iterator[Text], canvas: Canvas) -> Iterator[Text]:
+    """Return lines for a console; without colours, spaces at their ends say nothing."""
+    for drawn in lines:
+        if not canvas.colors:
+            drawn.rstrip()
+        yield drawn
 
 
 def plain(lines: Iterator[Text]) -> str:

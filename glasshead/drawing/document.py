@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from glasshead.drawing.block import Block, Canvas, line, plain
+from glasshead.drawing.block import Block, Canvas, line, plain, printed
 from glasshead.drawing.checks import check_text
 from glasshead.drawing.heading import Heading
 from glasshead.drawing.page import fragment, page
@@ -88,7 +88,8 @@ class Document:
         return page(self._body(), printable(collapse(self.title)), self.language)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self._lines(Canvas.of(console, options, self.words))
+        canvas = Canvas.of(console, options, self.words)
+        yield from printed(self._lines(canvas), canvas)
 
     def _repr_html_(self) -> str:
         return fragment(self._body(), self.language)

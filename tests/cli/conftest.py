@@ -1,5 +1,6 @@
 """A command run in this process: its exit code, and what it printed."""
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -27,5 +28,19 @@ def command(capsys):
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def explained(command):
+    """What `--json` prints for some options, and each step's numbers by the step's name."""
+
+    def run(*arguments):
+        outcome = command("explain", *arguments, "--json")
+        assert (outcome.code, outcome.err) == (0, "")
+        told = json.loads(outcome.out)
+        told["data"] = {step["name"]: step["data"] for step in told["steps"]}
+        return told
 
     return run

@@ -46,7 +46,7 @@ CASES = [
     (["explain", "--query", "moon"], "It takes one of 'Hello', 'shiny', 'sun'."),
     (["explain", SENTENCE, "--seed", "-1"], "--seed takes a whole number from 0 to 2^63 - 1"),
     (["explain", SENTENCE, "--seed", str(2**63)], "--seed takes a whole number from 0 to 2^63"),
-    (["explain", SENTENCE, "--seed", "x"], "Invalid value for '--seed'"),
+    (["explain", SENTENCE, "--seed", "x"], "'--seed': it takes a whole number, and got 'x'; see"),
     (["explain", SENTENCE, "--dim", "0"], "--dim takes a whole number from 1 to 4096, and got 0"),
     (["explain", SENTENCE, "--dim", "5000"], "--dim takes a whole number from 1 to 4096, and got"),
     (["explain", "--dim", "4"], "--dim is the width of made-up vectors, and these are not made up"),
@@ -100,7 +100,10 @@ CASES = [
         ["explain", "--heads", "2"],
         "--heads 2 does not divide vectors of 3 numbers into equal parts",
     ),
-    (["explain", "--heads", "3", "--head", "4"], "--head takes a head from 1 to 3, the number of"),
+    (
+        ["explain", "--heads", "3", "--head", "3"],
+        "--head takes a head from 0 to 2, and got 3: there",
+    ),
     (["explain", "--weights", "none.safetensors"], "there is no file none.safetensors"),
     (["explain", "--weights", "folder"], "folder is a folder: name a file in it."),
     (["explain", "--weights", "good.csv"], "good.csv is no safetensors file"),
@@ -121,9 +124,10 @@ CASES = [
     # The program
     (
         ["explain", "--nonsense"],
-        "--nonsense (Possible options: --seed): see glasshead explain --help.",
+        "--nonsense (Possible options: --seed); see glasshead explain --help.",
     ),
-    (["explian"], "No such command 'explian'"),
+    (["explain", "--query"], "Option '--query' requires an argument; see glasshead --help."),
+    (["explian"], "No such command 'explian'. Did you mean 'explain'? See glasshead --help."),
     (["--beta", "1"], "No such option: --beta"),
 ]
 
@@ -132,7 +136,7 @@ CASES = [
 def test_one_sentence_and_exit_code_2(command, place, arguments, sentence):
     before = sorted(place.iterdir())
     page = [] if "--html" in arguments or arguments[0] != "explain" else ["--html", "page.html"]
-    outcome = command(*arguments, *page)
+    outcome = command(*arguments[:1], *page, *arguments[1:])
     assert outcome.code == 2
     assert outcome.out == ""
     assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
@@ -183,19 +187,21 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(command, place, monke
 
 def test_too_many_tokens_are_refused_before_they_take_memory(command, monkeypatch):
     monkeypatch.setattr(tracing, "_MOST_BYTES", 2**16)
-    text = " ".join(["sun"] * 46)
+    text = " ".join(f"word{place}" for place in range(25))
+    assert command("explain", f"{text[:-7]}").code == 0
     outcome = command("explain", text)
     assert outcome.code == 2
-    assert "46 tokens are too many to explain in full" in outcome.err
-    assert "with these options): give at most 45." in outcome.err
+    assert "25 tokens are too many to explain in full" in outcome.err
+    assert "with these options): give at most 24." in outcome.err
+    assert "give at most 10." in command("explain", text, "--json").err
 
 
 def test_the_tokens_that_are_too_many_depend_on_heads_and_score():
     recipe = tracing.Recipe(score="gaussian", heads=2)
     with pytest.raises(ValueError, match=re.escape("9,000 tokens are too many")) as caught:
-        tracing._check_size(9000, recipe, dim=64)
-    assert "give at most 713." in str(caught.value)
-    assert tracing._check_size(713, recipe, dim=64) is None
+        tracing._check_size(9000, recipe, dim=64, json=False)
+    assert "(about 171.1 GiB with these options): give at most 973." in str(caught.value)
+    assert tracing._check_size(973, recipe, dim=64, json=False) is None
 
 
 def test_memory_that_runs_out_is_told(command, monkeypatch):

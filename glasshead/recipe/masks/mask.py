@@ -1,6 +1,7 @@
 """What every mask can do: answer for a tile, combine, and be looked at."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -108,17 +109,8 @@ class AllOf(Mask):
         return range(start, max(start, min(r.stop for r in ranges)))
 
     def simplified(self, tile: Tile) -> Mask | None:
-        simple: list[Mask] = []
-        for mask in (mask.simplified(tile) for mask in self.masks):
-            if mask is None:
-                continue
-            both = [one.meet(mask) for one in simple]
-            merged = next((place for place, met in enumerate(both) if met is not None), None)
-            if merged is None:
-                simple.append(mask)
-            else:
-                simple[merged] = both[merged]
-        return combined(simple)
+        simpler = [mask.simplified(tile) for mask in self.masks]
+        return combined(_merged([mask for mask in simpler if mask is not None]))
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         for mask in self.masks:
@@ -174,7 +166,21 @@ class Not(Mask):
         return f"~{_bracketed(self.mask)}"
 
 
-def combined(masks: "list[Mask | None]") -> Mask | None:
+def _merged(masks: list[Mask]) -> list[Mask]:
+    """The same masks, with those made one that can be."""
+    merged: list[Mask] = []
+    for mask in masks:
+        for place, one in enumerate(merged):
+            both = one.meet(mask)
+            if both is not None:
+                merged[place] = both
+                break
+        else:
+            merged.append(mask)
+    return merged
+
+
+def combined(masks: Sequence[Mask | None]) -> Mask | None:
     """The and of masks of which some may be None, which hides nothing."""
     present = [mask for mask in masks if mask is not None]
     return reduce(and_, present) if present else None

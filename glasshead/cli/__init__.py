@@ -1,0 +1,5 @@
+"""The command line."""
+
+from glasshead.cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,40 @@
+"""App: the commands by name; what they need is imported when they run."""
+
+from typing import Annotated
+
+import typer
+
+from glasshead import __version__
+from glasshead.cli.explain import explain
+
+app = typer.Typer(
+    name="glasshead",
+    help="Attention you can see through: compute it, and read every step of what it did.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(explain)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"glasshead {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _glasshead(
+    context: typer.Context,
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Attention you can see through: compute it, and read every step of what it did."""
+    del version
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

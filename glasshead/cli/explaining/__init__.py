@@ -1,0 +1,1 @@
+"""Explaining: what stands behind `glasshead explain`."""

@@ -1,0 +1,136 @@
+"""Recipe: the options of the command line that choose an attention."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import glasshead as gh
+from glasshead.cli.explaining.masks import Band, build_mask, parse_mask
+from glasshead.cli.inputs.wording import one_of
+
+if TYPE_CHECKING:
+    from glasshead import Attention, Score
+
+# By name, so that options are checked before torch is there.
+SCORES = {
+    "scaled-dot": "ScaledDot",
+    "dot": "Dot",
+    "cosine": "Cosine",
+    "gaussian": "Gaussian",
+    "additive": "Additive",
+}
+NORMALIZERS = {
+    "softmax": "Softmax",
+    "softmax-one": "SoftmaxOne",
+    "hardmax": "HardMax",
+    "sparsemax": "Sparsemax",
+    "entmax15": "Entmax15",
+    "sigmoid": "Sigmoid",
+}
+# These give all weight to the largest score as β grows; the others do not.
+_REACH_HARDMAX = ("softmax", "sparsemax", "entmax15", "hardmax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The choices of an attention, checked and not yet built: that takes torch.
+
+    Attributes:
+        score, normalizer: Names of `SCORES` and `NORMALIZERS`; "hardmax" where β is infinite.
+        beta: A number, "auto" for 1/√d, or None for the score's own.
+        bands: The mask.
+        heads: In how many heads the vectors are split.
+    """
+
+    score: str = "scaled-dot"
+    beta: float | str | None = None
+    normalizer: str = "softmax"
+    bands: tuple[Band, ...] = ()
+    heads: int = 1
+
+    @classmethod
+    def parsed(
+        cls,
+        *,
+        score: str,
+        beta: str | None = None,
+        normalizer: str | None = None,
+        mask: str = "none",
+        heads: int = 1,
+    ) -> "Recipe":
+        """The recipe that the options ask for.
+
+        Errors: a ValueError that names the option.
+
+        >>> Recipe.parsed(score="dot", beta="inf", mask="causal").normalizer
+        'hardmax'
+        """
+        sharpness = parse_beta(beta)
+        chosen = one_of(normalizer or "softmax", NORMALIZERS, "--normalizer")
+        if sharpness == math.inf:
+            if chosen not in _REACH_HARDMAX:
+                raise ValueError(
+                    f"--beta inf is the hardest attention, which --normalizer {chosen} never "
+                    f"reaches: leave one of the two out."
+                )
+            sharpness, chosen = None, "hardmax"
+        if heads < 1:
+            raise ValueError(f"--heads takes a whole number of at least 1, and got {heads}.")
+        return cls(
+            score=one_of(score, SCORES, "--score"),
+            beta=sharpness,
+            normalizer=chosen,
+            bands=parse_mask(mask),
+            heads=heads,
+        )
+
+    def is_the_texts_own(self) -> bool:
+        """Whether this is the attention of the worked example, whose numbers are printed."""
+        return self in (Recipe(score="dot"), Recipe(score="dot", beta=1.0))
+
+    def attention(self, dim: int, seed: int) -> "Attention":
+        """The attention for queries that are `dim` wide; the seed makes up what it would learn."""
+        return gh.Attention(
+            score=self._score(dim, seed),
+            mask=build_mask(self.bands),
+            normalizer=getattr(gh, NORMALIZERS[self.normalizer])(),
+        ).eval()
+
+    def _score(self, dim: int, seed: int) -> "Score":
+        if self.score == "additive":
+            score = _made_up_additive(dim, seed)
+        else:
+            score = getattr(gh, SCORES[self.score])()
+        if self.beta is not None:
+            score.beta = dim**-0.5 if isinstance(self.beta, str) else self.beta
+        return score
+
+
+def _made_up_additive(dim: int, seed: int) -> "Score":
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return gh.Additive(dim).double().requires_grad_(requires_grad=False)
+
+
+def parse_beta(written: str | None) -> float | str | None:
+    """β: a number, `math.inf`, "auto", or None where none is written.
+
+    Errors: a ValueError where it is nothing of these.
+
+    >>> parse_beta("0.5"), parse_beta("inf"), parse_beta("auto")
+    (0.5, inf, 'auto')
+    """
+    if written is None or written == "auto":
+        return written
+    try:
+        beta = float(written)
+    except ValueError:
+        beta = math.nan
+    if not beta > 0 or "_" in written:
+        raise ValueError(
+            f"--beta takes a number above 0, auto for 1/√d, or inf for the hardest attention, and "
+            f"got {written!r}: try 1."
+        )
+    return beta

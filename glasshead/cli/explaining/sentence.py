@@ -1,0 +1,85 @@
+"""Sentence: the words that are explained, and where their vectors come from."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import torch
+
+from glasshead.cli.explaining.splitting import split
+from glasshead.cli.inputs.reading import shown
+from glasshead.cli.inputs.vectors_file import read_vectors
+from glasshead.cli.inputs.wording import listed, nearest
+from glasshead.explanation.embeddings import Embeddings, composed
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+
+# Few enough to follow by hand, and 1, 2 or 4 heads can share them.
+MADE_UP_DIM = 4
+
+
+class Source(Enum):
+    """Where the vectors come from."""
+
+    TEXTS = "the worked example of the texts"
+    MADE_UP = "made up from a seed"
+    FILE = "the user's file"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with its vectors, and where they come from."""
+
+    embeddings: Embeddings
+    source: Source
+
+
+def sentence_of(text: str | None, vectors: Path | None, *, dim: int | None, seed: int) -> Sentence:
+    """The sentence that the command line asks for.
+
+    Args:
+        text: A sentence; None: the rows of `vectors`, or else the worked example of the texts.
+        vectors: A file of vectors; None: they are made up.
+        dim: How wide made-up vectors are; 4 if not given.
+        seed: What they are made up from.
+
+    Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed; an
+    OSError where the file cannot be read.
+    """
+    words = None if text is None else _words(text)
+    if vectors is not None:
+        known = read_vectors(vectors)
+        return Sentence(known if words is None else _looked_up(known, words, vectors), Source.FILE)
+    if words is not None:
+        made_up = Embeddings.made_up(words, dim=dim or MADE_UP_DIM, seed=seed)
+        return Sentence(made_up, Source.MADE_UP)
+    example = HELLO_SHINY_SUN
+    numbers = torch.tensor(example.embeddings, dtype=torch.float64)
+    return Sentence(Embeddings(example.tokens, numbers), Source.TEXTS)
+
+
+def _words(text: str) -> list[str]:
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
+        raise ValueError("TEXT takes UTF-8, and got other bytes: set the terminal to UTF-8.")
+    words = split(composed(text))
+    if not words:
+        raise ValueError(
+            f"TEXT takes a sentence, and got {text!r}, which has no word: write one, as in "
+            f'glasshead explain "Hello shiny sun!", or leave TEXT out.'
+        )
+    return words
+
+
+def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:
+    have = set(known.tokens)
+    missing = [word for word in dict.fromkeys(words) if word not in have]
+    if missing:
+        alike = nearest(missing[0], known.tokens)
+        hint = f"did you mean {alike!r}? Or add" if alike else "add"
+        rows = "a row for it" if len(missing) == 1 else "a row for each"
+        raise ValueError(
+            f"{shown(path)} has no vector for {listed(map(repr, missing))}: {hint} {rows}."
+        )
+    try:
+        return known.look_up(words)
+    except ValueError as error:
+        raise ValueError(f"{shown(path)}: {error}") from error

@@ -1,0 +1,126 @@
+"""Weights file: the three matrices of a projection, from safetensors."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from glasshead.cli.inputs.reading import read_bytes, shown
+from glasshead.cli.inputs.wording import listed
+from glasshead.explanation.projection import Projection
+
+_ROLES = ("query", "key", "value")
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """`W_query W_key W_value`, `[d_in, d_out]`, and `b_query b_key b_value`, if any, of a file."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+
+    @property
+    def d_in(self) -> int:
+        """How wide the vectors are that they take."""
+        return len(self.tensors["W_query"])
+
+    def projection(self, inputs: Float[Tensor, "tokens d_in"]) -> Projection:
+        """The projection of some vectors.
+
+        Errors: a ValueError that names the file, where they are of another width.
+        """
+        try:
+            return Projection(inputs=inputs, **self.tensors)
+        except ValueError as error:
+            raise ValueError(f"{shown(self.path)}: {error}") from error
+
+
+def read_weights(path: Path) -> Matrices:
+    """The matrices of a file, in float64.
+
+    The file has either the matrices of rung 2 of the ladder, `W_query`, applied as x @ W_query; or
+    the state of `nn.Linear`s, as rung 3: `W_query.weight`, which is the transpose, and perhaps
+    `W_query.bias`.
+
+    Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
+    where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
+    """
+    content = read_bytes(path)
+    try:
+        tensors = load(content)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{shown(path)} is no safetensors file ({error}): write it by "
+            f"safetensors.torch.save_file."
+        ) from error
+    try:
+        _check_names(tensors)
+        named = _matrices(tensors)
+        _check_fit(named)
+    except ValueError as error:
+        raise ValueError(f"{shown(path)}: {error}") from error
+    return Matrices(path, named)
+
+
+def _is_linear(names: Iterable[str]) -> bool:
+    return any(name.endswith((".weight", ".bias")) for name in names)
+
+
+def _check_names(tensors: dict[str, Tensor]) -> None:
+    linear = _is_linear(tensors)
+    needed = [f"W_{role}.weight" if linear else f"W_{role}" for role in _ROLES]
+    allowed = {*needed, *(f"W_{role}.bias" for role in _ROLES if linear)}
+    found = listed(tensors) or "nothing"
+    missing = [name for name in needed if name not in tensors]
+    if missing:
+        raise ValueError(
+            f"expected {listed(needed)}, and {listed(missing)} is missing (the file has {found}): "
+            f"rename or add it."
+        )
+    unknown = [name for name in tensors if name not in allowed]
+    if unknown:
+        raise ValueError(
+            f"{listed(unknown)} has no place in a projection of {listed(needed)}: leave it out."
+        )
+
+
+def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    linear, named = _is_linear(tensors), {}
+    for name, tensor in tensors.items():
+        axes = 1 if name.endswith(".bias") else 2
+        shape = ("[d_out, d_in]" if linear else "[d_in, d_out]") if axes == 2 else "[d_out]"
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name} takes floating-point numbers, and got {tensor.dtype}.")
+        if tensor.ndim != axes or 0 in tensor.shape:
+            raise ValueError(f"{name} takes the shape {shape}, and got {list(tensor.shape)}.")
+        if not tensor.double().isfinite().all():
+            raise ValueError(f"{name} takes finite numbers, and has NaN or infinity: correct it.")
+        matrix = tensor.to(torch.float64)
+        role = name.removeprefix("W_").split(".")[0]
+        named[f"{'b' if axes == 1 else 'W'}_{role}"] = matrix.T if linear and axes == 2 else matrix
+    return named
+
+
+def _check_fit(named: dict[str, Tensor]) -> None:
+    d_in, d_out = named["W_query"].shape
+    if named["W_key"].shape != (d_in, d_out):
+        raise ValueError(
+            f"W_key takes the shape of W_query, {[d_in, d_out]} as [d_in, d_out], and got "
+            f"{list(named['W_key'].shape)}."
+        )
+    if named["W_value"].shape[0] != d_in:
+        raise ValueError(
+            f"W_value takes the d_in of W_query, {d_in}, and got {list(named['W_value'].shape)} "
+            f"as [d_in, d_out]."
+        )
+    for role in _ROLES:
+        width, bias = named[f"W_{role}"].shape[1], named.get(f"b_{role}")
+        if bias is not None and len(bias) != width:
+            raise ValueError(
+                f"the bias of W_{role} takes {width} numbers, as its d_out, and got {len(bias)}."
+            )

@@ -1,0 +1,71 @@
+"""Wording: how errors name what came and what was expected."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import typer
+
+# Comparing a word with every token of a large vocabulary, letter by letter, would take seconds.
+_COMPARED = 20_000
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names with commas between them; of many, the first few and how many more there are.
+
+    >>> listed(["a", "b", "c", "d"], most=2)
+    'a, b and 2 more'
+    """
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The one of `words` that is most like `word`, upper and lower case alike, if one is.
+
+    >>> nearest("shinny", ["Hello", "shiny", "sun"]), nearest("sUN", ["sun"])
+    ('shiny', 'sun')
+    >>> nearest("moon", ["Hello", "shiny"]) is None
+    True
+    """
+    by_spelling: dict[str, str] = {}
+    for known in words:
+        by_spelling.setdefault(known.casefold(), known)
+    if word.casefold() in by_spelling:
+        return by_spelling[word.casefold()]
+    if len(by_spelling) > _COMPARED:
+        return None
+    close = get_close_matches(word.casefold(), by_spelling, n=1)
+    return by_spelling[close[0]] if close else None
+
+
+def whole_number(written: str | int) -> int:
+    """The whole number that an option was given, or has by default.
+
+    Errors: a usage error where it is none; typer adds which option it was.
+
+    >>> whole_number("12")
+    12
+    """
+    if not _WHOLE_NUMBER.fullmatch(str(written)):
+        raise typer.BadParameter(f"it takes a whole number, and got {written!r}")
+    return int(written)
+
+
+def one_of(value: str, choices: Iterable[str], option: str) -> str:
+    """`value`, which must be one of the choices.
+
+    Errors: a ValueError that lists the choices and suggests the nearest.
+
+    >>> one_of("dott", ["dot", "cosine"], "--score")
+    Traceback (most recent call last):
+    ValueError: --score takes one of dot, cosine, and got 'dott': did you mean 'dot'?
+    """
+    choices = list(choices)
+    if value in choices:
+        return value
+    alike = nearest(value, choices)
+    hint = f"did you mean {alike!r}?" if alike else "take one of the list."
+    raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {value!r}: {hint}")

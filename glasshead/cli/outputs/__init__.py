@@ -1,0 +1,1 @@
+"""Outputs: what commands print and write."""

@@ -1,0 +1,97 @@
+"""Program: runs a command, and tells what went wrong in one sentence."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+DONE, CLOSED_PIPE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Bad input, which commands raise as ValueError, TypeError or OSError, becomes one line on
+    standard error and the code 2. An interruption gives 130; a reader who has seen enough, as
+    `head` has, 1 without a word.
+
+    Args:
+        arguments: Those after the program's name; the process's own if not given.
+
+    >>> main(["--version"])
+    glasshead 0.1.0
+    0
+    """
+    try:
+        _check_output()
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _let_go()
+        return CLOSED_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except MemoryError:
+        return _refuse("this takes more memory than there is: give it fewer tokens or heads.")
+    except (ValueError, TypeError, OSError) as error:
+        _let_go()
+        return _refuse(_sentence(error))
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imported late, so that an interruption meets `main` from the first moment on.
+    import typer
+
+    from glasshead.cli.app import app
+
+    try:
+        code = typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments),
+            prog_name="glasshead",
+            standalone_mode=False,
+        )
+    except typer.TyperException as error:
+        return _refuse(_usage(error.format_message(), getattr(error, "ctx", None)))
+    except typer.Abort:
+        return INTERRUPTED
+    return code if isinstance(code, int) else DONE
+
+
+def _check_output() -> None:
+    """Characters that the terminal's encoding lacks become question marks, never an error."""
+    if sys.stdout is None:
+        raise OSError("standard output is closed: open it, or send it to /dev/null.")
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def _refuse(sentence: str) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"glasshead: error: {' '.join(sentence.split())}\n")
+    return BAD_INPUT
+
+
+def _sentence(error: ValueError | TypeError | OSError) -> str:
+    """What the error says; an OSError that nobody worded says it in numbers and quotes."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'the output cannot be written'}: {error.strerror}."
+    return str(error)
+
+
+def _usage(message: str, context: Any) -> str:
+    command = "glasshead" if context is None else context.command_path
+    see = " See" if message.endswith("?") else "; see"
+    return f"{message.removesuffix('.')}{see} {command} --help."
+
+
+def _let_go() -> None:
+    """Leave nothing in the buffer that Python would fail to write once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except (AttributeError, OSError, ValueError):
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (AttributeError, OSError, ValueError):
+            sys.stdout = None

@@ -1,0 +1,125 @@
+"""Embeddings: the tokens of a sentence, with a vector each."""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Tokens in order, and the vector of each; a token may stand more than once.
+
+    Attributes:
+        tokens: The tokens.
+        vectors: Their vectors, one row a token, finite.
+
+    Errors: a TypeError where the vectors are no floating-point tensor, a ValueError where there is
+    not one of them for each token, or one of their numbers is not finite.
+
+    >>> embeddings = Embeddings(("Hello", "sun"), torch.tensor([[0.34, 0.22], [0.29, 0.54]]))
+    >>> embeddings.look_up(["sun"]).vectors
+    tensor([[0.2900, 0.5400]])
+    """
+
+    tokens: tuple[str, ...]
+    vectors: Float[Tensor, "tokens dim"]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, str):
+            raise TypeError(f"tokens takes a sequence of strings, and got {self.tokens!r}.")
+        if not isinstance(self.vectors, Tensor) or not self.vectors.is_floating_point():
+            got = getattr(self.vectors, "dtype", type(self.vectors).__name__)
+            raise TypeError(f"vectors takes a tensor of floating-point numbers, and got {got}.")
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        if self.vectors.ndim != 2 or len(self.vectors) != len(self.tokens):
+            raise ValueError(
+                f"vectors takes one row for each of the {len(self.tokens)} tokens, and got shape "
+                f"{list(self.vectors.shape)}."
+            )
+        if not self.vectors.isfinite().all():
+            row = int((~self.vectors.isfinite().all(-1)).nonzero()[0])
+            raise ValueError(f"vectors takes finite numbers, and got others for row {row}.")
+
+    @classmethod
+    def made_up(cls, tokens: Iterable[str], *, dim: int = 4, seed: int = 123) -> "Embeddings":
+        """Vectors that mean nothing, from the tokens' spelling and a seed.
+
+        A token has the same vector in every sentence, on every machine; the first numbers of a
+        wider vector are those of a narrower one. The numbers are of variance 1, with two decimals,
+        so that a reader can follow them by hand.
+
+        Args:
+            tokens: The tokens.
+            dim: How many numbers a vector has, at least 1.
+            seed: Another seed gives other vectors.
+
+        Errors: a ValueError where `dim` is below 1.
+
+        >>> Embeddings.made_up(["sun", "moon", "sun"], dim=2).vectors
+        tensor([[ 0.6400, -0.0600],
+                [-1.4800,  0.7700],
+                [ 0.6400, -0.0600]], dtype=torch.float64)
+        """
+        if dim < 1:
+            raise ValueError(f"dim takes a whole number of at least 1, and got {dim}.")
+        tokens = tuple(tokens)
+        known = {token: _made_up(token, dim, seed) for token in dict.fromkeys(tokens)}
+        rows = [known[token] for token in tokens]
+        return cls(tokens, torch.tensor(rows, dtype=torch.float64).reshape(len(tokens), dim))
+
+    @property
+    def dim(self) -> int:
+        """How many numbers a vector has."""
+        return self.vectors.shape[-1]
+
+    def look_up(self, words: Iterable[str]) -> "Embeddings":
+        """The words of another sentence, each with the vector that it has here.
+
+        Errors: a ValueError that names the words which are not here, or one that stands here twice
+        with different vectors.
+        """
+        words, places = tuple(words), self._places()
+        missing = [word for word in dict.fromkeys(words) if word not in places]
+        if missing:
+            named = ", ".join(map(repr, missing))
+            raise ValueError(
+                f"there is no vector for {named} among {len(self.tokens)} tokens: add a row for it."
+            )
+        for word in dict.fromkeys(words):
+            first, *others = places[word]
+            if any(not torch.equal(self.vectors[first], self.vectors[place]) for place in others):
+                raise ValueError(
+                    f"{word!r} has {len(others) + 1} rows with different vectors: keep one of "
+                    f"them, or take the rows as the sentence."
+                )
+        return Embeddings(words, self.vectors[[places[word][0] for word in words]])
+
+    def _places(self) -> dict[str, list[int]]:
+        places: dict[str, list[int]] = {}
+        for place, token in enumerate(self.tokens):
+            places.setdefault(token, []).append(place)
+        return places
+
+
+def composed(text: str) -> str:
+    r"""A text in the form in which equal-looking words are equal: "é" is one character, not two.
+
+    >>> composed("e\u0301") == "\u00e9"
+    True
+    """
+    return unicodedata.normalize("NFC", text)
+
+
+def _made_up(token: str, dim: int, seed: int) -> list[float]:
+    """Numbers drawn by a hash, which unlike a generator stays the same in every release."""
+    drawn = hashlib.shake_256(f"{seed}:{token}".encode(errors="surrogatepass")).digest(8 * dim)
+    places = (int.from_bytes(drawn[start : start + 8]) >> 12 for start in range(0, 8 * dim, 8))
+    normal = NormalDist()
+    # Half a step inside the open interval from 0 to 1; adding 0.0 turns -0.0 into 0.0.
+    return [round(normal.inv_cdf((place + 0.5) / 2**52), 2) + 0.0 for place in places]

@@ -1,0 +1,93 @@
+"""Figures: numbers, sums and vectors written out, always to four decimals."""
+
+import math
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from glasshead.drawing import number
+from glasshead.explanation.language import Say
+
+MOST_TERMS = 8
+"""A sum of more terms shows its first three."""
+_FIRST = 3
+_HUGE = 1e6
+
+
+def figure(x: float) -> str:
+    """One number to four decimals; in powers of ten where that would show too little.
+
+    >>> [figure(x) for x in (0.22913, 1.35688, -12.5, 3.0, 1.8e-35, 4e11)]
+    ['0.2291', '1.3569', '-12.5', '3', '1.8e-35', '400000000000']
+    """
+    if not 1 <= abs(x) < _HUGE:
+        return number(x, digits=4)
+    return number(x, digits=min(5 + math.floor(math.log10(abs(x))), 8))
+
+
+def factor(x: float) -> str:
+    """A number inside a product or a sum: a negative one stands in brackets.
+
+    >>> factor(0.5), factor(-0.5)
+    ('0.5', '(-0.5)')
+    """
+    return f"({figure(x)})" if x < 0 else figure(x)
+
+
+def short_vector(values: Sequence[float]) -> str:
+    """A vector, of a long one the first numbers.
+
+    >>> short_vector([0.34, 0.22, 0.54]), short_vector([0.1] * 768)
+    ('[0.34, 0.22, 0.54]', '[0.1, 0.1, 0.1, …]')
+    """
+    shown = list(values) if len(values) <= MOST_TERMS else [*values[:_FIRST]]
+    written = [figure(value) for value in shown]
+    return f"[{', '.join(written)}{', …' if len(values) > len(shown) else ''}]"
+
+
+def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
+    r"""Terms joined by +; of many the first ones, and how many more there are.
+
+    Args:
+        terms: The terms, written.
+        say: Says how many are left out.
+        left_out: How many terms there are besides.
+
+    >>> total(["1", "2"], Say("en")), total(["1"] * 768, Say("en"))
+    ('1 + 2', '1 + 1 + 1 + …\xa0(765\xa0more)')
+    """
+    shown = terms if len(terms) <= MOST_TERMS and not left_out else terms[:_FIRST]
+    more = len(terms) - len(shown) + left_out
+    return " + ".join([*shown, *and_more(more, say)]) or "0"
+
+
+def and_more(count: int, say: Say) -> list[str]:
+    r"""What stands for the terms left out, unbroken at the end of a line; nothing where none is.
+
+    >>> and_more(765, Say("en"))
+    ['…\xa0(765\xa0more)']
+    """
+    if not count:
+        return []
+    more = say("{count} more", count=count)
+    return [f"… ({more})".replace(" ", "\N{NO-BREAK SPACE}")]
+
+
+def products(left: Sequence[float], right: Sequence[float], say: Say) -> str:
+    """The sum of the products of two vectors, written out.
+
+    >>> products([0.53, 0.34], [0.34, -0.22], Say("en"))
+    '0.53·0.34 + 0.34·(-0.22)'
+    """
+    pairs = zip(left, right, strict=True)
+    return total([f"{factor(a)}·{factor(b)}" for a, b in pairs], say)
+
+
+def aligned(lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Equations `left = right`, their signs of equality below each other.
+
+    >>> aligned([("s(sun)", "1"), ("s(shiny)", "2")])
+    ('s(sun)   = 1', 's(shiny) = 2')
+    """
+    width = max((cell_len(left) for left, _ in lines), default=0)
+    return tuple(f"{left}{' ' * (width - cell_len(left))} = {right}" for left, right in lines)

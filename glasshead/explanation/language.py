@@ -1,0 +1,78 @@
+"""The languages that an explanation speaks, and how a sentence is said in one of them."""
+
+import re
+from functools import cache
+from gettext import GNUTranslations, NullTranslations
+from importlib.resources import files
+from typing import Any
+
+from glasshead.drawing import Words
+
+LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
+_TRADITIONAL = {"hant", "tw", "hk", "mo"}
+
+
+class Say:
+    """Says sentences in one language: each is translated first, then filled in.
+
+    Sentences are English in the code and have named places, so that a translation may move them:
+
+    >>> Say("en")("The word “{word}” comes first.", word="shiny")
+    'The word “shiny” comes first.'
+    >>> Say("es").language
+    'es'
+    """
+
+    def __init__(self, lang: str) -> None:
+        self.language = language_of(lang)
+        self.translate = catalogue(self.language).gettext
+
+    def __call__(self, sentence: str, /, **places: object) -> str:
+        return self.translate(sentence).format(**places)
+
+    def after_each_other(self, *sentences: str) -> str:
+        """Sentences as one paragraph; Chinese has no spaces between them.
+
+        >>> Say("en").after_each_other("One.", "Two."), Say("zh").after_each_other("一。", "二。")
+        ('One. Two.', '一。二。')
+        """
+        return ("" if self.language.startswith("zh") else " ").join(sentences)
+
+    def words(self) -> Words:
+        """The phrases that drawings add, in this language."""
+        return Words.translated(self.translate)
+
+
+def language_of(lang: Any) -> str:
+    """The language that a code asks for: one of en, tr, es, zh-Hant, zh-Hans.
+
+    Codes are read as in a browser or an environment variable, whatever their case; Chinese by
+    script, else by place, else simplified.
+
+    Errors: a ValueError for a language that is not there, a TypeError for anything but a string.
+
+    >>> [language_of(code) for code in ("tr", "es_ES.UTF-8", "zh-TW", "zh")]
+    ['tr', 'es', 'zh-Hant', 'zh-Hans']
+    """
+    if not isinstance(lang, str):
+        raise TypeError(_refusal(lang))
+    language, *places = re.split("[-_]", re.split("[.@]", lang.lower())[0])
+    if language == "zh":
+        return "zh-Hant" if "hans" not in places and _TRADITIONAL & set(places) else "zh-Hans"
+    if language not in LANGUAGES:
+        raise ValueError(_refusal(lang))
+    return language
+
+
+@cache
+def catalogue(language: str) -> NullTranslations:
+    """The translations into one of `LANGUAGES`; English translates nothing."""
+    if language == "en":
+        return NullTranslations()
+    folder = files("glasshead.explanation").joinpath("locales", language.replace("-", "_"))
+    with folder.joinpath("LC_MESSAGES", "glasshead.mo").open("rb") as compiled:
+        return GNUTranslations(compiled)
+
+
+def _refusal(lang: object) -> str:
+    return f"lang takes one of {', '.join(LANGUAGES)}, and got {lang!r}."

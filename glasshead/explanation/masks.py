@@ -1,0 +1,96 @@
+"""What each kind of mask and bias means, in a sentence."""
+
+from torch import Tensor
+
+from glasshead.explanation.language import Say
+from glasshead.recipe.biases import ALiBi, Bias, RelativeBias
+from glasshead.recipe.masks import Band, Mask
+from glasshead.recipe.masks.dense import Dense
+from glasshead.recipe.masks.documents import Documents
+from glasshead.recipe.masks.mask import AllOf
+from glasshead.recipe.masks.padding import KeysBelow
+
+
+def mask_told(mask: Mask, say: Say) -> tuple[str, ...]:
+    """What a mask lets be seen; of masks combined by &, what each of them does."""
+    if isinstance(mask, AllOf):
+        return tuple(sentence for part in mask.masks for sentence in mask_told(part, say))
+    teller = _MASKS.get(type(mask), _any_mask)
+    return (teller(mask, say),)
+
+
+def bias_told(bias: Bias | Tensor, say: Say) -> str:
+    """What a bias does to the scores."""
+    return _BIASES.get(type(bias), _any_bias)(say)
+
+
+def _band(mask: Band, say: Say) -> str:
+    if mask.before is None and mask.after == 0:
+        return say(
+            "The mask is causal: a word sees itself and the words before it, and none of those "
+            "after it. A model that writes text word by word needs this: the words after do not "
+            "exist yet, and in training it must not peek at them."
+        )
+    return say(
+        "The mask is a window: a word sees itself and its neighbours; how many before it: "
+        "{before}, how many after it: {after}. What matters is often near, and a long text then "
+        "takes much less work.",
+        before=say("all") if mask.before is None else mask.before,
+        after=say("all") if mask.after is None else mask.after,
+    )
+
+
+def _keys_below(mask: KeysBelow, say: Say) -> str:
+    if mask.name == "prefix":
+        return say(
+            "The mask is a prefix: every word sees the first words, those of the prefix. They are "
+            "known from the start, as a question is before its answer."
+        )
+    return say(
+        "The mask hides padding: sentences of one batch are filled up to one length, and what only "
+        "fills must not be looked at."
+    )
+
+
+def _documents(mask: Documents, say: Say) -> str:
+    del mask
+    return say(
+        "The mask keeps documents apart: several texts stand in one row, and a word sees only its "
+        "own."
+    )
+
+
+def _dense(mask: Dense, say: Say) -> str:
+    del mask
+    return say("The mask was given pair by pair: it says for each word which others it may see.")
+
+
+def _any_mask(mask: Mask, say: Say) -> str:
+    return say("The mask {mask} says which words may see each other.", mask=repr(mask))
+
+
+_MASKS = {Band: _band, KeysBelow: _keys_below, Documents: _documents, Dense: _dense}
+
+
+def _alibi(say: Say) -> str:
+    return say(
+        "The bias ALiBi takes away from every score, the more the farther the key is from the "
+        "query: what is near is preferred, and word order counts."
+    )
+
+
+def _relative(say: Say) -> str:
+    return say(
+        "The relative bias adds a learned number to every score, which depends only on how far "
+        "the key stands before or after the query: word order counts."
+    )
+
+
+def _any_bias(say: Say) -> str:
+    return say(
+        "A bias is added to every score: a number for each pair of words that does not depend on "
+        "their vectors."
+    )
+
+
+_BIASES = {ALiBi: _alibi, RelativeBias: _relative}

@@ -1,0 +1,222 @@
+"""Why scores are scaled: the softmax's derivative, and how it dies as scores grow."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.drawing import Block, Formula, Paragraph, Table
+from glasshead.explanation.figures import aligned, figure, short_vector
+from glasshead.explanation.normalizers import is_softmax
+from glasshead.explanation.step import Step
+from glasshead.explanation.subject import Subject
+
+_FACTORS = (1, 10, 100)
+_MOST_KEYS = 5
+_EXAMPLE = (0.1, 0.3, 0.5, 0.6, 0.9)
+
+
+def tell_sharpness(subject: Subject) -> Step:
+    """The derivative at the user's own scores, then at the same scores times 10 and 100."""
+    say = subject.say
+    title = say("Why scores are scaled")
+    if not is_softmax(subject):
+        return Step(name="sharpness", title=title, intro=(_not_softmax(subject),))
+    if len(subject.seen) < 2:
+        return Step(name="sharpness", title=title, intro=(_too_few(subject),))
+    weights = torch.tensor(subject.row("weights"), dtype=torch.float64)
+    keys = _keys(subject)
+    jacobian = derivative(weights, keys)
+    grown = _grown(_scores(subject))
+    example = _grown(torch.tensor(_EXAMPLE, dtype=torch.float64))
+    return Step(
+        name="sharpness",
+        title=title,
+        intro=(_told(subject),),
+        formula="∂p_i/∂s_j = p_i·(δ_ij - p_j)\nδ_ij = 1 (i = j), 0 (i ≠ j)",
+        numbers=_numbers(subject, keys, weights, jacobian),
+        figures=(*_jacobian_table(subject, keys, jacobian), *_growth(subject, grown, example)),
+        why=_why(subject),
+        data={
+            "jacobian": jacobian,
+            "jacobian_keys": keys,
+            "factors": list(_FACTORS),
+            "weights": grown,
+            "largest_derivatives": [largest_derivative(row) for row in grown],
+            "example_scores": list(_EXAMPLE),
+            "example_weights": example,
+        },
+    )
+
+
+def derivative(weights: Float[Tensor, "keys"], of: list[int]) -> Float[Tensor, "of of"]:
+    """∂p_i/∂s_j of a softmax, from its weights p, for the keys i and j that are asked for.
+
+    The diagonal p_i (1 - p_i) is written as p_i times the sum of the other weights, which keeps
+    its digits where p_i is nearly 1.
+
+    Source: p_i (δ_ij - p_j), by the quotient rule.
+
+    >>> derivative(torch.tensor([0.5, 0.25, 0.25]), of=[0, 1])
+    tensor([[ 0.2500, -0.1250],
+            [-0.1250,  0.1875]])
+    """
+    chosen = weights[of]
+    others = weights.repeat(len(of), 1).scatter_(1, torch.tensor(of)[:, None], 0.0).sum(-1)
+    return (-chosen[:, None] * chosen).diagonal_scatter(chosen * others)
+
+
+def largest_derivative(weights: Float[Tensor, "keys"]) -> float:
+    """The largest |∂p_i/∂s_j|: that of the largest weight by its own score.
+
+    All others are smaller, since p_i p_j ≤ p_i (1 - p_i), and p (1 - p) is larger the nearer p is
+    to a half, where no weight is nearer than the largest.
+    """
+    return derivative(weights, [int(weights.argmax())]).item()
+
+
+def _scores(subject: Subject) -> Float[Tensor, "seen"]:
+    """What went into the softmax, for the keys that are seen."""
+    scores = subject.row("masked")
+    return torch.tensor([scores[key] for key in subject.seen], dtype=torch.float64)
+
+
+def _grown(scores: Float[Tensor, "keys"]) -> Float[Tensor, "factors keys"]:
+    """The softmax of the scores times 1, 10 and 100."""
+    return torch.stack([(scores * times).softmax(-1) for times in _FACTORS])
+
+
+def _keys(subject: Subject) -> list[int]:
+    """The visible keys that the table has room for."""
+    seen = set(subject.seen)
+    return sorted([key for key in subject.by_weight if key in seen][:_MOST_KEYS])
+
+
+def _numbers(
+    subject: Subject, keys: list[int], weights: Tensor, jacobian: Tensor
+) -> tuple[str, ...]:
+    """One derivative on the diagonal, one beside it."""
+    best = max(range(len(keys)), key=lambda place: weights[keys[place]].item())
+    other = next(place for place in range(len(keys)) if place != best)
+    p, q = weights[keys[best]].item(), weights[keys[other]].item()
+    first, second = subject.key_names[keys[best]], subject.key_names[keys[other]]
+    return aligned(
+        [
+            (
+                f"∂p({first})/∂s({first})",
+                f"{figure(p)}·(1 - {figure(p)}) = {figure(jacobian[best, best].item())}",
+            ),
+            (
+                f"∂p({first})/∂s({second})",
+                f"{figure(p)}·(0 - {figure(q)}) = {figure(jacobian[best, other].item())}",
+            ),
+        ]
+    )
+
+
+def _told(subject: Subject) -> str:
+    return subject.say(
+        "A model learns by derivatives: if the score of key j grows a little, how much does the "
+        "weight of key i change? For a softmax the answer is made of the weights themselves. Here "
+        "it is with the weights of “{query}”.",
+        query=subject.name,
+    )
+
+
+def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tuple[Block, ...]:
+    say = subject.say
+    names = [subject.key_names[key] for key in keys]
+    rows = [
+        [f"∂p({name})", *map(figure, row)]
+        for name, row in zip(names, jacobian.tolist(), strict=True)
+    ]
+    table = Table(
+        ["", *(f"∂s({name})" for name in names)],
+        rows,
+        caption=say(
+            "How the weight of each row changes with the score of each column: a key gains by its "
+            "own score and loses by those of the others"
+        ),
+    )
+    if len(keys) == len(subject.seen):
+        return (table,)
+    told = say("Shown are the {count} keys that weigh most.", count=len(keys))
+    return (table, Paragraph(told))
+
+
+def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ...]:
+    """What becomes of weights and derivatives as scores grow: the user's own, then the texts'."""
+    say = subject.say
+    places = _few(grown[0])
+    names = [subject.key_names[subject.seen[place]] for place in places]
+    own = say("The scores of “{query}”, as they are and made larger", query=subject.name)
+    return (
+        Paragraph(
+            say(
+                "Now let the same scores grow, as they do in wide vectors that are not scaled. The "
+                "largest weight goes to 1, all others go to 0, and the derivatives die."
+            )
+        ),
+        _growth_table(subject, grown, places, names, own),
+        Paragraph(say("The same with five scores that texts like to show:")),
+        Formula(f"s = {short_vector(_EXAMPLE)}"),
+        _growth_table(
+            subject,
+            example,
+            range(len(_EXAMPLE)),
+            [figure(x) for x in _EXAMPLE],
+            say("Five scores, as they are and made larger"),
+        ),
+    )
+
+
+def _growth_table(
+    subject: Subject, grown: Tensor, places: Sequence[int], names: Sequence[str], caption: str
+) -> Table:
+    say = subject.say
+    rows = [
+        [
+            f"× {times}",
+            *(figure(row[place].item()) for place in places),
+            figure(row.max().item()),
+            figure(largest_derivative(row)),
+        ]
+        for times, row in zip(_FACTORS, grown, strict=True)
+    ]
+    heads = (f"p({name})" for name in names)
+    return Table(
+        [say("scores"), *heads, say("largest weight"), say("largest |∂p/∂s|")],
+        rows,
+        caption=caption,
+    )
+
+
+def _few(weights: Tensor) -> list[int]:
+    """The places of the largest weights, in reading order."""
+    return sorted(weights.sort(descending=True, stable=True).indices[:_MOST_KEYS].tolist())
+
+
+def _why(subject: Subject) -> str:
+    return subject.say(
+        "Why this matters: where every derivative is 0, a model cannot tell in which direction to "
+        "change its scores, and stops learning. Dividing scores by √d keeps them in the range "
+        "where the softmax still answers."
+    )
+
+
+def _not_softmax(subject: Subject) -> str:
+    return subject.say(
+        "Scaling is explained by the derivative of the softmax. The weights here were made by "
+        "{normalizer}, whose derivative is another, so that explanation is left out.",
+        normalizer=type(subject.problem.normalizer).__name__,
+    )
+
+
+def _too_few(subject: Subject) -> str:
+    return subject.say(
+        "Scaling is explained by how weights move against each other. “{query}” sees fewer than "
+        "two keys, so its weights cannot move, whatever the scores are, and the explanation is "
+        "left out.",
+        query=subject.name,
+    )

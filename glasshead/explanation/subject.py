@@ -1,0 +1,200 @@
+"""What is told: one query of a trace, with the names of its words and the language."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from glasshead.explanation.language import Say
+from glasshead.ladder.worked_example import WorkedExample
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.trace import Trace
+
+if TYPE_CHECKING:
+    from glasshead.explanation.projection import Projection
+
+MOST_ROWS = 12
+"""A table of more keys shows those with the largest weights, and one row for the others."""
+MOST_WRITTEN = 6
+"""Of more keys than this, sums are written out for a few."""
+_WRITTEN = 4
+
+Pairs = Literal["scores", "scaled", "capped", "masked", "weights", "dropped"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """One query of a trace, and what the steps need to tell it.
+
+    Attributes:
+        trace: All the numbers.
+        index: The leading axes told, (batch…, head).
+        position: Which query is told.
+        query_names, key_names: The words, each printable and no two alike.
+        same_words: Whether queries and keys are the same words.
+        say: Says a sentence in the language asked for.
+        projection: The embeddings and matrices that queries, keys and values were made from.
+        printed: A worked example whose printed numbers stand beside the exact ones.
+    """
+
+    trace: Trace
+    index: tuple[int, ...]
+    position: int
+    query_names: tuple[str, ...]
+    key_names: tuple[str, ...]
+    same_words: bool
+    say: Say
+    projection: "Projection | None" = None
+    printed: WorkedExample | None = None
+
+    @property
+    def problem(self) -> Problem:
+        return self.trace.problem
+
+    @property
+    def name(self) -> str:
+        """The word whose query is told."""
+        return self.query_names[self.position]
+
+    @property
+    def heads(self) -> int:
+        """How many heads the queries have, 1 where the layout has none."""
+        return self.problem.query.shape[-3]
+
+    @property
+    def head(self) -> int:
+        """Which head is told."""
+        return self._full_index[-1]
+
+    @property
+    def key_head(self) -> int:
+        """Which head of the keys and values that head reads."""
+        return self.head // self.problem.group
+
+    @property
+    def key_heads(self) -> int:
+        """How many heads the keys and values have."""
+        return self.problem.key.shape[-3]
+
+    @property
+    def beta(self) -> float:
+        """The inverse temperature of the head that is told."""
+        scale = self.problem.scale
+        if not isinstance(scale, Tensor):
+            return scale
+        return scale.detach().flatten()[self.head if scale.numel() > 1 else 0].item()
+
+    @property
+    def _full_index(self) -> tuple[int, ...]:
+        """The index into tensors that always have heads, as the problem's."""
+        return self.index if self.problem.axes > 3 else (*self.index, 0)
+
+    @property
+    def _key_index(self) -> tuple[int, ...]:
+        return (*self._full_index[:-1], self.key_head)
+
+    def matrix(self, step: Pairs) -> Float[Tensor, "queries keys"]:
+        """One step of the trace between the scores and the context, for the head that is told."""
+        return _plain(getattr(self.trace, step)[self.index])
+
+    def row(self, step: Pairs) -> list[float]:
+        """The same for the query that is told: a number for each key."""
+        return self.matrix(step)[self.position].tolist()
+
+    @cached_property
+    def queries(self) -> Float[Tensor, "queries dim"]:
+        return _plain(self.problem.query[self._full_index])
+
+    @cached_property
+    def keys(self) -> Float[Tensor, "keys dim"]:
+        return _plain(self.problem.key[self._key_index])
+
+    @cached_property
+    def values(self) -> Float[Tensor, "keys value_dim"]:
+        return _plain(self.problem.value[self._key_index])
+
+    @cached_property
+    def context(self) -> Float[Tensor, "queries value_dim"]:
+        return _plain(self.trace.context[self.index])
+
+    @cached_property
+    def used(self) -> tuple[Float[Tensor, "dim"], Float[Tensor, "keys dim"]]:
+        """The query and the keys as they were scored: 0 where nothing sees, or is seen by anyone.
+
+        Engines do so, that whatever fills such a place cannot spread.
+        """
+        query, visible = self.queries[self.position], self.visible_in_row
+        if visible is None:
+            return query, self.keys
+        seen = visible.any(0).any(0)
+        return query if self.seen else torch.zeros_like(query), self.keys.masked_fill(
+            ~seen[:, None], 0.0
+        )
+
+    @cached_property
+    def _bias_and_visible(self) -> tuple[Tensor | None, Tensor | None]:
+        return self.problem.bias_and_visible(self.problem.mask)
+
+    @cached_property
+    def visible_in_row(self) -> Bool[Tensor, "heads queries keys"] | None:
+        """Which pairs are visible in this row of the batch; None where nothing is hidden."""
+        visible = self._bias_and_visible[1]
+        if visible is None:
+            return None
+        return visible.expand(self.problem.scores_shape)[self._full_index[:-1]].detach().cpu()
+
+    @property
+    def visible(self) -> Bool[Tensor, "queries keys"] | None:
+        """The same in the head that is told."""
+        return None if self.visible_in_row is None else self.visible_in_row[self.head]
+
+    @cached_property
+    def bias(self) -> Float[Tensor, "queries keys"] | None:
+        """What was added to the scores; None without a bias."""
+        bias = self._bias_and_visible[0]
+        if bias is None:
+            return None
+        return _plain(bias.expand(self.problem.scores_shape)[self._full_index])
+
+    @cached_property
+    def seen(self) -> list[int]:
+        """The keys that the query can see."""
+        if self.visible is None:
+            return list(range(len(self.key_names)))
+        return self.visible[self.position].nonzero().flatten().tolist()
+
+    @cached_property
+    def by_weight(self) -> list[int]:
+        """The keys from the largest weight on; of equal ones the visible first, then the first."""
+        weights, seen = self.row("weights"), set(self.seen)
+        return sorted(
+            range(len(weights)),
+            key=lambda key: (-_size(weights[key]), key not in seen, key),
+        )
+
+    @property
+    def written(self) -> list[int]:
+        """The keys whose sums are written out: all of a few, else those that weigh most."""
+        if len(self.key_names) <= MOST_WRITTEN:
+            return list(range(len(self.key_names)))
+        return sorted(self.by_weight[:_WRITTEN])
+
+    @property
+    def shown(self) -> list[int]:
+        """The keys that have a row in a table: all, or those that weigh most, in reading order."""
+        if len(self.key_names) <= MOST_ROWS:
+            return list(range(len(self.key_names)))
+        return sorted(self.by_weight[: MOST_ROWS - 2])
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A tensor to be read: here, without a gradient, of a type that every number of it fits."""
+    return tensor.detach().cpu()
+
+
+def _size(weight: float) -> float:
+    """A weight to sort by; what is not a number comes last."""
+    return weight if weight == weight else float("-inf")  # noqa: PLR0124 - NaN is not itself

@@ -1,0 +1,140 @@
+"""The program as a process: start-up, pipes, terminals, encodings, interruptions."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from glasshead.cli.explaining.recipe import NORMALIZERS, SCORES
+from glasshead.explanation.language import LANGUAGES
+
+PROGRAM = [sys.executable, "-m", "glasshead"]
+
+
+def run(*arguments, **variables):
+    environment = {"PATH": os.environ["PATH"], "COLUMNS": "80", **variables}
+    return subprocess.run([*PROGRAM, *arguments], env=environment, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "--help"], ["--version"], []])
+def test_help_is_quick_and_does_without_torch(arguments):
+    heavy = "{'torch', 'numpy', 'safetensors', 'jaxtyping'} & set(sys.modules)"
+    code = f"import sys; from glasshead.cli import main; main({arguments}); sys.exit({heavy} or 0)"
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        outcome = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        took.append(time.perf_counter() - start)
+        assert outcome.returncode == 0, outcome.stderr
+        assert "glasshead" in outcome.stdout
+    assert min(took) < 0.5
+
+
+def test_help_tells_every_option_and_choice(command):
+    outcome = command("explain", "--help")
+    assert outcome.code == 0
+    told = " ".join(outcome.out.replace("│", " ").split())
+    options = (
+        "vectors query seed dim mask beta score normalizer heads head weights lang html json width"
+    )
+    for option in re.findall(r"\w+", options):
+        assert f"--{option} " in told
+    choices = [*SCORES, *NORMALIZERS, *LANGUAGES, "[d_in, d_out]", "#2", "window:3", "auto", "inf"]
+    for choice in [*choices, "TEXT", "LC_ALL"]:
+        assert choice in told
+
+
+def test_the_program_and_the_module_are_one():
+    assert run("--version").stdout == b"glasshead 0.1.0\n"
+
+
+def test_a_bad_input_ends_the_process_with_2():
+    outcome = run("explain", "--lang", "de")
+    assert outcome.returncode == 2
+    assert outcome.stdout == b""
+    assert outcome.stderr.startswith(b"glasshead: error: --lang takes one of en, tr, es, zh-Hant")
+    assert outcome.stderr.count(b"\n") == 1
+
+
+def test_a_reader_who_has_seen_enough_causes_no_traceback():
+    process = subprocess.Popen(
+        [*PROGRAM, "explain", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")  # noqa: PTH110
+def test_a_full_disk_is_told():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        outcome = subprocess.run(
+            [*PROGRAM, "explain"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert outcome.returncode == 2
+    assert outcome.stderr == (
+        b"glasshead: error: the output cannot be written: No space left on device.\n"
+    )
+
+
+@pytest.mark.parametrize("wait", [0.05, 0.5])
+def test_an_interruption_causes_no_traceback(wait):
+    text = " ".join(f"w{place}" for place in range(3000))
+    process = subprocess.Popen(
+        [*PROGRAM, "explain", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGINT)
+    if process.returncode == 130:
+        assert (out, err) == (b"", b"")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-9", "utf-8"])
+def test_a_poor_encoding_loses_characters_and_nothing_else(encoding):
+    outcome = run("explain", "güneş 太陽", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert (outcome.returncode, outcome.stderr) == (0, b"")
+    text = outcome.stdout.decode(encoding)
+    assert ("güneş" in text) is (encoding != "ascii")
+    assert ("太" in text) is (encoding == "utf-8")
+    assert ("━━━" in text) is (encoding == "utf-8")
+
+
+def in_terminal(*arguments, **variables):
+    """What the program writes to a terminal of 100 columns and 256 colours."""
+    ours, theirs = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], env=environment | variables, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            part = os.read(ours, 2**16)
+        except OSError:  # a terminal whose programs have ended
+            break
+        if not part:
+            break
+        written += part
+    os.close(ours)
+    return process.wait(), written.decode()
+
+
+def test_a_terminal_has_colours_unless_they_are_unwanted():
+    code, coloured = in_terminal("explain", "a b")
+    assert code == 0
+    assert "\x1b[38;5;" in coloured or "\x1b[48;5;" in coloured
+    code, plain = in_terminal("explain", "a b", NO_COLOR="1")
+    assert code == 0
+    assert "\x1b[38;5;" not in plain
+    assert "\x1b[48;5;" not in plain

@@ -1,0 +1,153 @@
+"""What is written out is what was computed."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from explanation_told import OwnNormalizer, sides, traced, value
+
+import glasshead as gh
+from glasshead.explanation.figures import figure
+
+LETTERS = ("a", "b", "c", "d", "f", "g")
+SCORES = (gh.Dot(), gh.ScaledDot(), gh.Cosine(), gh.Gaussian())
+NORMALIZERS = (
+    gh.Softmax(),
+    gh.SoftmaxOne(),
+    gh.SoftmaxOne(sink=1.5),
+    gh.Sparsemax(),
+    gh.Entmax15(),
+    gh.Sigmoid(),
+)
+
+
+@st.composite
+def asked(draw, **recipes):
+    recipe = {name: draw(st.sampled_from(parts)) for name, parts in recipes.items()}
+    length = draw(st.integers(1, 6))
+    sizes = {"dim": draw(st.integers(1, 6)), "value_dim": draw(st.integers(1, 6))}
+    trace = traced(length, length, **sizes, seed=draw(st.integers(0, 999)), **recipe)
+    query = draw(st.integers(0, length - 1))
+    return trace, query, gh.explain(trace, tokens=LETTERS[:length], query=query)
+
+
+@settings(max_examples=60)
+@given(asked(score=SCORES))
+def test_each_score_is_the_sum_that_is_written(told):
+    trace, query, explanation = told
+    lengths = trace.queries[query].norm() * trace.keys.norm(dim=-1)
+    for key, line in enumerate(explanation["scores"].numbers):
+        exact = trace.scores[query, key].item()
+        assert line.endswith(f" = {figure(exact)}")
+        *written, result = sides(line.replace("|q|·|k|", repr(lengths[key].item() or 1.0)))
+        assert result == pytest.approx(exact, abs=6e-5, rel=6e-5)
+        # Inputs of two decimals are written in full, so that there is nothing to forgive.
+        assert written[0] == pytest.approx(exact, abs=1e-9)
+        if len(written) == 2 and lengths[key]:
+            assert written[1] == pytest.approx(exact, abs=2e-3)
+
+
+@settings(max_examples=60)
+@given(asked(score=(gh.ScaledDot(), gh.Dot(beta=-2.5)), softcap=(None, 2.0)))
+def test_scaled_and_capped_scores_are_what_is_written(told):
+    trace, query, explanation = told
+    for name in {"scaled", "capped"} & {step.name for step in explanation.steps}:
+        for key, line in enumerate(explanation[name].numbers):
+            written, result = sides(line)
+            exact = getattr(trace, name)[query, key].item()
+            assert line.endswith(f" = {figure(exact)}")
+            assert written == pytest.approx(exact, abs=1e-3, rel=1e-3)
+            assert result == pytest.approx(exact, abs=6e-5, rel=6e-5)
+
+
+@settings(max_examples=100)
+@given(asked(normalizer=NORMALIZERS))
+def test_each_weight_is_the_calculation_that_is_written(told):
+    trace, query, explanation = told
+    lines = explanation["weights"].numbers
+    whole = next((sides(line) for line in lines if line.startswith("Σ")), [1.0])
+    assert whole == pytest.approx([whole[-1]] * len(whole), abs=1e-3, rel=1e-3)
+    weights = [line for line in lines if line.startswith("p(")]
+    assert len(weights) == trace.weights.shape[-1]
+    for key, line in enumerate(weights):
+        exact = trace.weights[query, key].item()
+        assert line.endswith(f" = {figure(exact)}")
+        filled = line.replace("Σ", figure(whole[-1]))
+        assert sides(filled) == pytest.approx([exact] * len(sides(filled)), abs=5e-4)
+
+
+@settings(max_examples=60)
+@given(asked(normalizer=(*NORMALIZERS, OwnNormalizer())))
+def test_the_context_is_the_sum_that_is_written(told):
+    trace, query, explanation = told
+    context = trace.context[query]
+    lines = explanation["context"].numbers
+    *written, result = sides(lines[-1])
+    if written:
+        assert lines[-1].startswith("c₁ = ")
+        assert written == pytest.approx([context[0].item()], abs=2e-3)
+        assert result == pytest.approx(context[0].item(), abs=6e-5, rel=6e-5)
+        vectors = [line.rpartition("[")[2] for line in lines if line.endswith("]")]
+        assert vectors[-1] == ", ".join(map(figure, context.tolist())) + "]"
+
+
+@settings(max_examples=40)
+@given(asked(normalizer=(gh.Softmax(),)))
+def test_each_derivative_is_that_of_autograd(told):
+    trace, query, explanation = told
+    data = explanation["sharpness"].data
+    if trace.masked.shape[-1] < 2:
+        assert "jacobian" not in data
+        return
+    scores = trace.masked[query].detach()
+    jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), scores)
+    keys = data["jacobian_keys"]
+    torch.testing.assert_close(data["jacobian"], jacobian[keys][:, keys])
+    for line in explanation["sharpness"].numbers:
+        written, result = sides(line)
+        assert written == pytest.approx(result, abs=2e-4)
+
+
+def test_of_long_sums_the_first_terms_are_written():
+    trace = traced(dim=768, seed=3)
+    line = gh.explain(trace, query=0)["scores"].numbers[0]
+    assert line.count("·") == 3
+    assert line.endswith(f"… (765 more) = {figure(trace.scores[0, 0].item())}")
+
+
+def test_a_biased_score_is_the_sum_that_is_written():
+    bias = torch.linspace(-1, 1, 25).reshape(5, 5).double()
+    trace = traced(bias=bias, mask=gh.causal())
+    lines = gh.explain(trace, query=2, tokens=LETTERS[:5])["masked"].numbers
+    for key, line in enumerate(lines):
+        exact = trace.masked[2, key].item()
+        assert line.endswith(f" = {figure(exact)}")
+        assert sides(line) == pytest.approx([exact] * len(sides(line)), abs=2e-4)
+    assert [line.count("+") for line in lines] == [1, 1, 1, 0, 0]
+
+
+def test_dropped_weights_are_told_as_they_fell():
+    torch.manual_seed(1)
+    trace = traced(dropout=0.5)
+    step = gh.explain(trace, query=0, tokens=LETTERS[:5])["dropped"]
+    dropped = trace.dropped[0].tolist()
+    assert 0 < sum(weight == 0 for weight in dropped) < 5
+    for line, weight in zip(step.numbers, dropped, strict=True):
+        if weight == 0:
+            assert line.endswith("→ 0")
+        else:
+            assert sides(line) == pytest.approx([weight] * 2, abs=2e-4)
+
+
+def test_an_evaluated_attention_drops_nothing():
+    attention = gh.Attention(dropout=0.5).eval()
+    x = torch.rand(3, 2)
+    explanation = gh.explain(attention.trace(x, x, x))
+    with pytest.raises(KeyError, match="'dropped'"):
+        explanation["dropped"]
+
+
+def test_the_reader_of_sums_can_read():
+    assert value("(-0.5)·2 + [1 - 3]²") == 3.0
+    assert value("e^(1 - 1)") == 1.0
+    assert sides("p(a) = 1 / 4 = 0.25   (hidden)") == [0.25, 0.25]
