@@ -73,11 +73,6 @@ class Embeddings:
         rows = [known[token] for token in tokens]
         return cls(tokens, torch.tensor(rows, dtype=torch.float64).reshape(len(tokens), dim))
 
-    @property
-    def dim(self) -> int:
-        """How many numbers a vector has."""
-        return self.vectors.shape[-1]
-
     def look_up(self, words: Iterable[str]) -> "Embeddings":
         """The words of another sentence, each with the vector that it has here.
 

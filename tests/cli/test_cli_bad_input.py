@@ -52,6 +52,7 @@ CASES = [
     (["explain", "--dim", "4"], "--dim is the width of made-up vectors, and these are not made up"),
     (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim is the width of made-up"),
     (["explain", "two", "texts"], "Got unexpected extra argument"),
+    (["explain", "a " * 4097, "--dim", "4096"], "are too many: give at most 4,096 tokens, or a"),
     # Files of vectors
     (["explain", "--vectors", "none.csv"], "there is no file none.csv: check its name."),
     (["explain", "--vectors", "no/none.csv"], "no file no/none.csv: there is no folder no either."),

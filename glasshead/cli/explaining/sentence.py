@@ -15,6 +15,7 @@ from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 
 # Few enough to follow by hand, and 1, 2 or 4 heads can share them.
 MADE_UP_DIM = 4
+_MOST_NUMBERS = 2**24
 
 
 class Source(Enum):
@@ -50,8 +51,7 @@ def sentence_of(text: str | None, vectors: Path | None, *, dim: int | None, seed
         known = read_vectors(vectors)
         return Sentence(known if words is None else _looked_up(known, words, vectors), Source.FILE)
     if words is not None:
-        made_up = Embeddings.made_up(words, dim=dim or MADE_UP_DIM, seed=seed)
-        return Sentence(made_up, Source.MADE_UP)
+        return Sentence(_made_up(words, dim or MADE_UP_DIM, seed), Source.MADE_UP)
     example = HELLO_SHINY_SUN
     numbers = torch.tensor(example.embeddings, dtype=torch.float64)
     return Sentence(Embeddings(example.tokens, numbers), Source.TEXTS)
@@ -67,6 +67,15 @@ def _words(text: str) -> list[str]:
             f'glasshead explain "Hello shiny sun!", or leave TEXT out.'
         )
     return words
+
+
+def _made_up(words: list[str], dim: int, seed: int) -> Embeddings:
+    if len(words) * dim > _MOST_NUMBERS:
+        raise ValueError(
+            f"{len(words):,} tokens with {dim:,} made-up numbers each are too many: give at most "
+            f"{_MOST_NUMBERS // dim:,} tokens, or a smaller --dim."
+        )
+    return Embeddings.made_up(words, dim=dim, seed=seed)
 
 
 def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:
