@@ -46,7 +46,7 @@ def short_vector(values: Sequence[float]) -> str:
 
 
 def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
-    r"""Terms joined by +; of many the first ones, and how many more there are.
+    """Terms joined by +; of many the first ones, and how many more there are.
 
     Args:
         terms: The terms, written.
@@ -54,7 +54,7 @@ def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
         left_out: How many terms there are besides.
 
     >>> total(["1", "2"], Say("en")), total(["1"] * 768, Say("en"))
-    ('1 + 2', '1 + 1 + 1 + …\xa0(765\xa0more)')
+    ('1 + 2', '1 + 1 + 1 + … (765 more)')
     """
     shown = terms if len(terms) <= MOST_TERMS and not left_out else terms[:_FIRST]
     more = len(terms) - len(shown) + left_out
@@ -62,15 +62,15 @@ def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
 
 
 def and_more(count: int, say: Say) -> list[str]:
-    r"""What stands for the terms left out, unbroken at the end of a line; nothing where none is.
+    """What stands for the terms left out; nothing where none is.
 
     >>> and_more(765, Say("en"))
-    ['…\xa0(765\xa0more)']
+    ['… (765 more)']
     """
     if not count:
         return []
     more = say("{count} more", count=count)
-    return [f"… ({more})".replace(" ", "\N{NO-BREAK SPACE}")]
+    return [f"… ({more})"]
 
 
 def products(left: Sequence[float], right: Sequence[float], say: Say) -> str:

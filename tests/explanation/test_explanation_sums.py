@@ -3,8 +3,8 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
 from explanation_told import OwnNormalizer, sides, traced, value
+from hypothesis import given, settings
 
 import glasshead as gh
 from glasshead.explanation.figures import figure
@@ -65,7 +65,9 @@ def test_scaled_and_capped_scores_are_what_is_written(told):
 def test_each_weight_is_the_calculation_that_is_written(told):
     trace, query, explanation = told
     lines = explanation["weights"].numbers
-    whole = next((sides(line) for line in lines if line.startswith("Σ")), [1.0])
+    whole = [side for line in lines if line.startswith(("Σ =", "  =")) for side in sides(line)] or [
+        1
+    ]
     assert whole == pytest.approx([whole[-1]] * len(whole), abs=1e-3, rel=1e-3)
     weights = [line for line in lines if line.startswith("p(")]
     assert len(weights) == trace.weights.shape[-1]

@@ -42,6 +42,14 @@ def test_scores_of_any_size_give_finite_weights(normalizer):
     assert normalizer()(scores).isfinite().all()
 
 
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_a_visible_nan_is_ordinary_data(normalizer):
+    scores = torch.tensor([[0.5, torch.nan, 1.0], [0.5, 0.0, 1.0]])
+    weights = normalizer()(scores)
+    assert weights[0].isnan().any()
+    torch.testing.assert_close(weights[1:], normalizer()(scores[1:]))
+
+
 @pytest.mark.parametrize("normalizer", [n for n in NORMALIZERS if n is not gh.HardMax])
 def test_gradients_are_those_of_the_weights(normalizer):
     scores = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)

@@ -52,11 +52,14 @@ class Exponentials:
             return f"e^({figure(score)} - {factor(self.shift)})"
         return f"e^{factor(score)}"
 
-    def sum_written(self, subject: Subject, first: tuple[tuple[str, float], ...] = ()) -> str:
-        """The sum over the keys that are seen, of many the first, twice: as powers, as numbers.
+    def sum_written(
+        self, subject: Subject, whole: float, first: tuple[tuple[str, float], ...] = ()
+    ) -> tuple[str, str]:
+        """The sum over the keys that are seen, of many the first, as powers and as numbers.
 
         Args:
             subject: Whose keys they are.
+            whole: The sum.
             first: Terms that come before them, written, with their numbers.
         """
         scores = subject.row("masked")
@@ -68,7 +71,10 @@ class Exponentials:
             *(figure(self.powers[key]) for key in keys),
         ]
         say = subject.say
-        return f"{total(powers, say, left_out)} = {total(figures, say, left_out)}"
+        return (
+            f"Σ = {total(powers, say, left_out)}",
+            f"  = {total(figures, say, left_out)} = {figure(whole)}",
+        )
 
     def remark(self, subject: Subject) -> tuple[str, ...]:
         """Why the largest score was taken away, where it was."""

@@ -28,7 +28,7 @@ def tell_softmax(subject: Subject) -> NormalizerTelling:
         ),
         formula=f"p_j = e^{above('s_j')} / Σ,   Σ = Σ_k e^{above('s_k')}",
         numbers=(
-            f"Σ = {exponentials.sum_written(subject)} = {figure(whole)}",
+            *exponentials.sum_written(subject, whole),
             "",
             *by_key(subject, written),
         ),

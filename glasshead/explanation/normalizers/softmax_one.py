@@ -21,7 +21,7 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
         power = figure(exponentials.power(score))
         return f"{exponentials.written(score)} / Σ = {power} / {figure(whole)}"
 
-    sum_written = exponentials.sum_written(subject, ((exponentials.written(sink), extra),))
+    sum_written = exponentials.sum_written(subject, whole, ((exponentials.written(sink), extra),))
     return NormalizerTelling(
         intro=(
             say(
@@ -34,7 +34,7 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
             *exponentials.remark(subject),
         ),
         formula=(f"p_j = e^{above('s_j')} / Σ,   Σ = e^{above('sink')} + Σ_k e^{above('s_k')}"),
-        numbers=(f"Σ = {sum_written} = {figure(whole)}", "", *by_key(subject, written)),
+        numbers=(*sum_written, "", *by_key(subject, written)),
         why=say(
             "Why a sink: an ordinary softmax has to give away all of the attention, even where no "
             "key deserves any. With a sink a word may look away: here {rest} of the attention goes "

@@ -2,8 +2,8 @@
 
 import torch
 
-from glasshead.drawing import Block, Paragraph, Table, vector
-from glasshead.explanation.figures import MOST_TERMS, short_vector
+from glasshead.drawing import Block, Paragraph, Table
+from glasshead.explanation.figures import short_vector
 from glasshead.explanation.step import Step
 from glasshead.explanation.subject import Subject
 
@@ -60,7 +60,7 @@ def _table(subject: Subject, *, alike: bool) -> Table:
     rows = [
         [
             subject.key_names[key],
-            *(_vector(v[key].tolist()) for _, v in columns),
+            *(short_vector(v[key].tolist()) for _, v in columns),
         ]
         for key in subject.shown
     ]
@@ -73,11 +73,6 @@ def _table(subject: Subject, *, alike: bool) -> Table:
         else None
     )
     return Table([say("word"), *(head for head, _ in columns)], rows, highlight_row=here)
-
-
-def _vector(values: list[float]) -> str:
-    """A vector, all of its numbers to as many decimals; of a long one the first numbers."""
-    return vector(values) if len(values) <= MOST_TERMS else short_vector(values)
 
 
 def _remark(subject: Subject) -> tuple[Block, ...]:

@@ -103,14 +103,18 @@ def _picture(subject: Subject) -> tuple[Block, ...]:
         return ()
     visible = subject.visible
     queries, keys = visible.shape
+    if max(queries, keys) > _MOST_NAMED:
+        said = subject.say(
+            "The whole mask in blocks, queries from top to bottom and keys from left to right: ■ "
+            "all may be seen, · all hidden, and what lies between is shaded."
+        )
+        tile = Tile(range(queries), range(keys))
+        drawn = picture(lambda t: visible[t.queries.start : t.queries.stop], tile, 0, _MOST_NAMED)
+        return Paragraph(said), Formula(drawn)
     said = subject.say(
         "The whole mask, a row for each query and a column for each key: ■ may be seen, · is "
         "hidden."
     )
-    if max(queries, keys) > _MOST_NAMED:
-        tile = Tile(range(queries), range(keys))
-        drawn = picture(lambda t: visible[t.queries.start : t.queries.stop], tile, 0, _MOST_NAMED)
-        return Paragraph(said), Formula(drawn)
     width = max(map(cell_len, subject.query_names))
     lines = []
     for query, name in enumerate(subject.query_names):

@@ -6,6 +6,8 @@ from glasshead.drawing import Block, HeatMap, Paragraph
 from glasshead.explanation.step import Step
 from glasshead.explanation.subject import Subject
 
+_MOST_DRAWN = 2048 * 2048
+
 
 def tell_matrix(subject: Subject) -> Step:
     """The weights of every query, as a heat map with the row that was told."""
@@ -57,6 +59,15 @@ def heat_map(
     subject: Subject, weights: torch.Tensor, rows: tuple[str, ...], *, highlight: int, caption: str
 ) -> Block:
     """A heat map of weights [rows, keys], NaN where hidden, or why it cannot be drawn."""
+    if weights.numel() > _MOST_DRAWN:
+        return Paragraph(
+            subject.say(
+                "This matrix is too large to be drawn here: it has {rows} rows and {columns} "
+                "columns.",
+                rows=len(rows),
+                columns=len(subject.key_names),
+            )
+        )
     if bool((weights < 0).any()) or bool(weights.isinf().any()):
         return Paragraph(
             subject.say(

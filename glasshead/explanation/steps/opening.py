@@ -1,5 +1,7 @@
 """The opening: what attention does, and by which recipe."""
 
+import math
+
 from torch import nn
 
 from glasshead.drawing import Block, Paragraph, Table
@@ -19,7 +21,7 @@ def tell_opening(subject: Subject) -> Step:
         title=say("What attention does"),
         intro=(_whom(subject), _how(subject)),
         figures=_recipe(subject),
-        data={"queries": subject.query_names, "keys": subject.key_names},
+        data={"query_names": subject.query_names, "key_names": subject.key_names},
     )
 
 
@@ -104,7 +106,7 @@ def _place(subject: Subject) -> list[tuple[str, str]]:
     """Which head and which row of the batch are told, where there are several."""
     say, rows = subject.say, []
     batch = subject.index[:-1] if subject.problem.axes > 3 else subject.index
-    if batch:
+    if math.prod(subject.problem.query.shape[:-3]) > 1:
         where = ", ".join(map(str, batch))
         rows.append((say("row of the batch"), say("{place}, counted from 0", place=where)))
     if subject.heads > 1:

@@ -34,8 +34,8 @@ def tell_projection(subject: Subject) -> Step | None:
         intro=(
             say(
                 "A word comes as an embedding x, a list of {width} numbers that stands for it. "
-                "Three matrices, learned in training, make its query q, its key k and its value v "
-                "of it: each number of the result is the embedding times one column of the "
+                "Three matrices, learned in training, turn it into the word's query q, key k and "
+                "value v: each number of the result is the embedding times one column of the "
                 "matrix, multiplied number by number and added up.",
                 width=x.shape[-1],
             ),

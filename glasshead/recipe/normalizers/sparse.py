@@ -27,7 +27,7 @@ class Sparsemax(Normalizer):
         scores = _within_reach(scores)
         ranked, rank = _ranked(scores)
         total = ranked.cumsum(-1)
-        support = (1 + rank * ranked > total).sum(-1, keepdim=True)
+        support = _at_least_one(1 + rank * ranked > total)
         threshold = (total.gather(-1, support - 1) - 1) / support
         return (scores - threshold).clamp(min=0)
 
@@ -52,7 +52,7 @@ class Entmax15(Normalizer):
         spread = ranked.square().cumsum(-1) - rank * mean.square()
         # The number of keys in the support is the largest for which its smallest key is above τ.
         thresholds = mean - ((1 - spread) / rank).clamp(min=0).sqrt()
-        support = (thresholds.detach() <= ranked).sum(-1, keepdim=True)
+        support = _at_least_one(thresholds.detach() <= ranked)
         mean, spread = mean.gather(-1, support - 1), spread.gather(-1, support - 1)
         threshold = mean - ((1 - spread) / support).sqrt()
         return (scores - threshold).clamp(min=0).square()
@@ -61,6 +61,11 @@ class Entmax15(Normalizer):
 def _within_reach(scores: Tensor) -> Tensor:
     """Scores relative to their row's largest; all out of reach alike, -inf too."""
     return (scores - scores.detach().amax(-1, keepdim=True)).clamp(min=-_REACH)
+
+
+def _at_least_one(supported: Tensor) -> Tensor:
+    """How many keys have weight: one at least, but NaN compares with nothing."""
+    return supported.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _ranked(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,235 @@
+"""Five languages: chosen by code, complete, and with the same numbers in each."""
+
+import concurrent.futures
+import re
+import shutil
+
+import pytest
+import torch
+from explanation_told import LANGUAGES, WORDS, OwnNormalizer, OwnScore, traced, worked_example
+
+import glasshead as gh
+from glasshead.explanation import catalogues
+from glasshead.explanation.language import LANGUAGES as KNOWN
+from glasshead.explanation.language import Say, language_of
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+
+CODES = {
+    "en": ("en", "EN", "en_US.UTF-8", "en-GB"),
+    "tr": ("tr", "tr_TR", "tr-TR", "TR"),
+    "es": ("es", "es_ES", "es-MX", "es_ES@euro"),
+    "zh-Hant": ("zh-Hant", "zh_Hant", "zh-TW", "zh_TW", "zh-HK", "zh_TW.UTF-8", "zh-Hant-TW"),
+    "zh-Hans": ("zh-Hans", "zh", "zh-CN", "zh_CN", "zh-SG", "zh-Hans-HK"),
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [(n, c) for n, codes in CODES.items() for c in codes]
+)
+def test_each_code_means_a_language(language, code):
+    assert language_of(code) == language
+    assert worked_example(code).language == language
+
+
+@pytest.mark.parametrize("code", ["xx", "", "english", "tur", "z", "C"])
+def test_unknown_codes_are_refused(code):
+    with pytest.raises(ValueError, match="lang takes one of en, tr, es, zh-Hant, zh-Hans, and got"):
+        language_of(code)
+
+
+def test_the_catalogues_are_complete():
+    assert catalogues.check() == []
+
+
+def every_kind_of_explanation(lang):
+    """Explanations that say every sentence between them."""
+    masks = [gh.window(1), gh.causal(), gh.padding(3), gh.prefix(2), gh.documents([0, 0, 1, 1, 1])]
+    masks += [gh.dense(torch.zeros(5, 5).bool()), gh.causal() | gh.prefix(2), gh.window()]
+    biases = [gh.ALiBi(1), gh.RelativeBias(1), torch.ones(5, 5).double()]
+    scores = [gh.Cosine(), gh.Gaussian(beta=9.0), gh.Additive(3), gh.Dot(beta=99.0), OwnScore()]
+    normalizers = [gh.SoftmaxOne(), gh.HardMax(), gh.Sparsemax(), gh.Entmax15(), gh.Sigmoid()]
+    yield worked_example(lang, printed=HELLO_SHINY_SUN)
+    for mask in masks:
+        yield gh.explain(traced(mask=mask, softcap=9.0), query=0, lang=lang)
+    for part in biases:
+        yield gh.explain(traced(bias=part, dropout=0.5, mask=gh.causal()), query=1, lang=lang)
+        yield gh.explain(traced(bias=part), lang=lang)
+    for score, normalizer in zip(scores, normalizers, strict=True):
+        yield gh.explain(traced(score=score, normalizer=normalizer), tokens=WORDS, lang=lang)
+    yield gh.explain(
+        traced(normalizer=OwnNormalizer(), leading=(2, 3), queries=9, keys=40), lang=lang
+    )
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """The sentences that are said, as they stand in the code."""
+    sentences = set()
+    speak = Say.__call__
+
+    def listen(self, sentence, /, **places):
+        sentences.add(sentence)
+        return speak(self, sentence, **places)
+
+    monkeypatch.setattr(Say, "__call__", listen)
+    return sentences
+
+
+def test_every_sentence_that_is_said_is_collected(said):
+    for _ in every_kind_of_explanation("en"):
+        pass
+    collected = {str(message.id) for message in catalogues.collected() if message.id}
+    assert len(said) > 100
+    assert said <= collected
+
+
+@pytest.mark.parametrize("lang", [lang for lang in LANGUAGES if lang != "en"])
+def test_nothing_english_is_left(lang):
+    english = re.compile(
+        r"\b(the|of|and|with|each|weights?|keys?|scores?|query|hidden)\b", re.IGNORECASE
+    )
+    for explanation in every_kind_of_explanation(lang):
+        text = explanation.text(width=100).replace("The", "")
+        found = english.search(re.sub(r"W_(query|key|value)|[“「«]\w+[”」»]|:.*s_j.*", "", text))
+        assert found is None, text[max(0, found.start() - 60) : found.end() + 60]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_formulas_and_numbers_are_the_same_in_each_language(lang):
+    trace = traced(mask=gh.window(1), normalizer=gh.SoftmaxOne(), softcap=3.0)
+    english, other = (gh.explain(trace, tokens=WORDS, lang=code) for code in ("en", lang))
+    for first, second in zip(english.steps, other.steps, strict=True):
+        assert first.name == second.name
+        assert re.sub(r"\(\D+\)$", "", first.formula) == re.sub(r"\(\D+\)$", "", second.formula)
+        stripped = [
+            [re.sub(r"   \(.*\)$", "", line) for line in step.numbers] for step in (first, second)
+        ]
+        assert stripped[0] == stripped[1]
+
+
+def test_languages_are_asked_for_by_each_call_and_do_not_mix():
+    def title(lang):
+        return worked_example(lang).title
+
+    codes = list(KNOWN) * 8
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        titles = list(threads.map(title, codes))
+    assert titles == [title(lang) for lang in codes]
+    assert len(set(titles)) == 5
+
+
+def test_traditional_and_simplified_chinese_use_their_own_words():
+    taiwan, mainland = (
+        "".join(e.text(width=100) for e in every_kind_of_explanation(lang))
+        for lang in ("zh-Hant", "zh-Hans")
+    )
+    for here, there in (
+        ("遮罩", "掩码"),
+        ("機率", "概率"),
+        ("電腦", "计算机"),
+        ("變異數", "方差"),
+        ("視窗", "窗口"),
+        ("熱圖", "热力图"),
+        ("門檻", "阈值"),
+        ("「", "“"),
+        ("正規化", "归一化"),
+    ):
+        assert here in taiwan, here
+        assert here not in mainland, here
+        assert there in mainland, there
+        assert there not in taiwan, there
+
+
+@pytest.mark.parametrize("lang", ["zh-Hant", "zh-Hans"])
+def test_chinese_has_full_width_punctuation(lang):
+    folder = catalogues.LOCALES / lang.replace("-", "_") / "LC_MESSAGES" / "glasshead.po"
+    for sentence in re.findall(r'msgstr "(.*)"', folder.read_text("utf-8")):
+        assert not re.search(r"[\u4e00-\u9fff][,;:?!.]", sentence), sentence
+        assert not re.search(r"[，。；：、] ", sentence), sentence
+
+
+def test_turkish_letters_are_right():
+    text = worked_example("tr").text(width=100)
+    assert "ağırlık" in text
+    assert "değer" in text
+    assert "ı" in text
+    assert "İşte" in text
+    assert "\u0307" not in text
+
+
+class TestCatalogues:
+    """The check finds what is wrong."""
+
+    @pytest.fixture
+    def copy(self, tmp_path, monkeypatch):
+        locales = tmp_path / "locales"
+        shutil.copytree(catalogues.LOCALES, locales)
+        monkeypatch.setattr(catalogues, "LOCALES", locales)
+        monkeypatch.setattr(catalogues, "TEMPLATE", locales / "glasshead.pot")
+        return locales / "tr" / "LC_MESSAGES"
+
+    def change(self, folder, before, after):
+        path = folder / "glasshead.po"
+        text = path.read_text("utf-8")
+        assert before in text
+        path.write_text(text.replace(before, after, 1), "utf-8")
+
+    def test_a_copy_is_well(self, copy):
+        assert copy.exists()
+        assert catalogues.check() == []
+
+    def test_a_missing_translation(self, copy):
+        self.change(copy, 'msgstr "skorlar"', 'msgstr ""')
+        assert catalogues.check() == [
+            "tr: missing: scores",
+            "tr: glasshead.mo lags behind glasshead.po",
+        ]
+
+    def test_another_place(self, copy):
+        self.change(copy, 'msgstr "baş {head}"', 'msgstr "baş {baş}"')
+        assert "tr: other places than in English: head {head} → baş {baş}" in catalogues.check()
+
+    def test_a_fuzzy_translation(self, copy):
+        self.change(copy, 'msgid "scores"', '#, fuzzy\nmsgid "scores"')
+        assert "tr: fuzzy: scores" in catalogues.check()
+
+    def test_an_obsolete_sentence(self, copy):
+        with (copy / "glasshead.po").open("a", encoding="utf-8") as file:
+            file.write('\n#~ msgid "gone"\n#~ msgstr "gitti"\n')
+        assert catalogues.check() == ["tr: obsolete: gone"]
+
+    def test_a_sentence_that_the_code_does_not_have(self, copy):
+        with (copy / "glasshead.po").open("a", encoding="utf-8") as file:
+            file.write('\nmsgid "gone"\nmsgstr "gitti"\n')
+        assert "tr: obsolete: gone" in catalogues.check()
+
+    def test_a_compiled_catalogue_that_lags(self, copy):
+        self.change(copy, 'msgstr "skorlar"', 'msgstr "puanlar"')
+        assert catalogues.check() == ["tr: glasshead.mo lags behind glasshead.po"]
+
+    def test_a_template_that_lags(self, copy):
+        with (copy.parents[1] / "glasshead.pot").open("a", encoding="utf-8") as file:
+            file.write('\nmsgid "gone"\nmsgstr ""\n')
+        assert catalogues.check() == ["glasshead.pot lags behind the code"]
+
+    def test_a_language_without_a_catalogue(self, copy):
+        shutil.rmtree(copy)
+        assert catalogues.check() == ["tr: there is no glasshead.po"]
+
+    def test_updating_changes_nothing_that_is_well(self, copy):
+        before = {path: path.read_bytes() for path in copy.parents[1].rglob("*.*")}
+        catalogues.update()
+        assert {path: path.read_bytes() for path in copy.parents[1].rglob("*.*")} == before
+
+    def test_updating_keeps_translations_and_compiles_them(self, copy):
+        self.change(copy, 'msgstr "skorlar"', 'msgstr "puanlar"')
+        catalogues.update()
+        assert catalogues.check() == []
+        assert 'msgstr "puanlar"' in (copy / "glasshead.po").read_text("utf-8")
+
+    def test_main_says_what_is_wrong(self, copy, capsys):
+        self.change(copy, 'msgstr "skorlar"', 'msgstr ""')
+        assert catalogues.main(["--check"]) == 1
+        assert "tr: missing: scores" in capsys.readouterr().out
+        assert catalogues.main(["--nonsense"]) == 2
+        assert "--nonsense" in capsys.readouterr().err
