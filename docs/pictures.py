@@ -20,10 +20,12 @@ README = ROOT / "README.md"
 PICTURES = ROOT / "docs" / "pictures"
 OUTPUT = re.compile(r"(<!-- output of: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+# A picture shows a page twice, side by side: from its top, and from so many pixels below.
 PAGES = {
-    "hello_shiny_sun": ((), (1000, 1250)),
-    "hello_shiny_sun_chinese": (("--lang", "zh-Hant"), (1000, 1250)),
+    "hello_shiny_sun": ((), 2272),
+    "hello_shiny_sun_chinese": (("--lang", "zh-Hant"), 2267),
 }
+PANEL, HEIGHT = 760, 900
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # A page that is only looked at needs no network, no window and no profile that lasts.
 QUIET = (
@@ -35,6 +37,7 @@ QUIET = (
     "--disable-sync",
     "--no-first-run",
     "--hide-scrollbars",
+    "--virtual-time-budget=3000",
 )
 
 
@@ -51,7 +54,20 @@ def with_outputs(readme: str) -> str:
     return OUTPUT.sub(lambda m: f"{m[1]}```console\n$ {m[2]}\n{output(m[2])}\n```\n{m[3]}", readme)
 
 
-def picture(page: Path, file: Path, size: tuple[int, int]) -> None:
+def side_by_side(page: Path, below: int) -> Path:
+    """A page of two panels that look at `page`, one of them from `below` its top."""
+    panels = "".join(
+        f'<div style="width:{PANEL}px;height:{HEIGHT}px;overflow:hidden;float:left">'
+        f'<iframe src="{page.name}" style="border:0;width:{PANEL}px;height:9000px;'
+        f'margin-top:-{top}px"></iframe></div>'
+        for top in (0, below)
+    )
+    file = page.with_name(f"two_of_{page.name}")
+    file.write_text(f'<!doctype html><body style="margin:0">{panels}</body>', encoding="utf-8")
+    return file
+
+
+def picture(page: Path, file: Path) -> None:
     """Photograph a page with the browser that is there."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
@@ -60,7 +76,7 @@ def picture(page: Path, file: Path, size: tuple[int, int]) -> None:
         subprocess.run(
             [
                 *(browser, *QUIET, f"--user-data-dir={profile}", f"--screenshot={file}"),
-                *(f"--window-size={size[0]},{size[1]}", page.as_uri()),
+                *(f"--window-size={2 * PANEL},{HEIGHT}", page.as_uri()),
             ],
             check=True,
             capture_output=True,
@@ -73,10 +89,10 @@ def main() -> None:
     if sys.argv[1:] != ["outputs"]:
         PICTURES.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
-            for name, (options, size) in PAGES.items():
+            for name, (options, below) in PAGES.items():
                 page = Path(folder) / f"{name}.html"
                 output(shlex.join(["glasshead", "explain", *options, "--html", str(page)]))
-                picture(page, PICTURES / f"{name}.png", size)
+                picture(side_by_side(page, below), PICTURES / f"{name}.png")
     README.write_text(with_outputs(README.read_text(encoding="utf-8")), encoding="utf-8")
     print("wrote README.md")
 

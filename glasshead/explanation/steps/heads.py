@@ -3,8 +3,8 @@
 import torch
 
 from glasshead.explanation.figures import figure
+from glasshead.explanation.maps import heat_map
 from glasshead.explanation.step import Step
-from glasshead.explanation.steps.matrix import heat_map
 from glasshead.explanation.subject import MOST_ROWS, Subject
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.figures import figure
+from glasshead.explanation.maps import heat_map, shown_weights
 from glasshead.explanation.recipe import formula_of, part_name
 from glasshead.explanation.step import Step
 from glasshead.explanation.subject import Subject
@@ -20,7 +21,7 @@ def tell_opening(subject: Subject) -> Step:
         name="opening",
         title=say("What attention does"),
         intro=(_whom(subject), _how(subject)),
-        figures=_recipe(subject),
+        figures=(_result(subject), *_recipe(subject)),
         data={"query_names": subject.query_names, "key_names": subject.key_names},
     )
 
@@ -51,6 +52,13 @@ def _how(subject: Subject) -> str:
         "is the context vector of “{query}”.",
         query=subject.name,
     )
+
+
+def _result(subject: Subject) -> Block:
+    """Where it leads: the weights of the one word, before how they come about."""
+    here = slice(subject.position, subject.position + 1)
+    caption = subject.say("What “{query}” looks at, and how much", query=subject.name)
+    return heat_map(subject, shown_weights(subject)[here], (subject.name,), caption=caption)
 
 
 def _recipe(subject: Subject) -> tuple[Block, ...]:
