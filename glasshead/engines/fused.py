@@ -95,7 +95,8 @@ def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     mask = problem.mask.simplified(tile)
     if problem.biases or not isinstance(mask, Band):
         return mask, False
-    return mask, mask.is_top_left_causal(tile)
+    # A branch, as under torch.compile the answer may be a symbol, which SDPA does not take.
+    return (mask, True) if mask.is_top_left_causal(tile) else (mask, False)
 
 
 def _features(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:

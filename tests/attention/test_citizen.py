@@ -53,6 +53,18 @@ def test_compiles_whole(recipe, dynamic):
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_compiles_again_for_other_lengths(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+    torch.compiler.reset()
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    for length in (8, 11, 13):
+        x = torch.randn(2, 6, length, 7)
+        torch.testing.assert_close(compiled(x, x, x), attention(x, x, x))
+        query = x[..., -1:, :]
+        torch.testing.assert_close(compiled(query, x, x), attention(query, x, x))
+
+
 @pytest.mark.parametrize("recipe", ["causal", "reference only"])
 def test_exports(recipe):
     attention, inputs = attention_and_inputs(recipe)
