@@ -1,9 +1,7 @@
 """The one attention object: a recipe, and the verbs that use it."""
 
-import math
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -11,10 +9,11 @@ from glasshead.attention.plan import NAMES, Plan, choose, planned
 from glasshead.engines import REFERENCE
 from glasshead.engines.autocast import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
-from glasshead.recipe.checks import check_covers, check_inputs, positive, whole_number
+from glasshead.recipe.checks import check_inputs
 from glasshead.recipe.holding import hold
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.normalizers import Normalizer, Softmax
+from glasshead.recipe.numbers import offset_of, positive, probability, whole_number
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.trace import STEPS, Trace
@@ -42,6 +41,7 @@ class Attention(nn.Module):
     Source: Vaswani et al. 2017, section 3.2.1. The paper's Q, K, V and QKᵀ/√d_k are `queries`,
     `keys`, `values` and `scaled` of a `Trace`. Softcap: Gemma Team 2024 (Gemma 2), section 2.
 
+    >>> import torch
     >>> import glasshead as gh
     >>> _ = torch.manual_seed(0)
     >>> query, key, value = torch.rand(2, 3, 5, 7), torch.rand(2, 3, 11, 7), torch.rand(2, 3, 11, 7)
@@ -69,7 +69,7 @@ class Attention(nn.Module):
         hold(self, "bias", as_bias(bias))
         self.mask = as_mask(mask)
         self.normalizer = _part(normalizer, "normalizer", Normalizer, Softmax)
-        self.dropout = _probability(dropout)
+        self.dropout = probability(dropout, "dropout")
         self.engine = _engine(engine)
 
     def forward(
@@ -119,7 +119,7 @@ class Attention(nn.Module):
         """
         problem = self._problem(query, key, value, mask, bias, offset)
         needed = REFERENCE.cost(problem).bytes
-        if needed > budget:
+        if needed > whole_number(budget, "budget"):
             raise ValueError(
                 f"trace takes at most budget={budget} bytes, and would need {needed} for scores of "
                 f"shape {list(problem.scores_shape)}: raise budget=, or trace fewer queries."
@@ -167,10 +167,13 @@ class Attention(nn.Module):
             score=self.score,
             softcap=self.softcap,
             biases=tuple(b for b in (self.bias, as_bias(bias)) if b is not None),
-            mask=combined([self.mask, as_mask(mask)]),
+            # Its own again, as it may have been set anew.
+            mask=combined([as_mask(self.mask), as_mask(mask)]),
             normalizer=self.normalizer,
             dropout=self.dropout if self.training else 0.0,
-            offset=_offset(offset, query, key),
+            offset=(
+                key.shape[-2] - query.shape[-2] if offset is None else offset_of(offset, "offset")
+            ),
             axes=axes,
         )
         problem.check()
@@ -194,27 +197,8 @@ def _part(given: Any, name: str, kind: type, default: type) -> Any:
     return given
 
 
-def _probability(dropout: Any) -> float:
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
-        raise TypeError(f"dropout takes a probability, and got {dropout!r}.")
-    if not 0 <= dropout < 1 or math.isnan(dropout):
-        raise ValueError(f"dropout takes a probability from 0 up to below 1, and got {dropout!r}.")
-    return float(dropout)
-
-
 def _engine(name: Any) -> str:
     if name not in ("auto", *NAMES):
         known = ", ".join(repr(known) for known in ("auto", *NAMES))
         raise ValueError(f"engine takes one of {known}, and got {name!r}.")
     return name
-
-
-def _offset(offset: Any, query: Tensor, key: Tensor) -> int | Tensor:
-    if offset is None:
-        return key.shape[-2] - query.shape[-2]
-    if not isinstance(offset, Tensor):
-        return whole_number(offset, "offset", least=None)
-    if offset.is_floating_point() or offset.dtype == torch.bool:
-        raise TypeError(f"offset takes whole numbers, and got a tensor of {offset.dtype}.")
-    check_covers("offset, one number a batch row,", offset.shape, query.shape[:-3])
-    return offset

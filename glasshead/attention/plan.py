@@ -24,7 +24,7 @@ class Plan:
     >>> print(gh.Attention(mask=gh.causal(), softcap=30.0).plan(x, x, x))
     engine     reference: every step in full, queries × keys numbers at a time
     work       34.4 GFLOP
-    memory     2.69 GB beyond the inputs
+    memory     3.23 GB beyond the inputs
     refused    fused: SDPA has no softcap
     """
 

@@ -1,6 +1,8 @@
 """The fused engine: PyTorch's scaled dot product attention, where it can express the recipe."""
 
 import math
+from dataclasses import replace
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -11,7 +13,7 @@ from glasshead.engines.engine import Cost
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem, sees_and_seen
-from glasshead.recipe.scores import Score
+from glasshead.recipe.scores import Dot, InnerProduct
 
 
 class Fused:
@@ -22,11 +24,11 @@ class Fused:
 
     def refusal(self, problem: Problem) -> str | None:
         """SDPA knows inner products, a bias, a mask and the softmax."""
-        if type(problem.score).features is Score.features:
+        if not isinstance(problem.score, InnerProduct):
             return f"the score {type(problem.score).__name__} is not an inner product"
         if problem.softcap is not None:
             return "SDPA has no softcap"
-        if type(problem.normalizer) is not Softmax:
+        if type(problem.normalizer).normalize is not Softmax.normalize:
             return f"SDPA normalises by softmax, not by {type(problem.normalizer).__name__}"
         if 0 in problem.query.shape or 0 in problem.value.shape:
             return "an axis is empty"
@@ -35,37 +37,33 @@ class Fused:
     def cost(self, problem: Problem) -> Cost:
         """A causal mask halves the work of a square; a mask tensor, bias or dropout cost bytes."""
         mask, is_causal = _mask(problem)
-        pairs = math.prod(problem.scores_shape)
+        batch_and_heads = math.prod(problem.scores_shape[:-2])
         queries, keys = problem.scores_shape[-2:]
-        rows = pairs // keys
         width = max(problem.query.shape[-1], problem.value.shape[-1])
-        seen = pairs
+        seen, size = queries * keys, problem.query.element_size()
         if is_causal:
             short = min(queries, keys)
-            seen = rows // queries * (short * (short + 1) // 2 + (queries - short) * keys)
-        extra = rows * width * problem.query.element_size()
-        if mask is not None and not is_causal:
-            extra += queries * keys
+            seen = short * (short + 1) // 2 + (queries - short) * keys
+        extra = batch_and_heads * queries * width * size
+        if not is_causal and mask is not None:
+            # On the meta device a mask has a shape and takes no memory. The kernel makes numbers
+            # of its booleans, of which there are two while they are combined.
+            pairs = mask.visible(replace(problem.tile(), device=torch.device("meta"))).numel()
+            extra += pairs * (2 + problem.dtype.itemsize)
         if problem.biases:
-            extra += pairs * problem.query.element_size()
+            extra += 2 * batch_and_heads * queries * keys * problem.dtype.itemsize
         if problem.dropout:
-            extra += 3 * pairs * problem.query.element_size()
-        return Cost(4 * seen * width, extra)
+            extra += 3 * batch_and_heads * queries * keys * size
+        return Cost(4 * batch_and_heads * seen * width, extra)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """The context, with a gradient."""
         mask, is_causal = _mask(problem)
-        bias, visible = problem.bias_and_visible(None if is_causal else mask)
-        query, key, value = problem.query, problem.key, problem.value
-        if visible is not None:
-            sees, seen = sees_and_seen(visible)
-            query, key, value = (
-                torch.where(kept, x, 0.0) for kept, x in ((sees, query), (seen, key), (seen, value))
-            )
-        if is_causal:
-            # Keys past the last query are hidden from all; they may hold anything.
-            key, value = (x[..., : query.shape[-2], :] for x in (key, value))
-        query, key, scale = _features(problem.score, query, key)
+        bias, visible = None, None
+        if problem.biases or (mask is not None and not is_causal):
+            bias, visible = problem.bias_and_visible(mask, problem.tile())
+        query, key, value = _inputs(problem, visible, is_causal=is_causal)
+        query, key, value, scale = _features(problem, query, key, value)
         width, value_width = query.shape[-1], value.shape[-1]
         if width != value_width:
             # SDPA's fast kernels take one width; zeros change neither a score nor a sum.
@@ -84,7 +82,9 @@ class Fused:
         )
         if context.ndim != query.ndim:
             context = context.reshape(*query.shape[:-1], context.shape[-1])
-        return context if width <= value_width else context[..., :value_width]
+        if width > value_width:
+            context = context[..., :value_width]
+        return context.to(problem.query.dtype)
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
@@ -99,25 +99,49 @@ def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     return (mask, True) if mask.is_top_left_causal(tile) else (mask, False)
 
 
-def _features(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Vectors whose inner product, times a number, is the score."""
-    features = score.features(query, key)
-    query, key = (query, key) if features is None else features
-    scale = score.scale(query.shape[-1])
-    if isinstance(scale, Tensor):
-        return query * scale.to(query), key, 1.0
-    return query, key, float(scale)
+def _inputs(
+    problem: Problem, visible: Tensor | None, *, is_causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value, without what may hold anything because nothing sees it."""
+    query, key, value = problem.query, problem.key, problem.value
+    if is_causal:
+        # From the last query's position on, no query sees a key.
+        key, value = (x[..., : query.shape[-2], :] for x in (key, value))
+    if visible is None:
+        return query, key, value
+    sees, seen = sees_and_seen(visible)
+    return (
+        torch.where(sees, query, 0.0),
+        torch.where(seen, key, 0.0),
+        torch.where(seen, value, 0.0),
+    )
+
+
+def _features(
+    problem: Problem, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Vectors whose inner product, times a number above 0, is the score; and the values."""
+    score, scale = cast("InnerProduct", problem.score), problem.scale
+    # With is_causal, SDPA's kernel multiplies its -inf by the scale.
+    as_number = not isinstance(scale, Tensor) and scale > 0
+    if not as_number or not isinstance(score, Dot):
+        # What is computed from the inputs is not to be rounded to half precision again.
+        query, key, value = (x.to(problem.dtype) for x in (query, key, value))
+    query, key = score.features(query, key)
+    if as_number:
+        return query, key, value, float(scale)
+    return query * scale, key, value, 1.0
 
 
 def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
-    """What SDPA takes as a mask: booleans, or numbers with -inf, on four axes."""
-    if bias is None:
-        return None if visible is None else _four_axes(visible, problem.scores_shape)
-    # SDPA takes float32 numbers beside queries of half precision, which would round them.
-    bias = bias.to(torch.promote_types(problem.query.dtype, torch.float32))
-    if visible is not None:
-        bias = torch.where(visible, bias, -torch.inf)
-    return _four_axes(bias, problem.scores_shape)
+    """What SDPA takes as a mask: booleans, or numbers with -inf, on four axes.
+
+    It takes float32 numbers beside queries of half precision, which would round them.
+    """
+    mask = visible if bias is None else bias
+    if bias is not None and visible is not None:
+        mask = torch.where(visible, bias, -torch.inf)
+    return None if mask is None else _four_axes(mask, problem.scores_shape)
 
 
 def _four_axes(tensor: Tensor, whole: tuple[int, ...] | None = None) -> Tensor:

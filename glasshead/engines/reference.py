@@ -24,14 +24,18 @@ class Reference:
         del problem
 
     def cost(self, problem: Problem) -> Cost:
-        """Scores, scaled, masked and weights stand in memory together."""
+        """All steps between scores and weights stand in memory together, and what made them."""
         pairs = math.prod(problem.scores_shape)
-        widths = problem.query.shape[-1] + problem.value.shape[-1]
-        context = math.prod(problem.query.shape[:-1]) * problem.value.shape[-1]
+        width, value_width = problem.query.shape[-1], problem.value.shape[-1]
+        rows, keys = math.prod(problem.query.shape[:-1]), problem.key.shape[-2]
         steps = 3 + (problem.softcap is not None) + bool(problem.dropout)
-        steps += problem.mask is not None or bool(problem.biases)
-        size = _exact(problem.query.dtype).itemsize
-        return Cost(2 * pairs * widths, (steps * pairs + context) * size)
+        # What is hidden is told apart twice: by its gradient, then by its score.
+        steps += 0 if problem.mask is None and not problem.biases else 2
+        steps += problem.score.numbers_a_pair(width)
+        numbers = steps * pairs + rows * value_width
+        if problem.group > 1 or problem.dtype != problem.query.dtype:
+            numbers += math.prod(problem.query.shape[:-2]) * keys * (width + value_width)
+        return Cost(2 * pairs * (width + value_width), numbers * problem.dtype.itemsize)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """The context, with a gradient."""
@@ -40,8 +44,8 @@ class Reference:
     def trace(self, problem: Problem) -> Trace:
         """Every step, in the engine's own layout, `[*batch, heads, …]`."""
         with without_autocast(problem.query.device):
-            bias, visible = problem.bias_and_visible(problem.mask)
-            query, key, value = (x.to(_exact(x.dtype)) for x in _without_hidden(problem, visible))
+            bias, visible = problem.bias_and_visible(problem.mask, problem.tile())
+            query, key, value = (x.to(problem.dtype) for x in _without_hidden(problem, visible))
             key, value = (x.repeat_interleave(problem.group, dim=-3) for x in (key, value))
 
             scores = problem.score(query, key)
@@ -50,7 +54,7 @@ class Reference:
                 scores = torch.where(visible, scores, scores.detach())
             scaled = _times(scores, problem.scale)
             capped = _softcapped(scaled, problem.softcap)
-            masked = capped if bias is None else capped + bias.to(capped.dtype)
+            masked = capped if bias is None else capped + bias
             if visible is not None:
                 masked = masked.masked_fill(~visible, -torch.inf)
             weights = problem.normalizer(masked, visible)
@@ -81,11 +85,6 @@ def _without_hidden(problem: Problem, visible: Tensor | None) -> tuple[Tensor, T
         torch.where(seen | problem.key.isfinite(), problem.key, 0.0),
         torch.where(seen | problem.value.isfinite(), problem.value, 0.0),
     )
-
-
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    """The type to compute in: half precision is too coarse for sums."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 def _times(scores: Tensor, scale: float | Tensor) -> Tensor:

@@ -136,7 +136,7 @@ class Subject:
 
     @cached_property
     def _bias_and_visible(self) -> tuple[Tensor | None, Tensor | None]:
-        return self.problem.bias_and_visible(self.problem.mask)
+        return self.problem.bias_and_visible(self.problem.mask, self.problem.tile())
 
     @cached_property
     def visible_in_row(self) -> Bool[Tensor, "heads queries keys"] | None:

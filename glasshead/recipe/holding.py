@@ -6,8 +6,8 @@ from torch import Tensor, nn
 def hold(module: nn.Module, name: str, value: object) -> None:
     """Set `module.name` so that a tensor moves, saves and learns with the module.
 
-    A parameter or a module registers as such; a plain tensor becomes a buffer; anything else is an
-    ordinary attribute.
+    A parameter or a module registers as such; a plain tensor becomes a buffer; anything else, such
+    as a tensor that was computed from a parameter held elsewhere, is an ordinary attribute.
 
     >>> import torch
     >>> linear = nn.Linear(2, 3)
@@ -15,7 +15,7 @@ def hold(module: nn.Module, name: str, value: object) -> None:
     >>> sorted(linear.state_dict())
     ['beta', 'bias', 'weight']
     """
-    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.is_leaf:
         module.register_buffer(name, value)
     else:
         setattr(module, name, value)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias
+from glasshead.recipe.checks import check_offset
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.scores import Score
@@ -58,16 +60,29 @@ class Problem:
         """β, shaped to multiply the scores."""
         return self.score.scale(self.query.shape[-1])
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which numbers to compute: half precision is too coarse for sums."""
+        return torch.promote_types(self.query.dtype, torch.float32)
+
     def tile(self) -> Tile:
         """All pairs of a query and a key."""
-        queries, keys = self.query.shape[-2], self.key.shape[-2]
-        return Tile(range(queries), range(keys), self.offset, self.axes > 3, self.query.device)
+        queries, keys = self.scores_shape[-2:]
+        return Tile(
+            queries=slice(0, queries),
+            keys=slice(0, keys),
+            offset=self.offset,
+            headed=self.axes > 3,
+            device=self.query.device,
+            dtype=self.dtype,
+        )
 
     def check(self) -> None:
         """Raise a ValueError where a part of the recipe does not fit the inputs."""
         shape, heads = self.scores_shape, self.query.shape[-3]
         self.score.check(heads, self.query.shape[-1])
         self.normalizer.check(heads)
+        check_offset("offset", self.offset, shape)
         if self.mask is not None or self.biases:
             tile = self.tile()
             for bias in self.biases:
@@ -76,7 +91,7 @@ class Problem:
                 self.mask.check(tile, shape)
 
     def bias_and_visible(
-        self, mask: Mask | None
+        self, mask: Mask | None, tile: Tile
     ) -> tuple[
         Float[Tensor, "*#batch #heads #queries #keys"] | None,
         Bool[Tensor, "*#batch #heads #queries #keys"] | None,
@@ -84,12 +99,11 @@ class Problem:
         """The sum of the biases, 0 where one hides, and which pairs neither bias nor mask hides.
 
         None stands for no bias at all, and for nothing hidden. `mask` is the problem's own, or a
-        simpler one that says the same.
+        simpler one that says the same of the tile.
         """
-        tile = self.tile()
         total, visible = None, None if mask is None else three_axes(mask.visible(tile))
         for bias in self.biases:
-            values = three_axes(bias_values(bias, tile))
+            values = three_axes(bias_values(bias, tile)).to(tile.dtype)
             shows = bias_shows(bias, values)
             if shows is not None:
                 values = values.masked_fill(~shows, 0.0)

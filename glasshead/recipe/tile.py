@@ -15,33 +15,44 @@ class Tile:
     positive for keys before the query, 0 for its own, negative for keys after it.
 
     Attributes:
-        queries: The rows of the tile, counted among all queries.
-        keys: The columns of the tile, counted among all keys.
+        queries: The rows of the tile, counted among all queries, from `start` to before `stop`.
+        keys: The columns of the tile, counted among all keys, likewise.
         offset: The position of query 0 among the keys; a number, or one per batch row, `[*batch]`.
         headed: Whether the caller's tensors have a heads axis, to which dense tensors then align.
         device: Where tensors made for this tile are to live.
+        dtype: In which numbers the scores are computed.
 
     >>> Tile(range(2), range(3), offset=1).distance()
     tensor([[ 1,  0, -1],
             [ 2,  1,  0]])
     """
 
-    queries: range
-    keys: range
+    # A slice serves as well as a range, and holds lengths that torch.compile keeps symbolic.
+    queries: range | slice
+    keys: range | slice
     offset: int | Tensor = 0
     headed: bool = True
     device: torch.device = field(default=torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
 
-    def distance(self, offset: int | Tensor | None = None) -> Int[Tensor, "*leading queries keys"]:
-        """i + offset - j for every pair of the tile; `offset` given here wins over the tile's."""
-        rows = torch.arange(self.queries.start, self.queries.stop, device=self.device)
-        columns = torch.arange(self.keys.start, self.keys.stop, device=self.device)
-        return self.positions(rows[:, None], offset) - columns
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many queries and how many keys."""
+        return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
 
-    def positions(self, rows: Tensor, offset: int | Tensor | None = None) -> Tensor:
-        """Where the queries `rows` stand among the keys: rows + offset."""
+    def columns(self) -> Int[Tensor, " keys"]:
+        """The keys j."""
+        return torch.arange(self.keys.start, self.keys.stop, device=self.device)
+
+    def positions(self, offset: int | Tensor | None = None) -> Int[Tensor, "*leading queries 1"]:
+        """Where each query stands among the keys, i + offset; an `offset` given here wins."""
         offset = self.offset if offset is None else offset
+        rows = torch.arange(self.queries.start, self.queries.stop, device=self.device)[:, None]
         return rows + (per_batch(offset, self.device) if isinstance(offset, Tensor) else offset)
+
+    def distance(self) -> Int[Tensor, "*leading queries keys"]:
+        """i + offset - j for every pair of the tile."""
+        return self.positions() - self.columns()
 
     def cut(self, tensor: Tensor) -> Tensor:
         """The part of `tensor` `[..., queries, keys]` that lies in this tile; axes of 1 stay."""

@@ -55,7 +55,7 @@ def test_compiles_whole(recipe, dynamic):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_compiles_again_for_other_lengths(recipe):
-    attention, inputs = attention_and_inputs(recipe)
+    attention, _ = attention_and_inputs(recipe)
     torch.compiler.reset()
     compiled = torch.compile(attention, fullgraph=True, backend="eager")
     for length in (8, 11, 13):

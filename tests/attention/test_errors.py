@@ -36,7 +36,7 @@ def test_shapes_that_do_not_meet(shapes, match):
 
 def test_dtypes_and_kinds_that_do_not_meet():
     query, key, value = inputs()
-    with pytest.raises(TypeError, match=r"query takes floating-point.*int64.*query\.float\(\)"):
+    with pytest.raises(TypeError, match=r"query takes float16.*int64.*query\.float\(\)"):
         gh.Attention()(query.long(), key, value)
     with pytest.raises(TypeError, match="one dtype.*key torch.float64.*convert them"):
         gh.Attention()(query, key.double(), value)
@@ -86,19 +86,19 @@ def test_masks_that_do_not_fit(mask, error, match):
         (lambda: gh.RelativeBias(2, buckets=2), ValueError, "buckets.*at least 4"),
         (lambda: gh.RelativeBias(2, max_distance=8), ValueError, "max_distance.*at least 9"),
         (lambda: gh.Additive(0), ValueError, r"Additive\(dim\).*at least 1"),
-        (lambda: gh.Dot(beta="sharp"), TypeError, "beta takes a number or a tensor.*got 'sharp'"),
+        (lambda: gh.Dot(beta="sharp"), TypeError, "beta takes a number.*got str 'sharp'"),
         (lambda: gh.Dot(beta=torch.ones(2).int()), TypeError, "beta takes floating-point.*int32"),
         (
             lambda: gh.SoftmaxOne(sink="deep"),
             TypeError,
-            "sink takes a number or a tensor.*got 'deep'",
+            "sink takes a number.*got str 'deep'",
         ),
         (lambda: gh.Attention(softcap=0), ValueError, "softcap.*above 0, and got 0"),
-        (lambda: gh.Attention(softcap="x"), TypeError, "softcap.*above 0, and got 'x'"),
+        (lambda: gh.Attention(softcap="x"), TypeError, "softcap takes a number.*'x'"),
         (lambda: gh.Attention(softcap=float("nan")), ValueError, "softcap.*finite"),
         (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*below 1, and got 1.0"),
         (lambda: gh.Attention(dropout=-0.1), ValueError, "dropout.*and got -0.1"),
-        (lambda: gh.Attention(dropout=None), TypeError, "dropout takes a probability"),
+        (lambda: gh.Attention(dropout=None), TypeError, "dropout takes a number, and got NoneType"),
         (lambda: gh.Attention(engine="flash"), ValueError, "'auto', 'fused', 'reference', and got"),
         (lambda: gh.Attention(score=gh.Dot), TypeError, r"score takes a Score such as Dot\(\)"),
         (lambda: gh.Attention(normalizer="softmax"), TypeError, "normalizer takes a Normalizer"),
@@ -116,8 +116,8 @@ def test_parts_that_cannot_be_made(make, error, match):
     [
         ({"bias": torch.zeros(3, 5, 11)}, {}, r"bias=.*\[2, 6, 5, 11\], and got \[3, 5, 11\]"),
         ({}, {"bias": torch.zeros(5, 10)}, r"bias=.*and got \[5, 10\]"),
-        ({"bias": gh.ALiBi(4)}, {}, "that many query heads, and got 6"),
-        ({"bias": gh.RelativeBias(4)}, {}, "that many query heads, and got 6"),
+        ({"bias": gh.ALiBi(4)}, {}, "ALiBi takes 4 query heads, and got 6"),
+        ({"bias": gh.RelativeBias(4)}, {}, "RelativeBias takes 4 query heads, and got 6"),
         ({"score": gh.Dot(beta=torch.ones(4))}, {}, r"beta.*one per head \(\[6\]\), and got \[4\]"),
         ({"score": gh.Additive(8)}, {}, r"Additive\(dim=8\).*got 7"),
         ({"normalizer": gh.SoftmaxOne(torch.ones(4))}, {}, r"sink.*and got \[4\]"),

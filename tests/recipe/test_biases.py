@@ -15,7 +15,7 @@ def test_alibi_falls_with_the_distance_on_both_sides():
 
 def test_alibi_slopes_of_heads_that_are_no_power_of_two():
     expected = [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8, 2.0**-1, 2.0**-3]
-    torch.testing.assert_close(gh.ALiBi(6).slopes, torch.tensor(expected))
+    torch.testing.assert_close(gh.ALiBi(6).slopes, torch.tensor(expected).double())
 
 
 def test_relative_buckets_are_exact_when_near_and_widen_when_far():

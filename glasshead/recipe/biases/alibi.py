@@ -5,7 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.biases.bias import Bias
-from glasshead.recipe.checks import whole_number
+from glasshead.recipe.checks import check_heads
+from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.tile import Tile
 
 
@@ -21,25 +22,27 @@ class ALiBi(Bias):
     Source: Press et al. 2022 (Train short, test long), section 3, and its code for other n.
 
     >>> ALiBi(heads=4).slopes
-    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    tensor([0.2500, 0.0625, 0.0156, 0.0039], dtype=torch.float64)
     """
 
-    slopes: Float[Tensor, "heads"]
+    hides = False
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.heads = whole_number(heads, "ALiBi(heads)", least=1)
-        self.register_buffer("slopes", torch.tensor(_slopes(self.heads)))
+
+    @property
+    def slopes(self) -> Float[Tensor, " heads"]:
+        """The slope of each head, in float64: most are not exact in fewer digits."""
+        return torch.tensor(_slopes(self.heads), dtype=torch.float64)
 
     def forward(self, tile: Tile) -> Float[Tensor, "*leading heads queries keys"]:
-        return -self.slopes.to(tile.device)[:, None, None] * tile.distance().abs()
+        slopes = torch.tensor(_slopes(self.heads), dtype=tile.dtype, device=tile.device)
+        return -slopes[:, None, None] * tile.distance().abs()
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile
-        if scores[-3] != self.heads:
-            raise ValueError(
-                f"ALiBi(heads={self.heads}) takes that many query heads, and got {scores[-3]}."
-            )
+        check_heads("ALiBi", self.heads, scores)
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}"

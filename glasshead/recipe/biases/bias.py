@@ -14,10 +14,11 @@ class Bias(nn.Module):
     """b_ij, added to the scores after the softcap and before the mask, by a rule.
 
     Attributes:
-        hides: Whether the rule may answer -inf, which hides a pair as a mask does.
+        hides: Whether the rule may answer -inf, which hides a pair as a mask does. A rule that
+            never does may say so, and is not searched for it.
     """
 
-    hides: ClassVar[bool] = False
+    hides: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glasshead.recipe.biases.bias import Bias
-from glasshead.recipe.checks import whole_number
+from glasshead.recipe.checks import check_heads
+from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.tile import Tile
 
 
@@ -31,6 +32,8 @@ class RelativeBias(Bias):
     >>> RelativeBias(heads=3)(Tile(range(5), range(7))).shape
     torch.Size([3, 5, 7])
     """
+
+    hides = False
 
     def __init__(
         self,
@@ -67,11 +70,7 @@ class RelativeBias(Bias):
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile
-        if scores[-3] != self.heads:
-            raise ValueError(
-                f"RelativeBias(heads={self.heads}) takes that many query heads, and got "
-                f"{scores[-3]}."
-            )
+        check_heads("RelativeBias", self.heads, scores)
 
     def extra_repr(self) -> str:
         return (

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.recipe.checks import whole_number
-from glasshead.recipe.masks.mask import Mask
+from glasshead.recipe.checks import check_offset
+from glasshead.recipe.masks.mask import Mask, nothing
+from glasshead.recipe.numbers import offset_of, whole_number
 from glasshead.recipe.tile import Tile
 
 
@@ -22,21 +22,24 @@ class Band(Mask):
     offset: int | Tensor | None = None
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-        distance = tile.distance(self.offset)
+        # Bounds are compared with keys: a matrix of distances would take 8 bytes a pair.
+        positions, keys = tile.positions(self.offset), tile.columns()
         bounds = []
         if self.before is not None:
-            bounds.append(distance <= self.before)
+            bounds.append(keys >= positions - self.before)
         if self.after is not None:
-            bounds.append(distance >= -self.after)
-        return reduce(and_, bounds) if bounds else torch.ones_like(distance, dtype=torch.bool)
+            bounds.append(keys <= positions + self.after)
+        return reduce(and_, bounds) if bounds else keys == keys  # noqa: PLR0124 - all True
 
     def key_range(self, tile: Tile) -> range:
         first, last = _ends(tile.offset if self.offset is None else self.offset)
         keys, rows = tile.keys, tile.queries
+        if 0 in tile.shape:
+            return nothing(tile)
         start = keys.start if self.before is None else rows.start + first - self.before
         stop = keys.stop if self.after is None else rows.stop + last + self.after
         start = min(max(keys.start, start), keys.stop)
-        return range(start, max(start, min(keys.stop, stop if rows else start)))
+        return range(start, max(start, min(keys.stop, stop)))
 
     def simplified(self, tile: Tile) -> Mask | None:
         offset = tile.offset if self.offset is None else self.offset
@@ -52,6 +55,11 @@ class Band(Mask):
         if not isinstance(other, Band) or not _same(self.offset, other.offset):
             return None
         return Band(_least(self.before, other.before), _least(self.after, other.after), self.offset)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        if self.offset is not None:
+            check_offset(f"the offset of {self}", self.offset, scores)
 
     def is_top_left_causal(self, tile: Tile) -> bool:
         """Whether this is the lower triangle that starts in the first row with one key."""
@@ -88,7 +96,7 @@ def causal(offset: int | Tensor | None = None) -> Mask:
     ■···
     ■■··
     """
-    return Band(None, 0, _offset(offset, "causal"))
+    return Band(None, 0, None if offset is None else offset_of(offset, "causal(offset=…)"))
 
 
 def window(
@@ -116,17 +124,14 @@ def window(
         before = whole_number(before, "window(before=…)")
     if after is not None:
         after = whole_number(after, "window(after=…)")
-    return Band(before, after, _offset(offset, "window"))
-
-
-def _offset(offset: int | Tensor | None, name: str) -> int | Tensor | None:
-    if offset is None or isinstance(offset, Tensor):
-        return offset
-    return whole_number(offset, f"{name}(offset=…)", least=None)
+    offset = None if offset is None else offset_of(offset, "window(offset=…)")
+    return Band(before, after, offset)
 
 
 def _ends(offset: int | Tensor) -> tuple[int, int]:
     """The smallest and the largest offset of the batch."""
+    if isinstance(offset, Tensor) and not offset.numel():
+        return 0, 0
     if isinstance(offset, Tensor):
         return int(offset.min()), int(offset.max())
     return offset, offset

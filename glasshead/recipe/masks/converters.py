@@ -3,13 +3,16 @@
 Each library has its own polarity and shape; here True = may attend, and finite numbers are a bias.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from glasshead.recipe.checks import whole_number
 from glasshead.recipe.masks.dense import dense
+from glasshead.recipe.masks.keys import Keys
 from glasshead.recipe.masks.mask import Mask, combined
+from glasshead.recipe.numbers import whole_number
 
 MaskAndBias = tuple[Mask | None, Tensor | None]
 
@@ -21,16 +24,19 @@ def from_additive(tensor: Float[Tensor, "..."]) -> MaskAndBias:
         tensor: Broadcasts to the scores, as `dense` does.
 
     Returns:
-        `(mask, bias)`; the bias is None where every finite number is 0.
+        `(mask, bias)`; the bias is 0 where the mask hides.
 
     Errors: a TypeError for anything but a floating-point tensor.
 
-    >>> mask, bias = from_additive(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]))
-    >>> print(mask.picture(queries=2, keys=2), bias)
+    >>> mask, bias = from_additive(torch.tensor([[0.5, -torch.inf], [0.0, 0.0]]))
+    >>> print(mask.picture(queries=2, keys=2))
     ■·
-    ■■ None
+    ■■
+    >>> bias
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.0000]])
     """
-    return _split(tensor, torch.tensor(-torch.inf), "from_additive(tensor)")
+    return _split(tensor, -torch.inf, "from_additive(tensor)")
 
 
 def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
@@ -42,7 +48,8 @@ def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
             attend, or float, where the lowest number of the dtype (or -inf) hides.
 
     Returns:
-        `(mask, bias)`; the bias is None where every number that does not hide is 0.
+        `(mask, bias)`; the bias is None unless the mask was given in numbers. Of a tokenizer's
+        mask, the result fits inputs of any layout.
 
     Errors: a ValueError for a shape of neither two nor four axes, or a `[batch, keys]` mask of
     anything but 0 and 1.
@@ -61,10 +68,9 @@ def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
         real = attention_mask == 1
         if not bool((real | (attention_mask == 0)).all()):
             raise ValueError(f"{name} of shape [batch, keys] takes 1 (real) and 0 (padding) only.")
-        return dense(real[:, None, None, :]), None
+        return Keys(real), None
     if attention_mask.is_floating_point():
-        lowest = torch.tensor(torch.finfo(attention_mask.dtype).min, dtype=attention_mask.dtype)
-        return _split(attention_mask, lowest, name)
+        return _split(attention_mask, torch.finfo(attention_mask.dtype).min, name)
     return dense(attention_mask), None
 
 
@@ -83,7 +89,8 @@ def from_torch_mha(
         num_heads: Needed for an `attn_mask` of three axes, which lists every head of every row.
 
     Returns:
-        `(mask, bias)` for inputs `[batch, heads, length, head_dim]`, or without a batch.
+        `(mask, bias)`; the bias is None unless one of them was given in numbers. A boolean
+        `key_padding_mask` fits inputs of any layout, the others those with heads.
 
     Errors: a ValueError where three axes come without `num_heads` or do not divide by it; a
     TypeError for a mask that is neither boolean nor floating-point.
@@ -95,16 +102,22 @@ def from_torch_mha(
     ■■·
     ■■■
     """
-    first, first_bias = _opposite(_by_head(attn_mask, num_heads), "attn_mask")
+    masks, biases = [], []
+    if attn_mask is not None:
+        pairs = _by_head(_tensor(attn_mask, "from_torch_mha(attn_mask)"), num_heads)
+        mask, bias = _opposite(pairs, "from_torch_mha(attn_mask)")
+        masks.append(mask)
+        biases.append(bias)
     if key_padding_mask is not None:
-        key_padding_mask = key_padding_mask[..., None, None, :]
-    second, second_bias = _opposite(key_padding_mask, "key_padding_mask")
-    biases = [bias for bias in (first_bias, second_bias) if bias is not None]
-    return combined([first, second]), sum(biases[1:], biases[0]) if biases else None
+        mask, bias = _opposite_keys(_tensor(key_padding_mask, "from_torch_mha(key_padding_mask)"))
+        masks.append(mask)
+        biases.append(bias)
+    present = [bias for bias in biases if bias is not None]
+    return combined(masks), sum(present[1:], present[0]) if present else None
 
 
-def _by_head(attn_mask: Tensor | None, num_heads: int | None) -> Tensor | None:
-    if attn_mask is None or attn_mask.ndim != 3:
+def _by_head(attn_mask: Tensor, num_heads: int | None) -> Tensor:
+    if attn_mask.ndim != 3:
         return attn_mask
     if num_heads is None or attn_mask.shape[0] % whole_number(num_heads, "num_heads", least=1):
         raise ValueError(
@@ -114,24 +127,35 @@ def _by_head(attn_mask: Tensor | None, num_heads: int | None) -> Tensor | None:
     return attn_mask.unflatten(0, (-1, num_heads))
 
 
-def _opposite(tensor: Tensor | None, name: str) -> MaskAndBias:
-    if tensor is None:
-        return None, None
+def _opposite(tensor: Tensor, name: str) -> MaskAndBias:
+    """What hides where it is True, or by -inf."""
     if tensor.dtype == torch.bool:
         return dense(~tensor), None
-    return _split(tensor, torch.tensor(-torch.inf), f"from_torch_mha({name})")
+    return _split(tensor, -torch.inf, name)
 
 
-def _split(tensor: Tensor, hides: Tensor, name: str) -> MaskAndBias:
-    """Numbers up to `hides` become a mask, the others a bias where any is not 0."""
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+def _opposite_keys(tensor: Tensor) -> MaskAndBias:
+    """The same, of keys alone."""
+    if tensor.dtype == torch.bool:
+        return Keys(~tensor), None
+    return _opposite(tensor[..., None, None, :], "from_torch_mha(key_padding_mask)")
+
+
+def _split(tensor: Any, hides: float, name: str) -> MaskAndBias:
+    """Numbers up to `hides` become a mask, the others a bias."""
+    if not _tensor(tensor, name).is_floating_point():
         raise TypeError(
             f"{name} takes a floating-point tensor, and got {_described(tensor)}: "
             "a boolean one, True = may attend, goes to dense(tensor)."
         )
-    hidden = tensor <= hides.to(tensor.device)
-    bias = tensor.masked_fill(hidden, 0.0)
-    return dense(~hidden), bias if bool(bias.any()) else None
+    hidden = tensor <= hides
+    return dense(~hidden), tensor.masked_fill(hidden, 0.0)
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} takes a tensor, and got {_described(value)}.")
+    return value
 
 
 def _described(value: object) -> str:

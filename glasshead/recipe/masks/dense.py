@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.recipe.checks import check_covers
-from glasshead.recipe.masks.mask import Mask, hull
+from glasshead.recipe.masks.mask import Mask, hull, nothing
 from glasshead.recipe.tile import Tile, three_axes
 
 
@@ -22,8 +22,10 @@ class Dense(Mask):
         return tile.cut(self.tensor)
 
     def key_range(self, tile: Tile) -> range:
+        if 0 in tile.shape:
+            return nothing(tile)
         seen = three_axes(self.visible(tile)).flatten(0, -2).any(0)
-        return hull(seen.expand(len(tile.keys)), tile)
+        return hull(seen.expand(tile.shape[1]), tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         layout = scores if tile.headed else (*scores[:-3], *scores[-2:])

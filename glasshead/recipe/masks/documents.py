@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from glasshead.recipe.checks import check_covers, whole_numbers
-from glasshead.recipe.masks.mask import Mask, hull
+from glasshead.recipe.checks import check_covers
+from glasshead.recipe.masks.mask import Mask, hull, nothing
+from glasshead.recipe.numbers import whole_numbers
 from glasshead.recipe.tile import Tile
 
 
@@ -26,8 +27,8 @@ class Documents(Mask):
     def _own_ids(self, tile: Tile) -> tuple[Tensor, Tensor]:
         """Whether each query stands on a key, and that key's id: `[*#batch, 1, 1, queries]`."""
         ids = self.ids.to(tile.device)[..., None, None, :]
-        rows = torch.arange(tile.queries.start, tile.queries.stop, device=tile.device)
-        positions = tile.positions(rows[None, None])
+        positions = tile.positions().transpose(-1, -2)
+        positions = positions if positions.ndim > 2 else positions[None]
         inside = (positions >= 0) & (positions < ids.shape[-1])
         leading = torch.broadcast_shapes(ids.shape[:-1], positions.shape[:-1])
         clamped = positions.clamp(0, max(ids.shape[-1] - 1, 0)).expand(*leading, -1)
@@ -40,11 +41,12 @@ class Documents(Mask):
         rows = torch.broadcast_shapes(ids.shape[:1], own.shape[:1], inside.shape[:1])[0]
         ids, own, inside = (x.expand(rows, -1) for x in (ids, own, inside))
         seen = [torch.isin(ids[r], own[r][inside[r]]) for r in range(rows)]
-        return hull(torch.stack(seen).any(0), tile) if seen else tile.keys[:0]
+        return hull(torch.stack(seen).any(0), tile) if seen else nothing(tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        expected = (*scores[:-3], len(tile.keys))
-        if not self.ids.ndim or self.ids.shape[-1] != len(tile.keys):
+        del tile
+        expected = (*scores[:-3], scores[-1])
+        if not self.ids.ndim or self.ids.shape[-1] != scores[-1]:
             raise ValueError(
                 f"documents(ids) takes one number a key, {list(expected)}, "
                 f"and got {list(self.ids.shape)}."

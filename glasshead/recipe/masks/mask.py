@@ -10,6 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.tile import Tile
 
 
@@ -41,7 +42,7 @@ class Mask(ABC):
         >>> gh.window(before=9).key_range(gh.Tile(range(500, 600), range(100_000)))
         range(491, 600)
         """
-        return tile.keys
+        return range(tile.keys.start, tile.keys.stop)
 
     def simplified(self, tile: Tile) -> "Mask | None":
         """The simplest mask that says the same of this tile, or None where nothing is hidden."""
@@ -63,10 +64,25 @@ class Mask(ABC):
     ) -> str:
         """The mask as text: ■ visible, · hidden, a line a query; long ones as shaded blocks.
 
-        `index` picks a row of the batch (or head) where the mask differs between them.
+        Args:
+            queries, keys: The size of the matrix.
+            offset: The position of query 0 among the keys; keys - queries if not given.
+            index: The row of the batch, or head, where the mask differs between them.
+            width: The most columns and lines that the picture may have.
+
+        Errors: a ValueError where the mask is of another size, or has no such row.
         """
-        offset = keys - queries if offset is None else offset
-        return picture(self.visible, Tile(range(queries), range(keys), offset), index, width)
+        queries, keys, width, index = (
+            whole_number(value, f"picture({name})", least=least)
+            for name, value, least in (
+                ("queries", queries, 1),
+                ("keys", keys, 1),
+                ("width", width, 1),
+                ("index", index, 0),
+            )
+        )
+        tile = Tile(range(queries), range(keys), keys - queries if offset is None else offset)
+        return picture(self.visible, tile, index, width)
 
     def __and__(self, other: "Mask") -> "Mask":
         return (
@@ -132,7 +148,7 @@ class AnyOf(Mask):
     def key_range(self, tile: Tile) -> range:
         seen = [r for r in (mask.key_range(tile) for mask in self.masks) if r]
         if not seen:
-            return tile.keys[:0]
+            return nothing(tile)
         return range(min(r.start for r in seen), max(r.stop for r in seen))
 
     def simplified(self, tile: Tile) -> Mask | None:
@@ -186,11 +202,16 @@ def combined(masks: Sequence[Mask | None]) -> Mask | None:
     return reduce(and_, present) if present else None
 
 
+def nothing(tile: Tile) -> range:
+    """The range of no key at all."""
+    return range(tile.keys.start, tile.keys.start)
+
+
 def hull(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
     """The range of the tile's keys from the first that is seen to the last."""
     columns = seen.nonzero()
     if not len(columns):
-        return tile.keys[:0]
+        return nothing(tile)
     return range(tile.keys.start + int(columns[0]), tile.keys.start + int(columns[-1]) + 1)
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from glasshead.recipe.checks import check_covers, whole_numbers
-from glasshead.recipe.masks.mask import Mask
+from glasshead.recipe.checks import check_covers
+from glasshead.recipe.masks.mask import Mask, nothing
+from glasshead.recipe.numbers import whole_numbers
 from glasshead.recipe.tile import Tile, per_batch
 
 
@@ -20,13 +20,13 @@ class KeysBelow(Mask):
     lengths: Int[Tensor, "*batch"]
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-        keys = torch.arange(tile.keys.start, tile.keys.stop, device=tile.device)
-        return keys[None] < per_batch(self.lengths, tile.device)
+        return tile.columns()[None] < per_batch(self.lengths, tile.device)
 
     def key_range(self, tile: Tile) -> range:
-        longest = int(self.lengths.max()) if self.lengths.numel() else 0
-        stop = min(tile.keys.stop, max(tile.keys.start, longest))
-        return range(tile.keys.start, stop if tile.queries else tile.keys.start)
+        if 0 in (*tile.shape, self.lengths.numel()):
+            return nothing(tile)
+        stop = min(tile.keys.stop, max(tile.keys.start, int(self.lengths.max())))
+        return range(tile.keys.start, stop)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile

@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.checks import check_per_head, number_or_tensor
+from glasshead.recipe.checks import check_per_head
 from glasshead.recipe.holding import hold, per_head
 from glasshead.recipe.normalizers.normalizer import Normalizer
+from glasshead.recipe.numbers import number_or_tensor
 from glasshead.recipe.scores.score import shown
 
 
@@ -38,7 +39,7 @@ class SoftmaxOne(Normalizer):
         sink: A number, or a tensor `[heads]`.
 
     Source: Miller 2023 (Attention is off by one); Xiao et al. 2024 (StreamingLLM), section 3.3,
-    "zero sink"; OpenAI 2025 (gpt-oss model card), section 2.3, learned.
+    "zero sink"; OpenAI 2025 (gpt-oss model card), section 2.2, learned.
 
     >>> SoftmaxOne()(torch.tensor([[0.0, 0.0]]))
     tensor([[0.3333, 0.3333]])

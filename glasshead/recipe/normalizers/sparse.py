@@ -6,8 +6,9 @@ from torch import Tensor
 
 from glasshead.recipe.normalizers.normalizer import Normalizer
 
-# Below its row's largest score by 2 or more, no key gets weight from either of the two.
-_REACH = 2.0
+# Below its row's largest score by 2 or more, no key gets weight from either of the two. What is
+# farther is drawn in, not to the boundary itself: there it would be counted in by rounding.
+_REACH = 4.0
 
 
 class Sparsemax(Normalizer):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.recipe.checks import whole_number
+from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.scores.score import Score
 
 
@@ -52,6 +52,10 @@ class Additive(Score):
             for x, layer in ((query, self.W_query), (key, self.W_key))
         )
         return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ self.v.to(query.dtype)
+
+    def numbers_a_pair(self, dim: int) -> int:
+        del dim
+        return 2 * len(self.v)
 
     def check(self, heads: int, dim: int) -> None:
         super().check(heads, dim)

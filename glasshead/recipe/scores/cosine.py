@@ -1,14 +1,13 @@
 """Scores by the angle alone."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.scores.score import Score
+from glasshead.recipe.scores.inner_product import InnerProduct
 
 
-class Cosine(Score):
+class Cosine(InnerProduct):
     """score(q, k) = q · k / (|q| |k|): the cosine of the angle, whatever the lengths.
 
     It lies in [-1, 1], so a β above 1 (often learned) is what makes the weights differ. A vector
@@ -25,14 +24,6 @@ class Cosine(Score):
     """
 
     formula = "q·k / (|q|·|k|)"
-
-    def forward(
-        self,
-        query: Float[Tensor, "*leading queries dim"],
-        key: Float[Tensor, "*leading keys dim"],
-    ) -> Float[Tensor, "*leading queries keys"]:
-        query, key = self.features(query, key)
-        return query @ key.transpose(-1, -2)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return _unit(query), _unit(key)

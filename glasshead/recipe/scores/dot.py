@@ -1,12 +1,11 @@
 """Scores by the inner product, plain and scaled."""
 
-from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.scores.score import Score
+from glasshead.recipe.scores.inner_product import InnerProduct
 
 
-class Dot(Score):
+class Dot(InnerProduct):
     """score(q, k) = q · k, as in the worked examples of the texts.
 
     Args:
@@ -20,13 +19,6 @@ class Dot(Score):
     """
 
     formula = "q·k"
-
-    def forward(
-        self,
-        query: Float[Tensor, "*leading queries dim"],
-        key: Float[Tensor, "*leading keys dim"],
-    ) -> Float[Tensor, "*leading queries keys"]:
-        return query @ key.transpose(-1, -2)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key

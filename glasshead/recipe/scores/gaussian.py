@@ -28,3 +28,6 @@ class Gaussian(Score):
     ) -> Float[Tensor, "*leading queries keys"]:
         # |q|² + |k|² - 2 q·k would lose its digits where both vectors are far from the origin.
         return -(query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+
+    def numbers_a_pair(self, dim: int) -> int:
+        return 2 * dim

@@ -6,8 +6,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.recipe.checks import check_per_head, number_or_tensor
+from glasshead.recipe.checks import check_per_head
 from glasshead.recipe.holding import hold, per_head
+from glasshead.recipe.numbers import number_or_tensor
 
 
 class Score(nn.Module):
@@ -43,10 +44,10 @@ class Score(nn.Module):
         del dim
         return 1.0
 
-    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Vectors of the inputs' shape whose inner product is the raw score, if there are any."""
-        del query, key
-        return None
+    def numbers_a_pair(self, dim: int) -> int:
+        """How many numbers the score keeps for each pair of a query and a key, the score aside."""
+        del dim
+        return 0
 
     def check(self, heads: int, dim: int) -> None:
         """Raise a ValueError where this score cannot serve `heads` queries of width `dim`."""
