@@ -11,7 +11,7 @@ from glasshead.recipe.checks import check_offset
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.scores import Score
-from glasshead.recipe.tile import Tile, three_axes
+from glasshead.recipe.tile import Span, Tile, three_axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,8 @@ class Problem:
         """All pairs of a query and a key."""
         queries, keys = self.scores_shape[-2:]
         return Tile(
-            queries=slice(0, queries),
-            keys=slice(0, keys),
+            queries=Span(0, queries),
+            keys=Span(0, keys),
             offset=self.offset,
             headed=self.axes > 3,
             device=self.query.device,

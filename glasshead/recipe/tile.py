@@ -1,10 +1,18 @@
 """A rectangle of query-key pairs: what a mask or a bias is asked about."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+
+class Span(NamedTuple):
+    """What a range is, of ends that torch.compile may keep symbolic; a range would fix them."""
+
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +35,8 @@ class Tile:
             [ 2,  1,  0]])
     """
 
-    # A slice serves as well as a range, and holds lengths that torch.compile keeps symbolic.
-    queries: range | slice
-    keys: range | slice
+    queries: "range | Span"
+    keys: "range | Span"
     offset: int | Tensor = 0
     headed: bool = True
     device: torch.device = field(default=torch.device("cpu"))

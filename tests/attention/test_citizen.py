@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 import glasshead as gh
 
@@ -65,11 +66,54 @@ def test_compiles_again_for_other_lengths(recipe):
         torch.testing.assert_close(compiled(query, x, x), attention(query, x, x))
 
 
-@pytest.mark.parametrize("recipe", ["causal", "reference only"])
-def test_exports(recipe):
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_one_graph_serves_every_length(recipe):
+    attention, _ = attention_and_inputs(recipe)
+    torch.compiler.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=counter)
+    for keys in range(8, 18):
+        query, key = torch.randn(2, 6, 3, 7), torch.randn(2, 3, keys, 7)
+        compiled(query, key, key)
+    assert counter.frame_count == 1
+
+
+def test_an_offset_that_changes_is_compiled_once_more():
+    attention, inputs = attention_and_inputs("causal")
+    torch.compiler.reset()
+    counter = CompileCounter()
+
+    def call(offset):
+        return attention(*inputs, offset=offset)
+
+    compiled = torch.compile(call, fullgraph=True, backend=counter)
+    for offset in range(1, 8):
+        torch.testing.assert_close(compiled(offset), call(offset))
+    assert counter.frame_count == 2
+
+
+def test_a_mask_tensor_of_changing_size_compiles():
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda x, mask: gh.Attention()(x, x, x, mask=mask),
+        fullgraph=True,
+        dynamic=True,
+        backend="eager",
+    )
+    for length in (5, 7, 11):
+        x, mask = torch.randn(2, 3, length, 4), torch.rand(length, length) < 0.7
+        torch.testing.assert_close(compiled(x, mask), gh.Attention()(x, x, x, mask=mask))
+
+
+@pytest.mark.parametrize("recipe", ["default", "causal", "reference only", "sparse"])
+def test_exports_for_every_length(recipe):
     attention, inputs = attention_and_inputs(recipe)
-    program = torch.export.export(attention, inputs)
-    torch.testing.assert_close(program.module()(*inputs), attention(*inputs))
+    queries, keys = torch.export.Dim("queries", min=2), torch.export.Dim("keys", min=2)
+    shapes = {"query": {2: queries}, "key": {2: keys}, "value": {2: keys}}
+    program = torch.export.export(attention, inputs, dynamic_shapes=shapes)
+    for lengths in ((5, 11), (3, 8)):
+        query, key = torch.randn(2, 6, lengths[0], 7), torch.randn(2, 3, lengths[1], 7)
+        torch.testing.assert_close(program.module()(query, key, key), attention(query, key, key))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -94,10 +138,11 @@ def test_half_precision_is_computed_in_float32(recipe, dtype):
     attention, inputs = attention_and_inputs(recipe)
     half = [x.to(dtype) for x in inputs]
     exact = attention.double()(*(x.double() for x in half))
-    found = attention.to(dtype).float()(*half)
-    assert found.dtype == dtype
     tolerance = 2e-2 if dtype == torch.bfloat16 else 3e-3
-    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    for module in (attention.float(), attention.to(dtype)):
+        found = module(*half)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
@@ -141,8 +186,24 @@ def test_a_plan_tells_work_and_memory():
     causal = gh.Attention(mask=gh.causal()).plan(x, x, x)
     assert causal.flops == 4 * 8 * (1024 * 1025 // 2) * 64
     assert causal.bytes == context
+    more = gh.Attention(mask=gh.causal(offset=0)).plan(x, x[..., :512, :], x[..., :512, :])
+    assert more.flops == 4 * 8 * (512 * 513 // 2 + 512 * 512) * 64
+    padded = gh.Attention(mask=gh.padding([1000])).plan(x, x, x)
+    assert padded.bytes == context + 1024 * (2 + 4)
+    windowed = gh.Attention(mask=gh.window(before=9)).plan(x, x, x)
+    assert windowed.bytes == context + 1024 * 1024 * (2 + 4)
+    biased = gh.Attention(bias=gh.ALiBi(8)).plan(x, x, x)
+    assert biased.bytes == context + 2 * pairs * 4
+    dropped = gh.Attention(dropout=0.5).plan(x, x, x)
+    assert dropped.bytes == context + 3 * pairs * 4
+    wide = gh.Attention().plan(x, x, x.expand(1, 8, 1024, 64).repeat(1, 1, 1, 2))
+    assert (wide.flops, wide.bytes) == (8 * pairs * 64, 2 * context)
     reference = gh.Attention(engine="reference").plan(x, x, x)
     assert (reference.flops, reference.bytes) == (4 * pairs * 64, 3 * pairs * 4 + context)
+    gaussian = gh.Attention(score=gh.Gaussian()).plan(x, x, x)
+    assert gaussian.bytes == (3 + 2 * 64) * pairs * 4 + context
+    grouped = gh.Attention(engine="reference").plan(x, x[:, :2], x[:, :2])
+    assert grouped.bytes == reference.bytes + 2 * context
     assert "fused: PyTorch's scaled_dot_product_attention" in str(full)
 
 

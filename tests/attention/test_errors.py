@@ -1,5 +1,6 @@
 """Bad input: one sentence of what was expected, what came, and what to do."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,6 +62,8 @@ def test_dtypes_and_kinds_that_do_not_meet():
         (torch.ones(1, 2, 6, 5, 11).bool(), ValueError, "dense"),
         (gh.padding([1, 2, 3]), ValueError, r"padding.*broadcasts to \[2\], and got \[3\]"),
         (gh.documents([0, 0, 1]), ValueError, r"documents\(ids\) takes.*\[2, 11\].*got \[3\]"),
+        (gh.causal(torch.tensor([1, 2, 3])), ValueError, r"offset of causal.*\[2\], and got \[3\]"),
+        (gh.window(2, 0, torch.ones(5, 2).long()), ValueError, r"offset of window.*got \[5, 2\]"),
         (gh.causal() & gh.prefix([1, 2, 3]), ValueError, r"prefix.*got \[3\]"),
         (~gh.padding([1, 2, 3]) | gh.causal(), ValueError, r"padding.*got \[3\]"),
     ],
@@ -79,6 +82,19 @@ def test_masks_that_do_not_fit(mask, error, match):
         (lambda: gh.causal(offset=0.5), TypeError, r"causal\(offset=…\) takes a whole number"),
         (lambda: gh.padding([1.0, 2.0]), TypeError, "padding.*whole numbers"),
         (lambda: gh.padding([True]), TypeError, "padding.*whole numbers"),
+        (lambda: gh.padding(None), TypeError, r"padding\(lengths\).*got NoneType None"),
+        (lambda: gh.padding([[1], [2, 3]]), TypeError, "padding.*whole numbers, in a tensor or a"),
+        (lambda: gh.padding(10**30), TypeError, "padding.*whole numbers"),
+        (lambda: gh.window(10**30), ValueError, "whole number of 62 bits"),
+        (lambda: gh.causal(torch.ones(2)), TypeError, r"causal\(offset=…\) takes whole numbers"),
+        (lambda: gh.Dot(beta=10**400), ValueError, "beta takes a finite number"),
+        (lambda: gh.Dot(beta=float("inf")), ValueError, "beta takes a finite number, and got inf"),
+        (lambda: gh.SoftmaxOne(sink=float("nan")), ValueError, "sink takes a finite number"),
+        (lambda: gh.causal().picture(0, 3), ValueError, r"picture\(queries\).*at least 1"),
+        (lambda: gh.causal().picture(3, 3, width=0), ValueError, r"picture\(width\)"),
+        (lambda: gh.padding([1, 2]).picture(3, 3, index=2), ValueError, "index below 2, and got 2"),
+        (lambda: gh.documents([0, 1]).picture(3, 3), ValueError, "size that the mask was made for"),
+        (lambda: gh.from_torch_mha([[True]]), TypeError, "takes a tensor, and got list"),
         (lambda: gh.documents(torch.ones(3)), TypeError, "documents.*whole numbers"),
         (lambda: gh.dense([[True]]), TypeError, "boolean tensor, and got list"),
         (lambda: gh.causal() & True, TypeError, "unsupported operand"),
@@ -127,6 +143,40 @@ def test_parts_that_cannot_be_made(make, error, match):
 def test_recipes_that_do_not_fit_the_inputs(options, call, match):
     with pytest.raises(ValueError, match=match):
         gh.Attention(**options)(*inputs(), **call)
+
+
+def test_two_axes_have_no_batch_to_count_offsets_by():
+    x = torch.zeros(5, 7)
+    with pytest.raises(ValueError, match=r"offset of causal.*broadcasts to \[\], and got \[2\]"):
+        gh.Attention(mask=gh.causal(torch.tensor([0, 1])))(x, x, x)
+
+
+def test_a_mask_set_later_is_checked_as_one_given_at_once():
+    attention = gh.Attention()
+    attention.mask = torch.ones(5, 11).bool().tril()
+    query, key, value = inputs()
+    assert attention(query, key, value).shape == (2, 6, 5, 13)
+    attention.mask = "causal"
+    with pytest.raises(TypeError, match="mask= takes a mask"):
+        attention(query, key, value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    x = torch.randn(1, 1, 3, 2)
+    offset, beta = np.int64(1), np.float32(0.5)
+    found = gh.Attention(score=gh.Dot(beta=beta), mask=gh.causal())(x, x, x, offset=offset)
+    expected = gh.Attention(score=gh.Dot(beta=0.5), mask=gh.causal(offset=1))(x, x, x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_tensors_that_no_engine_takes():
+    x = torch.zeros(3, 2)
+    with pytest.raises(TypeError, match=r"query takes float16.*float8.*query\.float\(\)"):
+        gh.Attention()(x.to(torch.float8_e4m3fn), x, x)
+    with pytest.raises(TypeError, match=r"value takes a dense tensor.*to_dense"):
+        gh.Attention()(x, x, x.to_sparse())
+    with pytest.raises(TypeError, match=r"budget takes a whole number.*got NoneType"):
+        gh.Attention().trace(x, x, x, budget=None)
 
 
 def test_offsets_are_whole_numbers():

@@ -217,3 +217,23 @@ def test_empty_sequences_give_empty_or_zero_contexts(normalizer, engine, queries
     attention = gh.Attention(normalizer=normalizer(), engine=engine)
     context = attention(torch.ones(queries, 2), torch.ones(keys, 2), torch.ones(keys, 5))
     assert torch.equal(context, torch.zeros(queries, 5))
+
+
+def test_a_hidden_score_has_no_gradient_whatever_made_it():
+    query, key = torch.ones(3, 2, requires_grad=True), torch.ones(5, 2)
+    key[3:] = 3e38
+    attention = gh.Attention(mask=gh.padding(3), softcap=2.0, score=gh.Dot(beta=2.0))
+    attention(query, key.requires_grad_(), torch.randn(5, 7)).sum().backward()
+    assert query.grad.isfinite().all()
+    assert not key.grad[3:].any()
+
+
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+def test_a_bias_of_another_dtype_does_not_change_that_of_the_context(engine):
+    x = torch.randn(3, 2)
+    bias = torch.tensor([0.0, torch.finfo(torch.float64).min, 1.0], dtype=torch.float64)
+    context = gh.Attention(engine=engine)(x, x, x, bias=bias)
+    assert context.dtype == torch.float32
+    torch.testing.assert_close(
+        context, gh.Attention()(x, x, x, bias=torch.tensor([0.0, -torch.inf, 1.0]))
+    )

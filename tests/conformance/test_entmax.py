@@ -50,3 +50,21 @@ def test_ties_share(ours, theirs):
     torch.testing.assert_close(weights, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0.0]]))
     weights[0, 0].backward()
     assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0, 14.0])
+def test_long_rows_in_float32_keep_their_digits(ours, theirs, spread):
+    scores = torch.randn(3, 4096) * spread
+    scores[0], scores[0, 3] = -9.0, 5.0
+    weight = torch.randn(3, 4096)
+    values, gradients = [], []
+    for function, dtype in ((ours(), torch.float32), (lambda s: theirs(s, dim=-1), torch.float64)):
+        leaf = scores.to(dtype, copy=True).requires_grad_()
+        value = function(leaf)
+        (value * weight).sum().backward()
+        values.append(value.detach().double())
+        gradients.append(leaf.grad.double())
+    torch.testing.assert_close(*values, rtol=1e-4, atol=2e-6)
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=2e-5)
+    torch.testing.assert_close(values[0].sum(-1), torch.ones(3).double(), rtol=0, atol=1e-5)

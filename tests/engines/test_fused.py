@@ -133,16 +133,98 @@ def test_every_layout_reaches_sdpa_on_four_axes(monkeypatch, shape):
     assert {len(shape) for shape in seen["shapes"]} == {4}
 
 
+@pytest.mark.parametrize("beta", [0.0, -1.0, -0.3, 2.5])
+@pytest.mark.parametrize("score", [gh.Dot, gh.ScaledDot, gh.Cosine])
+@pytest.mark.parametrize("mask", [gh.causal(), gh.padding([3, 5]), None], ids=str)
+def test_any_beta_agrees(beta, score, mask):
+    x = torch.randn(2, 3, 5, 7)
+    found, expected = (
+        gh.Attention(score=score(beta=beta), mask=mask, engine=engine)(x, x, x)
+        for engine in ("fused", "reference")
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("anything", [torch.nan, torch.inf, 1e30])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        gh.causal(offset=0),
+        gh.padding([5, 5]),
+        gh.dense(torch.arange(11) < 5),
+        gh.causal(offset=0) & gh.padding([5, 4]),
+    ],
+    ids=str,
+)
+def test_what_is_hidden_may_hold_anything(anything, mask):
+    query, key, value = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 7), torch.randn(2, 3, 11, 7)
+    contexts, gradients = [], []
+    for filling in (0.0, anything):
+        leaves = [query.clone(), key.clone(), value.clone()]
+        for leaf in leaves[1:]:
+            leaf[..., 5:, :] = filling
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        contexts.append(gh.Attention(mask=mask, engine="fused")(*leaves))
+        contexts[-1].square().sum().backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    assert torch.equal(*contexts)
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+    assert not any(gradient[..., 5:, :].any() for gradient in gradients[1][1:])
+
+
+def half_error(attention, inputs, **call):
+    """How far the fused engine is from float64, in halves that hold the same numbers."""
+    exact = [x.double() for x in inputs]
+    attention.engine = "reference"
+    expected = attention(*exact, **call)
+    attention.engine = "fused"
+    return (attention(*inputs, **call).double() - expected).abs().max().item()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.02), (torch.float16, 2e-3)])
+def test_half_precision_is_not_rounded_twice(dtype, most):
+    x = torch.randn(2, 3, 31, 8).to(dtype)
+    inputs = (x, x.flip(-2), x.roll(3, -2))
+    per_head = torch.tensor([0.1, 0.9, 3.3])
+    assert half_error(gh.Attention(score=gh.Cosine(beta=100.0)), inputs) < most
+    assert half_error(gh.Attention(score=gh.Dot(beta=per_head)), inputs) < most
+    bias = 300 + torch.linspace(-3, 3, 31)
+    assert half_error(gh.Attention(), inputs, bias=bias) < most
+    huge = gh.Attention(score=gh.Dot(beta=torch.full((3,), 1e6)))
+    assert huge(*inputs).isfinite().all()
+
+
+def test_a_mask_without_the_first_batch_axis_serves_all_of_it():
+    x = torch.randn(2, 3, 5, 7, 4)
+    visible, bias = torch.rand(3, 5, 7, 7) < 0.6, torch.randn(3, 1, 7, 7)
+    found, expected = (
+        gh.Attention(engine=engine)(x, x, x, mask=visible, bias=bias)
+        for engine in ("fused", "reference")
+    )
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("engine", ["fused", "reference"])
-def test_dropout_drops_at_its_rate_and_keeps_the_mean(engine):
-    query = key = torch.zeros(1, 2, 53, 3)
-    value = torch.eye(53).expand(1, 2, 53, 53)
-    attention = gh.Attention(dropout=0.25, engine=engine)
+@pytest.mark.parametrize("mask", [None, gh.padding([53])], ids=str)
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(engine, mask):
+    query, keys = torch.zeros(1, 2, 53, 3), 53 if mask is None else 59
+    key, value = torch.zeros(1, 2, keys, 3), torch.eye(keys)[:, :53].expand(1, 2, keys, 53)
+    attention = gh.Attention(dropout=0.25, engine=engine, mask=mask)
     dropped = torch.cat([attention(query, key, value) * 53 for _ in range(40)])
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], torch.full_like(dropped[kept], 1 / 0.75))
     assert abs(kept.float().mean().item() - 0.75) < 0.005
     assert torch.equal(attention.eval()(query, key, value), attention(query, key, value))
+
+
+class HalvedDot(gh.Dot):
+    def forward(self, query, key):
+        return query @ key.mT / 2
+
+
+class CubedSoftmax(gh.Softmax):
+    def normalize(self, scores):
+        return (3 * scores).softmax(-1)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +235,8 @@ def test_dropout_drops_at_its_rate_and_keeps_the_mean(engine):
         ({"score": gh.Additive(5)}, "not an inner product"),
         ({"normalizer": gh.SoftmaxOne()}, "not by SoftmaxOne"),
         ({"normalizer": gh.Sparsemax()}, "not by Sparsemax"),
+        ({"score": HalvedDot()}, "HalvedDot is not an inner product"),
+        ({"normalizer": CubedSoftmax()}, "not by CubedSoftmax"),
     ],
 )
 def test_what_sdpa_cannot_express_is_refused_with_the_reason(options, reason):
@@ -162,3 +246,9 @@ def test_what_sdpa_cannot_express_is_refused_with_the_reason(options, reason):
     assert reason in plan.refused["fused"]
     with pytest.raises(ValueError, match=f"engine='fused' does not serve this call: .*{reason}"):
         gh.Attention(**options, engine="fused")(x, x, x)
+
+
+def test_values_without_a_width_are_served_by_the_reference():
+    x = torch.randn(2, 3, 7, 5)
+    assert gh.Attention().plan(x, x, x[..., :0]).engine == "reference"
+    assert gh.Attention()(x, x, x[..., :0]).shape == (2, 3, 7, 0)

@@ -47,6 +47,26 @@ def test_torch_mha_booleans_mean_the_opposite():
     assert gh.from_torch_mha() == (None, None)
 
 
+@pytest.mark.parametrize("layout", [(2, 3, 5, 4), (2, 5, 4)])
+def test_masks_of_keys_fit_inputs_of_any_layout(layout):
+    x = torch.randn(layout)
+    real = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
+    visible = real.bool()[:, None, None] if len(layout) == 4 else real.bool()[:, None]
+    found = gh.Attention()(x, x, x, mask=gh.from_huggingface(real)[0])
+    torch.testing.assert_close(found, gh.Attention()(x, x, x, mask=visible))
+    opposite = gh.from_torch_mha(key_padding_mask=real == 0)[0]
+    torch.testing.assert_close(gh.Attention()(x, x, x, mask=opposite), found)
+
+
+def test_a_learned_bias_that_starts_at_zero_is_kept():
+    tensor = torch.zeros(3, 3, requires_grad=True)
+    for mask, bias in (gh.from_additive(tensor), gh.from_torch_mha(tensor)):
+        x = torch.randn(3, 2)
+        gh.Attention()(x, x, x, mask=mask, bias=bias).square().sum().backward()
+        assert tensor.grad.any()
+        tensor.grad = None
+
+
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [

@@ -82,3 +82,12 @@ def test_a_sink_per_head_is_learned():
     torch.testing.assert_close(trace.weights[:, 1].sum(-1), expected)
     trace.context.sum().backward()
     assert sink.grad[:2].abs().min() > 0
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_an_empty_row_has_no_gradient_by_itself(normalizer):
+    scores = torch.full((1, 5), -torch.inf, requires_grad=True)
+    weights = normalizer()(scores, torch.zeros(1, 5, dtype=torch.bool))
+    assert not weights.any()
+    weights.sum().backward()
+    assert torch.equal(scores.grad, torch.zeros(1, 5))

@@ -1,8 +1,8 @@
 """All weight on the best key."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from glasshead.recipe.normalizers.normalizer import Normalizer
 
@@ -15,7 +15,6 @@ class HardMax(Normalizer):
     Source: Xu et al. 2015 (Show, attend and tell), section 4.1, hard attention; Bengio et al.
     2013, section 4, the straight-through estimator.
 
-    >>> import torch
     >>> HardMax()(torch.tensor([[1.0, 3.0, 3.0]]))
     tensor([[0., 1., 0.]])
     """
@@ -25,7 +24,8 @@ class HardMax(Normalizer):
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]
     ) -> Float[Tensor, "*leading queries keys"]:
-        hard = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype)
+        keys = torch.arange(scores.shape[-1], device=scores.device)
+        hard = (keys == scores.argmax(-1, keepdim=True)).to(scores.dtype)
         soft = scores.softmax(-1)
         # The difference is exactly 0, so that the weights stay exactly 0 and 1.
         return hard + (soft - soft.detach())
