@@ -28,7 +28,15 @@ _HOMES = {
         "SoftmaxOne",
         "Sparsemax",
     ),
-    "glasshead.recipe.scores": ("Additive", "Cosine", "Dot", "Gaussian", "ScaledDot", "Score"),
+    "glasshead.recipe.scores": (
+        "Additive",
+        "Cosine",
+        "Dot",
+        "Gaussian",
+        "InnerProduct",
+        "ScaledDot",
+        "Score",
+    ),
     "glasshead.recipe.tile": ("Tile",),
     "glasshead.recipe.trace": ("Trace",),
 }

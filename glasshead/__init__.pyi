@@ -26,6 +26,7 @@ from glasshead.recipe.scores import Additive as Additive
 from glasshead.recipe.scores import Cosine as Cosine
 from glasshead.recipe.scores import Dot as Dot
 from glasshead.recipe.scores import Gaussian as Gaussian
+from glasshead.recipe.scores import InnerProduct as InnerProduct
 from glasshead.recipe.scores import ScaledDot as ScaledDot
 from glasshead.recipe.scores import Score as Score
 from glasshead.recipe.tile import Tile as Tile
