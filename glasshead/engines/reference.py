@@ -31,7 +31,8 @@ class Reference:
         steps = 3 + (problem.softcap is not None) + bool(problem.dropout)
         # What is hidden is told apart twice: by its gradient, then by its score.
         steps += 0 if problem.mask is None and not problem.biases else 2
-        steps += problem.score.numbers_a_pair(width)
+        steps += bool(problem.biases)
+        steps += problem.score.numbers_a_pair(width) + problem.normalizer.numbers_a_pair
         numbers = steps * pairs + rows * value_width
         if problem.group > 1 or problem.dtype != problem.query.dtype:
             numbers += math.prod(problem.query.shape[:-2]) * keys * (width + value_width)

@@ -202,6 +202,10 @@ def test_a_plan_tells_work_and_memory():
     assert (reference.flops, reference.bytes) == (4 * pairs * 64, 3 * pairs * 4 + context)
     gaussian = gh.Attention(score=gh.Gaussian()).plan(x, x, x)
     assert gaussian.bytes == (3 + 2 * 64) * pairs * 4 + context
+    sparse = gh.Attention(normalizer=gh.Sparsemax()).plan(x, x, x)
+    assert sparse.bytes == (3 + 5) * pairs * 4 + context
+    whole = gh.Attention(softcap=3.0, bias=gh.ALiBi(8), engine="reference").plan(x, x, x)
+    assert whole.bytes == (3 + 1 + 2 + 1) * pairs * 4 + context
     grouped = gh.Attention(engine="reference").plan(x, x[:, :2], x[:, :2])
     assert grouped.bytes == reference.bytes + 2 * context
     assert "fused: PyTorch's scaled_dot_product_attention" in str(full)

@@ -20,6 +20,7 @@ class HardMax(Normalizer):
     """
 
     formula = "1 for the largest s_j, else 0"
+    numbers_a_pair = 3
 
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]

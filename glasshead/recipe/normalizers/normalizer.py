@@ -1,6 +1,7 @@
 """What every normalizer is: how the scores of a query become weights."""
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -10,9 +11,15 @@ class Normalizer(nn.Module):
     """Turns the scores of each query into weights; hidden pairs get 0, empty rows only zeros.
 
     A subclass writes `normalize`; what is hidden is dealt with here, once for all.
+
+    Attributes:
+        formula: The weight of a key as text.
+        numbers_a_pair: How many numbers are kept for each pair at once, the scores and the weights
+            aside.
     """
 
     formula: str
+    numbers_a_pair: ClassVar[int] = 0
 
     def forward(
         self,

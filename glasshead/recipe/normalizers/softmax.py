@@ -46,6 +46,7 @@ class SoftmaxOne(Normalizer):
     """
 
     formula = "exp s_j / (exp sink + Σ_k exp s_k)"
+    numbers_a_pair = 1
     sink: float | Tensor
 
     def __init__(self, sink: float | Tensor = 0.0) -> None:

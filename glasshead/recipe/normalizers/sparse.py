@@ -21,6 +21,7 @@ class Sparsemax(Normalizer):
     """
 
     formula = "max(s_j - τ, 0), Σ = 1"
+    numbers_a_pair = 5
 
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]
@@ -43,6 +44,7 @@ class Entmax15(Normalizer):
     """
 
     formula = "max(s_j/2 - τ, 0)², Σ = 1"
+    numbers_a_pair = 7
 
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]
