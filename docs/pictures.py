@@ -1,9 +1,10 @@
-"""Make what the README shows: the picture of the page, and the outputs of its commands.
+"""Make what the README and the docs show: pictures of pages, and the outputs of commands.
 
-    python docs/pictures.py            writes docs/pictures/ (wants Chromium) and README.md
-    python docs/pictures.py outputs    writes README.md alone
+    python docs/pictures.py            writes docs/pictures/ (wants Chromium) and the outputs
+    python docs/pictures.py outputs    writes the outputs alone
 
-An output stands in the README between `<!-- output of: COMMAND -->` and `<!-- end -->`.
+An output stands between `<!-- output of: COMMAND -->` and `<!-- end -->`. After
+`<!-- output of: COMMAND; lines: PATTERN -->` it is the lines that match, and "…" for the others.
 """
 
 import os
@@ -16,9 +17,13 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PICTURES = ROOT / "docs" / "pictures"
-OUTPUT = re.compile(r"(<!-- output of: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+OUTPUT = re.compile(
+    r"(?P<start><!-- output of: (?P<command>[^;\n]+?)(; lines: (?P<lines>[^\n]+))? -->\n)"
+    r".*?(?P<end><!-- end -->)",
+    re.DOTALL,
+)
 
 # A picture shows a page twice, side by side: from its top, and from so many pixels below.
 PAGES = {
@@ -45,13 +50,32 @@ def output(command: str) -> str:
     """What a command prints, 80 columns wide and without colour."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(command, shell=True, capture_output=True, check=True, env=environment)
+    done = subprocess.run(
+        command, shell=True, capture_output=True, check=True, env=environment, cwd=ROOT
+    )
     return done.stdout.decode().rstrip()
 
 
-def with_outputs(readme: str) -> str:
-    """The README with each output as it is now."""
-    return OUTPUT.sub(lambda m: f"{m[1]}```console\n$ {m[2]}\n{output(m[2])}\n```\n{m[3]}", readme)
+def chosen(text: str, pattern: str | None) -> str:
+    """The lines that match, and one "…" wherever others stood."""
+    if pattern is None:
+        return text
+    kept = [line if re.search(pattern, line) else "…" for line in text.splitlines()]
+    return "\n".join(
+        line
+        for line, before in zip(kept, ["", *kept], strict=False)
+        if line != "…" or before != "…"
+    )
+
+
+def with_outputs(text: str) -> str:
+    """The text with each output as it is now."""
+
+    def written(found: re.Match[str]) -> str:
+        lines = chosen(output(found["command"]), found["lines"])
+        return f"{found['start']}```console\n$ {found['command']}\n{lines}\n```\n{found['end']}"
+
+    return OUTPUT.sub(written, text)
 
 
 def side_by_side(page: Path, below: int) -> Path:
@@ -93,8 +117,11 @@ def main() -> None:
                 page = Path(folder) / f"{name}.html"
                 output(shlex.join(["glasshead", "explain", *options, "--html", str(page)]))
                 picture(side_by_side(page, below), PICTURES / f"{name}.png")
-    README.write_text(with_outputs(README.read_text(encoding="utf-8")), encoding="utf-8")
-    print("wrote README.md")
+    for file in TEXTS:
+        text = file.read_text(encoding="utf-8")
+        if OUTPUT.search(text):
+            file.write_text(with_outputs(text), encoding="utf-8")
+            print(f"wrote {file.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,33 @@
-"""What the README shows is what its commands print now."""
+"""What the README and the docs show is what their commands print now."""
 
 import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_outputs_are_those_of_their_commands():
+@pytest.fixture(scope="module")
+def pictures():
     specification = importlib.util.spec_from_file_location("pictures", ROOT / "docs/pictures.py")
-    pictures = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(pictures)
-    assert pictures.OUTPUT.search(README)
-    assert pictures.with_outputs(README) == README
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
-def test_every_link_and_picture_is_there():
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_outputs_are_those_of_their_commands(pictures):
+    shown = 0
+    for file in TEXTS:
+        text = file.read_text(encoding="utf-8")
+        shown += len(pictures.OUTPUT.findall(text))
+        assert pictures.with_outputs(text) == text, f"{file.name}: run make pictures"
+    assert shown
+
+
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.name)
+def test_every_link_and_picture_is_there(file):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
+    assert [link for link in links if not (file.parent / link).exists()] == []

@@ -46,7 +46,7 @@ class Reference:
         """Every step, in the engine's own layout, `[*batch, heads, …]`."""
         with without_autocast(problem.query.device):
             bias, visible = problem.bias_and_visible(problem.mask, problem.tile())
-            query, key, value = (x.to(problem.dtype) for x in _without_hidden(problem, visible))
+            query, key, value = (x.to(problem.dtype) for x in as_computed(problem, visible))
             key, value = (x.repeat_interleave(problem.group, dim=-3) for x in (key, value))
 
             scores = problem.score(query, key)
@@ -76,7 +76,7 @@ class Reference:
         )
 
 
-def _without_hidden(problem: Problem, visible: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def as_computed(problem: Problem, visible: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The inputs, with 0 for what is not finite in a key that is not seen; the rest shows."""
     if visible is None:
         return problem.query, problem.key, problem.value

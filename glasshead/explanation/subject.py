@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from glasshead.engines.reference import as_computed
 from glasshead.explanation.language import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Problem
@@ -122,17 +122,9 @@ class Subject:
 
     @cached_property
     def used(self) -> tuple[Float[Tensor, "dim"], Float[Tensor, "keys dim"]]:
-        """The query and the keys as they were scored: 0 where nothing sees, or is seen by anyone.
-
-        Engines do so, that whatever fills such a place cannot spread.
-        """
-        query, visible = self.queries[self.position], self.visible_in_row
-        if visible is None:
-            return query, self.keys
-        seen = visible.any(0).any(0)
-        return query if self.seen else torch.zeros_like(query), self.keys.masked_fill(
-            ~seen[:, None], 0.0
-        )
+        """The query and the keys as they were scored."""
+        query, key, _ = as_computed(self.problem, self._bias_and_visible[1])
+        return _plain(query[self._full_index])[self.position], _plain(key[self._key_index])
 
     @cached_property
     def _bias_and_visible(self) -> tuple[Tensor | None, Tensor | None]:
@@ -177,10 +169,15 @@ class Subject:
 
     @property
     def written(self) -> list[int]:
-        """The keys whose sums are written out: all of a few, else those that weigh most."""
+        """The keys whose sums are written out: all of a few, else the visible that weigh most.
+
+        Of many keys that are all hidden, they are the first.
+        """
         if len(self.key_names) <= MOST_WRITTEN:
             return list(range(len(self.key_names)))
-        return sorted(self.by_weight[:_WRITTEN])
+        seen = set(self.seen)
+        visible = [key for key in self.by_weight if key in seen]
+        return sorted((visible or self.by_weight)[:_WRITTEN])
 
     @property
     def shown(self) -> list[int]:
