@@ -28,13 +28,12 @@ def _band(mask: Band, say: Say) -> str:
     if mask.before is None and mask.after == 0:
         return say(
             "The mask is causal: a word sees itself and the words before it, and none of those "
-            "after it. A model that writes text word by word needs this: the words after do not "
+            "after it. A model that writes text word by word needs this: the later words do not "
             "exist yet, and in training it must not peek at them."
         )
     return say(
-        "The mask is a window: a word sees itself and its neighbours; how many before it: "
-        "{before}, how many after it: {after}. What matters is often near, and a long text then "
-        "takes much less work.",
+        "The mask is a window: a word sees itself and its neighbours (before it: {before}; after "
+        "it: {after}). What matters is often near, and a long text then takes much less work.",
         before=say("all") if mask.before is None else mask.before,
         after=say("all") if mask.after is None else mask.after,
     )
@@ -44,11 +43,11 @@ def _keys_below(mask: KeysBelow, say: Say) -> str:
     if mask.name == "prefix":
         return say(
             "The mask is a prefix: every word sees the first words, those of the prefix. They are "
-            "known from the start, as a question is before its answer."
+            "known from the start, as a question is known before its answer."
         )
     return say(
-        "The mask hides padding: sentences of one batch are filled up to one length, and what only "
-        "fills must not be looked at."
+        "The mask hides padding: the sentences of one batch are filled up to the same length, and "
+        "the filler must not be looked at."
     )
 
 
@@ -74,15 +73,15 @@ _MASKS = {Band: _band, KeysBelow: _keys_below, Documents: _documents, Dense: _de
 
 def _alibi(say: Say) -> str:
     return say(
-        "The bias ALiBi takes away from every score, the more the farther the key is from the "
-        "query: what is near is preferred, and word order counts."
+        "The ALiBi bias lowers each score, and the more so the farther the key is from the query: "
+        "nearby words are preferred, and word order counts."
     )
 
 
 def _relative(say: Say) -> str:
     return say(
-        "The relative bias adds a learned number to every score, which depends only on how far "
-        "the key stands before or after the query: word order counts."
+        "The relative bias adds to every score a learned number that depends only on how far the "
+        "key stands before or after the query: word order counts."
     )
 
 

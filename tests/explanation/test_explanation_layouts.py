@@ -15,7 +15,7 @@ def test_heads_and_batch_are_chosen_by_index():
     assert explanation.index == (1, 2)
     torch.testing.assert_close(explanation["scores"].data["scores"], trace.scores[1, 2])
     torch.testing.assert_close(explanation["heads"].data["weights"], trace.weights[1, :, 3])
-    assert "3 heads; told above is head 2" in explanation["heads"].intro[0]
+    assert "3 heads; explained above is head 2" in explanation["heads"].intro[0]
 
 
 def test_one_head_has_no_section_of_heads():
@@ -48,7 +48,7 @@ def test_cross_attention_has_words_of_two_kinds():
 
 def test_queries_that_stand_after_cached_keys_are_told():
     explanation = gh.explain(traced(queries=2, keys=5, mask=gh.causal()), tokens=["d", "e"])
-    assert "“e” may see all of the keys." in explanation["masked"].intro
+    assert "“e” sees all of the keys; some other words do not." in explanation["masked"].intro
     assert explanation.keys == ("1", "2", "3", "4", "5")
 
 

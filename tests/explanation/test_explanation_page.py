@@ -65,7 +65,7 @@ def test_hostile_words_stay_words():
 
 def test_hostile_words_are_not_filled_in():
     explanation = gh.explain(traced(), tokens=["{query}", "{0}", "%s", "{", "{name"], query=0)
-    assert "The query of “{query}” is held" in explanation["scores"].intro[0]
+    assert "The query of “{query}” is compared" in explanation["scores"].intro[0]
     assert "“{query}” looks most at “" in explanation.text()
 
 

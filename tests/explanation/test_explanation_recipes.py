@@ -107,6 +107,61 @@ def test_hidden_keys_are_told_as_hidden():
     assert masked[0][0] == pytest.approx(explanation["scaled"].data["scaled"][0, 0].item())
 
 
+@pytest.mark.parametrize("normalizer", NORMALIZERS, ids=lambda n: type(n).__name__)
+def test_why_hidden_scores_are_infinite_goes_with_the_normalizer(normalizer):
+    trace = traced(normalizer=normalizer, mask=gh.causal())
+    why = gh.explain(trace, tokens=WORDS, query="cat")["masked"].why
+    assert why.startswith("Why −∞ and not 0")
+    is_softmax = isinstance(normalizer, gh.Softmax)
+    assert ("e^(−∞) = 0" in why) == is_softmax
+    assert ("share everything" in why) == is_softmax
+    assert ("could earn weight" in why) != is_softmax
+
+
+def test_a_word_that_sees_all_is_told_apart_from_those_that_do_not():
+    def told(mask):
+        return gh.explain(traced(mask=mask), tokens=WORDS)["masked"].intro[-1]
+
+    assert told(gh.causal()) == "“here” sees all of the keys; some other words do not."
+    assert told(gh.padding(5)) == "“here” may see all of the keys."
+
+
+def test_hard_attention_is_told_as_a_choice():
+    explanation = gh.explain(traced(normalizer=gh.HardMax()), tokens=WORDS)
+    assert explanation["context"].why == "Here the mixture is a single value."
+    assert explanation["weights"].formula == "p_j = 1 (s_j = max s), 0 (s_j < max s)"
+    assert "HardMax: 1 (s_j = max s), 0 (s_j < max s)" in all_text(explanation)
+
+
+def test_a_softmax_of_one_visible_key_has_nothing_to_mix():
+    explanation = gh.explain(traced(mask=gh.causal()), tokens=WORDS, query="The")
+    assert explanation["context"].why == "Here the mixture is a single value."
+    assert "Why a mixture" in gh.explain(traced(), tokens=WORDS)["context"].why
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "said"),
+    [
+        (1, "12", "Only the keys that “2” may see are written out; the other 7 "),
+        (3, "1234", "Only the keys that “4” may see are written out; the other 5 "),
+        (8, None, "Only the 4 keys that will get the largest weights are written out"),
+    ],
+)
+def test_of_many_keys_the_visible_ones_are_written_out(query, keys, said):
+    explanation = gh.explain(traced(9, 9, mask=gh.causal()), query=query)
+    lines = explanation["scores"].numbers
+    assert keys is None or [line[2] for line in lines] == list(keys)
+    assert len(lines) == len(keys or "1234")
+    assert said in all_text(explanation).replace("\n", " ")
+
+
+def test_of_many_keys_that_are_all_hidden_the_first_are_written_out():
+    mask = gh.dense(torch.zeros(9, 9, dtype=torch.bool))
+    explanation = gh.explain(traced(9, 9, mask=mask))
+    assert [line[:4] for line in explanation["scores"].numbers] == ["s(1)", "s(2)", "s(3)", "s(4)"]
+    assert "Only the first 4 keys are written out" in all_text(explanation)
+
+
 @pytest.mark.parametrize(
     ("bias", "said"),
     [
@@ -133,8 +188,8 @@ def test_a_bias_that_hides_is_told_as_a_mask():
     ("mask", "said"),
     [
         (gh.causal(), "causal"),
-        (gh.window(before=2), "how many before it: 2, how many after it: 0"),
-        (gh.window(after=3), "how many before it: all, how many after it: 3"),
+        (gh.window(before=2), "(before it: 2; after it: 0)"),
+        (gh.window(after=3), "(before it: all; after it: 3)"),
         (gh.padding(3), "padding"),
         (gh.prefix(3), "prefix"),
         (gh.documents([1, 1, 2, 2, 2]), "documents"),
@@ -152,6 +207,7 @@ def test_large_scores_are_shifted_and_the_shift_is_told():
     step = gh.explain(trace, tokens=WORDS)["weights"]
     largest = trace.masked[-1].max().item()
     assert f"m = {largest:.4f}".rstrip("0") in step.intro[1]
+    assert step.intro[1].startswith("These scores are far from 0, so the powers of e would be")
     assert step.formula == "p_j = e^(s_j - m) / Σ,   Σ = Σ_k e^(s_k - m)"
 
 

@@ -81,9 +81,10 @@ class Exponentials:
         if not self.shift:
             return ()
         sentence = subject.say(
-            "These scores are large, and their powers would be unwieldy; so the largest score, "
-            "m = {largest}, is first subtracted from all of them, as computers always do. That "
-            "changes no weight, for it divides every power, and so their sum, by the same number.",
+            "These scores are far from 0, so the powers of e would be unwieldy; the largest score, "
+            "m = {largest}, is therefore first subtracted from all of them, as computers always "
+            "do. That changes no weight, for it divides every power, and so their sum, by the same "
+            "number.",
             largest=figure(self.shift),
         )
         return (sentence,)

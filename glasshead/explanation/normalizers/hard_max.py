@@ -4,6 +4,9 @@ from glasshead.explanation.figures import aligned, figure
 from glasshead.explanation.normalizers.telling import NormalizerTelling, hidden_weight
 from glasshead.explanation.subject import Subject
 
+HARD_MAX_FORMULA = "1 (s_j = max s), 0 (s_j < max s)"
+"""The formula in signs alone, for every language."""
+
 
 def tell_hard_max(subject: Subject) -> NormalizerTelling:
     """Which score is the largest."""
@@ -19,7 +22,7 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
                 "weight, p = 1, and all the others get 0. Of equal scores the first one wins."
             ),
         ),
-        formula="p_j = 1 if s_j = max s, else 0",
+        formula=f"p_j = {HARD_MAX_FORMULA}",
         numbers=(
             f"max s = max({listed}{more}) = {figure(largest)}",
             "",
@@ -27,9 +30,9 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
         ),
         why=say(
             "Why models are seldom trained with it: a choice does not change when the scores "
-            "change a little, so its derivative is 0 and training gets no hint which way to go. "
-            "(In training, the derivative of the softmax stands in for it here.) It is what a "
-            "softmax becomes when its scores grow without end."
+            "change a little, so its derivative is 0 and training gets no hint about which way to "
+            "go. (In training, the derivative of the softmax stands in for it here.) It is what a "
+            "softmax becomes when its scores grow without limit."
         ),
     )
 

@@ -15,8 +15,8 @@ def tell_own(subject: Subject) -> NormalizerTelling:
         formula=f"p_j = {formula_of(normalizer)}",
         numbers=aligned(lines),
         why=say(
-            "“{normalizer}” is a normalizer of your own, so only its results are shown here, and "
-            "not how it comes to them.",
+            "“{normalizer}” is a normalizer of your own, so only its results are shown here, not "
+            "how it gets them.",
             normalizer=type(normalizer).__name__,
         ),
     )

@@ -19,10 +19,10 @@ def tell_softmax(subject: Subject) -> NormalizerTelling:
     return NormalizerTelling(
         intro=(
             say(
-                "Scores can be of any size and sign. The softmax makes shares of them: it raises "
-                "e = 2.718… to the power of each score, which is always positive, and divides by "
-                "the sum of these powers, so that all shares together are 1. The share of a key is "
-                "its weight p."
+                "Scores can be of any size, positive or negative. The softmax turns them into "
+                "shares: it raises e = 2.718… to the power of each score, which always gives a "
+                "positive number, and divides each power by the sum of them all, so that the "
+                "shares add up to 1. The share of a key is its weight p."
             ),
             *exponentials.remark(subject),
         ),
@@ -44,15 +44,15 @@ def _why(subject: Subject) -> str:
     if len(best) < 2 or not weights[best[1]] > 0:
         return say(
             "Why powers of e: they are all positive, they keep the order of the scores, and they "
-            "turn a difference between two scores into a quotient of two weights."
+            "turn a difference between two scores into a ratio of two weights."
         )
     first, second = best
     difference = scores[first] - scores[second]
     return say(
         "Why powers of e: they are all positive, they keep the order of the scores, and they turn "
-        "a difference between two scores into a quotient of two weights. The score of “{first}” is "
+        "a difference between two scores into a ratio of two weights. The score of “{first}” is "
         "{difference} above that of “{second}”, so its weight is e^{power} = {quotient} times as "
-        "large, whatever the other keys do.",
+        "large, whatever the other scores are.",
         first=subject.key_names[first],
         second=subject.key_names[second],
         difference=figure(difference),

@@ -38,7 +38,7 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
         why=say(
             "Why a sink: an ordinary softmax has to give away all of the attention, even where no "
             "key deserves any. With a sink a word may look away: here {rest} of the attention goes "
-            "to nothing. Among the keys, all proportions stay as they were.",
+            "to no key. The proportions between the keys stay the same.",
             rest=figure(1 - math.fsum(subject.row("weights"))),
         ),
         columns=(Column(f"e^{exponentials.exponent}", exponentials.powers, share=True),),

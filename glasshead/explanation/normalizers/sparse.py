@@ -18,8 +18,8 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
             say(
                 "The sparsemax subtracts one threshold τ (tau) from every score. What is left "
                 "above 0 is the weight p; whatever falls below gets exactly 0. τ is chosen so that "
-                "the weights add up to 1: it is the sum of the scores that stay above it, less 1, "
-                "divided by their number, which is {count} here.",
+                "the weights add up to 1: add up the scores that stay above it, subtract 1, and "
+                "divide by their number, here {count}.",
                 count=len(above),
             ),
         ),
@@ -33,7 +33,7 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
         else (),
         why=say(
             "Why cut off: a softmax never gives exactly 0, so in a long text many tiny weights add "
-            "up to a lot. Here {zeros} of the {seen} visible keys get nothing at all.",
+            "up to a lot. Visible keys that get nothing at all here: {zeros} of {seen}.",
             zeros=len(subject.seen) - len(above),
             seen=len(subject.seen),
         ),
@@ -65,9 +65,9 @@ def tell_entmax15(subject: Subject) -> NormalizerTelling:
         if above
         else (),
         why=say(
-            "Why halfway: like sparsemax it gives exactly 0 to keys that do not matter, here to "
-            "{zeros} of the {seen} visible ones; like softmax it does so gently, without a sudden "
-            "edge, which makes it easier to train.",
+            "Why halfway: like sparsemax it gives exactly 0 to keys that do not matter (here to "
+            "{zeros} of the {seen} visible ones); like softmax it is smooth, without a sharp bend, "
+            "which makes it easier to train.",
             zeros=len(subject.seen) - len(above),
             seen=len(subject.seen),
         ),

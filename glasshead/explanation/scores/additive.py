@@ -27,8 +27,8 @@ def tell_additive(subject: Subject) -> ScoreTelling:
             "Why a network: two matrices, W_query and W_key, bring query and key into one common "
             "space, tanh squeezes each number of their sum to between −1 and 1, and the vector v "
             "weighs these numbers. All three are learned, so the network itself finds out what "
-            "fits what. The attention that first learned to translate was made so (Bahdanau and "
-            "others, 2015)."
+            "fits what. The attention that first learned to translate worked this way (Bahdanau et "
+            "al., 2015)."
         ),
     )
 

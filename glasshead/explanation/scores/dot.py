@@ -13,8 +13,8 @@ def tell_dot(subject: Subject) -> ScoreTelling:
         by_key(subject, lambda query, key: products(query, key, say)),
         say(
             "Why multiply and add: the sum is large where both vectors have large numbers in the "
-            "same places, near 0 where they have nothing to do with each other, and negative "
-            "where one has a plus and the other a minus. It measures how far the two point the "
-            "same way."
+            "same places, near 0 where they have nothing to do with each other, and negative where "
+            "one is positive and the other negative. It measures how far the two point the same "
+            "way."
         ),
     )

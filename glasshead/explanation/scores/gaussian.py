@@ -17,8 +17,8 @@ def tell_gaussian(subject: Subject) -> ScoreTelling:
         "s = -|q - k|² = -[(q₁ - k₁)² + (q₂ - k₂)² + …]",
         by_key(subject, written),
         say(
-            "Why a distance: a key at the very place of the query scores 0, the best there is, and "
-            "one farther away scores lower, the more so the farther it is. It measures how near "
+            "Why a distance: a key in exactly the same place as the query scores 0, the highest "
+            "there is, and the farther away a key is, the lower it scores. It measures how near "
             "the two are to each other."
         ),
     )

@@ -14,8 +14,8 @@ def tell_own(subject: Subject) -> ScoreTelling:
         f"s = {formula_of(score)}",
         aligned(lines),
         subject.say(
-            "“{score}” is a score of your own, so only its results are shown here, and not how it "
-            "comes to them.",
+            "“{score}” is a score of your own, so only its results are shown here, not how it gets "
+            "them.",
             score=type(score).__name__,
         ),
     )

@@ -32,7 +32,7 @@ def tell_softcap(subject: Subject) -> Step | None:
         why=say(
             "Why a cap: one enormous score would take all the weight and leave training nothing to "
             "correct. Scores that are small beside {cap} pass almost unchanged, for near 0 the "
-            "curve tanh is a straight line of slope 1.",
+            "curve tanh is almost a straight line of slope 1.",
             cap=cap,
         ),
         data={"softcap": softcap, "capped": subject.matrix("capped")},

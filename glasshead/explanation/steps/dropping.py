@@ -30,8 +30,8 @@ def tell_dropout(subject: Subject) -> Step | None:
         title=say("Dropout: some weights are left out"),
         intro=(
             say(
-                "In training, chance sets each weight to 0 with the probability {rate}; those that "
-                "remain are divided by {kept} to make up for it.",
+                "In training, each weight is set to 0 at random, with probability {rate}; those "
+                "that remain are divided by {kept} to make up for it.",
                 rate=figure(rate),
                 kept=figure(1 - rate),
             ),

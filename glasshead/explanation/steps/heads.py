@@ -21,9 +21,9 @@ def tell_heads(subject: Subject) -> Step | None:
         title=say("What each head looks at"),
         intro=(
             say(
-                "The attention has {heads} heads; told above is head {head}, counted from 0. Each "
-                "head does all of this by itself, with queries, keys and values of its own. Here "
-                "is what “{query}” looks at in each of them.",
+                "This attention has {heads} heads; explained above is head {head}, counted from 0. "
+                "Each head does all of this by itself, with queries, keys and values of its own. "
+                "Here is what “{query}” looks at in each of them.",
                 heads=subject.heads,
                 head=subject.head,
                 query=subject.name,
@@ -41,9 +41,9 @@ def tell_heads(subject: Subject) -> Step | None:
         ),
         why=say(
             "Why several heads: one head can give its attention only once, and what it gives to "
-            "one word it takes from another. Several heads look for several things at a time, one "
-            "for the word before, one for the verb; what they find is joined to one vector at the "
-            "end."
+            "one word it takes from another. Several heads look for several things at a time: one "
+            "for the word before, another for the verb. What they find is joined into one vector "
+            "at the end."
         ),
         data={"weights": weights},
     )

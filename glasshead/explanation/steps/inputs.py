@@ -14,7 +14,7 @@ def tell_inputs(subject: Subject) -> Step:
     alike, query = _alike(subject), subject.queries[subject.position].tolist()
     same = say(
         "Here all three are one and the same vector x, the embedding of the word: the numbers that "
-        "stand for it. A trained model would make three different vectors of it."
+        "stand for it. A trained model would make three different vectors from it."
     )
     return Step(
         name="inputs",
@@ -82,8 +82,8 @@ def _remark(subject: Subject) -> tuple[Block, ...]:
     return (
         Paragraph(
             subject.say(
-                "Some keys are hidden from every query. Their numbers, whatever they are, count "
-                "as 0 from here on and change nothing."
+                "Some keys are hidden from every query. Whatever their numbers are, they change "
+                "nothing; those that are not finite count as 0 from here on."
             )
         ),
     )

@@ -5,6 +5,7 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.figures import aligned, factor, figure
 from glasshead.explanation.masks import bias_told, mask_told
+from glasshead.explanation.normalizers import why_hidden
 from glasshead.explanation.step import Step
 from glasshead.explanation.subject import Subject
 from glasshead.explanation.tables import Column, key_table
@@ -22,7 +23,7 @@ def tell_masking(subject: Subject) -> Step | None:
         return None
     biases = tuple(bias_told(bias, say) for bias in problem.biases)
     masks = () if problem.mask is None else mask_told(problem.mask, say)
-    hides = subject.visible is not None and not bool(subject.visible.all())
+    hides = _hides(subject)
     where = say("where hidden")
     formulas = ["s ← s + b"] * bool(biases) + [f"s ← -∞   ({where})"] * hides
     data = {"masked": subject.matrix("masked"), "visible": subject.visible, "bias": subject.bias}
@@ -45,12 +46,20 @@ def _title(subject: Subject) -> str:
     return say("Bias and mask") if problem.biases else say("Mask: what may be seen")
 
 
+def _hides(subject: Subject) -> bool:
+    """Whether a key is hidden from any query."""
+    return subject.visible is not None and not bool(subject.visible.all())
+
+
 def _count(subject: Subject) -> tuple[str, ...]:
     """How many keys are hidden from the query."""
     if subject.visible is None:
         return ()
     say, keys = subject.say, len(subject.key_names)
     hidden = keys - len(subject.seen)
+    if not hidden and _hides(subject):
+        told = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
+        return (told,)
     if not hidden:
         return (say("“{query}” may see all of the keys.", query=subject.name),)
     if hidden == keys:
@@ -130,7 +139,4 @@ def _why(subject: Subject) -> str:
             "Why −∞: a score of −∞ means that no weight is possible. Here all of them are −∞, and "
             "there is nothing to share out."
         )
-    return subject.say(
-        "Why −∞ and not 0: 0 is a score like any other and would earn weight. −∞ earns none, for "
-        "e^(−∞) = 0: the visible keys share everything, as if the hidden ones did not exist."
-    )
+    return why_hidden(subject)

@@ -13,10 +13,10 @@ def tell_matrix(subject: Subject) -> Step:
         title=say("All words at once"),
         intro=(
             say(
-                "So far it was one word. Every other one is treated in just the same way, and all "
-                "the weights together make a matrix P: a row for each query, a column for each "
-                "key. The row of “{query}” is marked; it is the one told above. P times the matrix "
-                "V of all values gives all contexts C at once.",
+                "So far it was one word. Every other word is treated in just the same way, and "
+                "together all the weights make a matrix P: a row for each query, a column for each "
+                "key. The row of “{query}” is marked; it is the one explained above. P times the "
+                "matrix V of all values gives all context vectors C at once.",
                 query=subject.name,
             ),
         ),
@@ -32,8 +32,8 @@ def tell_matrix(subject: Subject) -> Step:
             ),
         ),
         why=say(
-            "Why at once: no row needs another, so a computer finds them all together as a few "
-            "products of matrices. Nothing has to be read word after word, and that is what made "
+            "Why at once: no row depends on another, so a computer finds them all together with a "
+            "few matrix products. Nothing has to be read word by word, and that is what made "
             "transformers fast to train."
         ),
         data={"weights": subject.matrix("weights"), "context": subject.context},

@@ -3,6 +3,7 @@
 from rich.cells import cell_len
 
 from glasshead.explanation.figures import MOST_TERMS, and_more, factor, figure, short_vector
+from glasshead.explanation.normalizers import is_hard_max
 from glasshead.explanation.step import Step
 from glasshead.explanation.steps.printed import tell_printed
 from glasshead.explanation.steps.weighing import adds_up_to_one
@@ -28,8 +29,8 @@ def tell_context(subject: Subject) -> Step:
 
 def _intro(subject: Subject) -> str:
     return subject.say(
-        "Every value is multiplied by the weight of its key, and all of them are added up. The "
-        "result c is the context vector of “{query}”: what it has gathered from the words that it "
+        "Every value is multiplied by the weight of its key, and the products are added up. The "
+        "result c is the context vector of “{query}”: what it has gathered from the words it "
         "looked at.",
         query=subject.name,
     )
@@ -73,10 +74,18 @@ def _joined(terms: list[str], subject: Subject, left_out: int) -> str:
     return " + ".join([*terms, *and_more(left_out, subject.say)])
 
 
+def _is_single(subject: Subject) -> bool:
+    """Whether the mixture is one of the values, with nothing of another."""
+    parts = sum(weight != 0 for weight in subject.row("dropped"))
+    return is_hard_max(subject) or (parts == 1 and adds_up_to_one(subject))
+
+
 def _why(subject: Subject) -> str:
     say = subject.say
     if not any(subject.row("dropped")):
         return say("Nothing was looked at, so nothing is handed over: every number of c is 0.")
+    if _is_single(subject):
+        return say("Here the mixture is a single value.")
     if not adds_up_to_one(subject):
         return say(
             "Why a mixture and not a choice: a little more weight on a key changes the result by a "

@@ -7,6 +7,7 @@ from torch import nn
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.figures import figure
 from glasshead.explanation.maps import heat_map, shown_weights
+from glasshead.explanation.normalizers import normalizer_formula
 from glasshead.explanation.recipe import formula_of, part_name
 from glasshead.explanation.step import Step
 from glasshead.explanation.subject import Subject
@@ -31,25 +32,25 @@ def _whom(subject: Subject) -> str:
     if subject.same_words:
         return say(
             "Attention lets every word look at the words of its sentence, itself included, and "
-            "take from each as much as it needs. Here this is told for one word, “{query}”, with "
+            "take from each as much as it needs. Here it is shown for one word, “{query}”, with "
             "every number.",
             query=subject.name,
         )
     return say(
         "Attention lets a word look at other words and take from each as much as it needs. Here "
-        "the words that look and the words that are looked at are two different lists. This is "
-        "told for one word that looks, “{query}”, with every number.",
+        "the words that look and the words that are looked at are two different lists. It is shown "
+        "for one of the words that look, “{query}”, with every number.",
         query=subject.name,
     )
 
 
 def _how(subject: Subject) -> str:
     return subject.say(
-        "It takes three moves. First, comparing: what “{query}” is looking for, its query, is held "
-        "against what every word has to offer, its key, and each comparison gives a score. Second, "
-        "sharing out: the scores become weights, which say how much to take of each word. Third, "
-        "mixing: what the words hand over, their values, is added up by these weights. The result "
-        "is the context vector of “{query}”.",
+        "It takes three steps. First, comparing: what “{query}” is looking for, its query, is "
+        "compared with what every word has to offer, its key, and each comparison gives a score. "
+        "Second, sharing out: the scores become weights, which say how much to take of each word. "
+        "Third, mixing: what the words hand over, their values, is multiplied by these weights and "
+        "added up. The result is the context vector of “{query}”.",
         query=subject.name,
     )
 
@@ -66,13 +67,13 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
     choices = [
         (say("words"), _words(subject.query_names)),
         *([] if subject.same_words else [(say("words looked at"), _words(subject.key_names))]),
-        (say("told for"), subject.name),
-        (say("score"), _part(problem.score)),
+        (say("explained word"), subject.name),
+        (say("score"), _part(problem.score, formula_of(problem.score))),
         (say("inverse temperature β"), _beta(subject)),
         *([] if problem.softcap is None else [(say("softcap"), figure(problem.softcap))]),
         *((say("bias"), part_name(bias)) for bias in problem.biases),
         (say("mask"), say("none") if problem.mask is None else repr(problem.mask)),
-        (say("weights"), _part(problem.normalizer)),
+        (say("weights"), _part(problem.normalizer, normalizer_formula(problem.normalizer))),
         *([(say("dropout"), figure(problem.dropout))] if problem.dropout else []),
         (say("numbers in a vector"), _widths(subject)),
         *_place(subject),
@@ -81,16 +82,16 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         Table([say("choice"), say("here")], choices, caption=say("The recipe of this attention")),
         Paragraph(
             say(
-                "Numbers are shown to four decimals and computed with more, so a sum of shown "
-                "numbers may differ in its last digit."
+                "Numbers are computed with more digits than the four decimals shown, so a sum of "
+                "shown numbers may differ in its last digit."
             )
         ),
     )
 
 
-def _part(part: nn.Module) -> str:
+def _part(part: nn.Module, formula: str) -> str:
     """A score or normalizer: its name, and its formula where it has one."""
-    name, formula = type(part).__name__, formula_of(part)
+    name = type(part).__name__
     return name if name == formula else f"{name}: {formula}"
 
 
@@ -118,7 +119,7 @@ def _place(subject: Subject) -> list[tuple[str, str]]:
         where = ", ".join(map(str, batch))
         rows.append((say("row of the batch"), say("{place}, counted from 0", place=where)))
     if subject.heads > 1:
-        told = say("{count}; told here: head {head}", count=subject.heads, head=subject.head)
+        told = say("{count}; explained here: head {head}", count=subject.heads, head=subject.head)
         rows.append((say("heads, counted from 0"), told))
     return rows
 

@@ -85,7 +85,7 @@ def _slips(subject: Subject, terms: _Matrix) -> Iterator[Block]:
         )
         for place, key, given, exact in pairs
     ]
-    opening = say("The text slipped where a number is marked by ≠.")
+    opening = say("The numbers marked ≠ are slips in the text.")
     yield Paragraph(say.after_each_other(opening, *sentences))
 
 

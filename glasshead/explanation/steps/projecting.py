@@ -33,7 +33,7 @@ def tell_projection(subject: Subject) -> Step | None:
         title=say("From embeddings to queries, keys and values"),
         intro=(
             say(
-                "A word comes as an embedding x, a list of {width} numbers that stands for it. "
+                "A word comes in as an embedding x, a list of {width} numbers that stands for it. "
                 "Three matrices, learned in training, turn it into the word's query q, key k and "
                 "value v: each number of the result is the embedding times one column of the "
                 "matrix, multiplied number by number and added up.",
@@ -45,7 +45,7 @@ def tell_projection(subject: Subject) -> Step | None:
         why=say(
             "Why three matrices: if the embedding itself were query, key and value, a word could "
             "only look for words like itself. With matrices it can learn to look for something "
-            "else, as a verb for its subject or a pronoun for the name it stands for."
+            "else, as a verb for its subject or a pronoun for the noun it stands for."
         ),
         data={
             "inputs": x,

@@ -15,7 +15,7 @@ def tell_scores(subject: Subject) -> Step:
         title=say("Scores: how well does each key fit?"),
         intro=(
             say(
-                "The query of “{query}” is held against each key in turn. Every comparison gives "
+                "The query of “{query}” is compared with each key in turn. Every comparison gives "
                 "one number, the score s: the larger it is, the better the two fit.",
                 query=subject.name,
             ),
@@ -33,15 +33,30 @@ def _table(subject: Subject) -> tuple[Block, ...]:
     others = len(subject.key_names) - len(subject.written)
     if not others:
         return ()
-    say = subject.say
-    return (
-        Paragraph(
-            say(
-                "Written out are the {count} keys that will weigh most; the other {others} go the "
-                "same way.",
-                count=len(subject.written),
-                others=others,
-            )
-        ),
-        key_table(subject, [Column(say("score"), subject.row("scores"))]),
+    scores = Column(subject.say("score"), subject.row("scores"))
+    return Paragraph(_written(subject, others)), key_table(subject, [scores])
+
+
+def _written(subject: Subject, others: int) -> str:
+    """Which of many keys are written out."""
+    say, count = subject.say, len(subject.written)
+    if not subject.seen:
+        return say(
+            "Only the first {count} keys are written out; the other {others} are computed the same "
+            "way.",
+            count=count,
+            others=others,
+        )
+    if count == len(subject.seen):
+        return say(
+            "Only the keys that “{query}” may see are written out; the other {others} are computed "
+            "the same way.",
+            query=subject.name,
+            others=others,
+        )
+    return say(
+        "Only the {count} keys that will get the largest weights are written out; the other "
+        "{others} are computed the same way.",
+        count=count,
+        others=others,
     )

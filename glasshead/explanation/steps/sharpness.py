@@ -119,7 +119,7 @@ def _told(subject: Subject) -> str:
     return subject.say(
         "A model learns by derivatives: if the score of key j grows a little, how much does the "
         "weight of key i change? For a softmax the answer is made of the weights themselves. Here "
-        "it is with the weights of “{query}”.",
+        "it is, with the weights of “{query}”.",
         query=subject.name,
     )
 
@@ -135,13 +135,13 @@ def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tupl
         ["", *(f"∂s({name})" for name in names)],
         rows,
         caption=say(
-            "How the weight of each row changes with the score of each column: a key gains by its "
-            "own score and loses by those of the others"
+            "How the weight of each row changes with the score of each column: a key gains weight "
+            "when its own score grows, and loses weight when that of another does"
         ),
     )
     if len(keys) == len(subject.seen):
         return (table,)
-    told = say("Shown are the {count} keys that weigh most.", count=len(keys))
+    told = say("Only the {count} keys with the largest weights are shown.", count=len(keys))
     return (table, Paragraph(told))
 
 
@@ -155,11 +155,11 @@ def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ..
         Paragraph(
             say(
                 "Now let the same scores grow, as they do in wide vectors that are not scaled. The "
-                "largest weight goes to 1, all others go to 0, and the derivatives die."
+                "largest weight goes to 1, all others go to 0, and the derivatives vanish."
             )
         ),
         _growth_table(subject, grown, places, names, own),
-        Paragraph(say("The same with five scores that texts like to show:")),
+        Paragraph(say("The same with five scores often shown in textbooks:")),
         Formula(f"s = {short_vector(_EXAMPLE)}"),
         _growth_table(
             subject,
@@ -201,22 +201,22 @@ def _why(subject: Subject) -> str:
     return subject.say(
         "Why this matters: where every derivative is 0, a model cannot tell in which direction to "
         "change its scores, and stops learning. Dividing scores by √d keeps them in the range "
-        "where the softmax still answers."
+        "where the softmax still responds."
     )
 
 
 def _not_softmax(subject: Subject) -> str:
     return subject.say(
         "Scaling is explained by the derivative of the softmax. The weights here were made by "
-        "{normalizer}, whose derivative is another, so that explanation is left out.",
+        "{normalizer}, whose derivative is different, so that explanation is left out.",
         normalizer=type(subject.problem.normalizer).__name__,
     )
 
 
 def _too_few(subject: Subject) -> str:
     return subject.say(
-        "Scaling is explained by how weights move against each other. “{query}” sees fewer than "
-        "two keys, so its weights cannot move, whatever the scores are, and the explanation is "
-        "left out.",
+        "Scaling is explained by how one weight grows while others shrink. “{query}” sees fewer "
+        "than two keys, so its weights cannot move, whatever the scores are, and the explanation "
+        "is left out.",
         query=subject.name,
     )

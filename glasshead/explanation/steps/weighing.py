@@ -4,8 +4,7 @@ from math import fsum
 
 from glasshead.drawing import Block, Paragraph
 from glasshead.explanation.figures import figure
-from glasshead.explanation.normalizers import tell_normalizer
-from glasshead.explanation.recipe import formula_of
+from glasshead.explanation.normalizers import normalizer_formula, tell_normalizer
 from glasshead.explanation.step import Step
 from glasshead.explanation.subject import Subject
 from glasshead.explanation.tables import Column, key_table
@@ -20,7 +19,7 @@ def tell_weights(subject: Subject) -> Step:
             name="weights",
             title=title,
             intro=(_nothing_seen(subject),),
-            formula=f"p_j = {formula_of(subject.problem.normalizer)}",
+            formula=f"p_j = {normalizer_formula(subject.problem.normalizer)}",
             figures=(_table(subject, ()),),
             data=data,
         )
@@ -62,7 +61,7 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
     first = best[0]
     if len(best) == 1:
         told = say(
-            "“{query}” looks at “{first}” alone, with the weight {weight}.",
+            "“{query}” looks at “{first}” alone, with a weight of {weight}.",
             query=subject.name,
             first=subject.key_names[first],
             weight=figure(weights[first]),
