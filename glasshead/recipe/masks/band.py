@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
+import torch
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class Band(Mask):
             bounds.append(keys >= positions - self.before)
         if self.after is not None:
             bounds.append(keys <= positions + self.after)
-        return reduce(and_, bounds) if bounds else keys == keys  # noqa: PLR0124 - all True
+        return reduce(and_, bounds) if bounds else torch.ones_like(keys, dtype=torch.bool)[None]
 
     def key_range(self, tile: Tile) -> range:
         first, last = _ends(tile.offset if self.offset is None else self.offset)
