@@ -17,8 +17,9 @@ def explain(  # noqa: PLR0913 - the options of the command line
         Argument(
             metavar="TEXT",
             show_default=False,
-            help='A sentence; alone, the worked example "Hello shiny sun!". Its words get made-up '
-            "vectors, or those of --vectors. Write -- before one that begins with a dash.",
+            help="A sentence, whose words get made-up vectors, or those of --vectors. Without one, "
+            'or "Hello shiny sun!": the worked example of the texts, with their vectors. Write -- '
+            "before a sentence that begins with a dash.",
         ),
     ] = None,
     *,

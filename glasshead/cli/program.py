@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 DONE, CLOSED_PIPE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_LONGEST = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,8 +70,16 @@ def _check_output() -> None:
 
 def _refuse(sentence: str) -> int:
     if sys.stderr is not None:
-        sys.stderr.write(f"glasshead: error: {' '.join(sentence.split())}\n")
+        sys.stderr.write(f"glasshead: error: {_safe(sentence)}\n")
     return BAD_INPUT
+
+
+def _safe(sentence: str) -> str:
+    """One line that a terminal can show: what a file holds may be long, or steer the terminal."""
+    from glasshead.drawing.printable import printable
+
+    line = printable(" ".join(sentence.split()))
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 def _sentence(error: ValueError | TypeError | OSError) -> str:

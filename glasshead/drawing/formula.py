@@ -9,8 +9,9 @@ from rich.text import Text
 
 from glasshead.drawing.block import Block, Canvas, line
 from glasshead.drawing.checks import check_text
-from glasshead.drawing.page import quoted, region
+from glasshead.drawing.page import region
 from glasshead.drawing.printable import printable
+from glasshead.drawing.scripts import scripted
 from glasshead.drawing.words import ENGLISH, Words
 from glasshead.drawing.wrapping import wrap
 
@@ -23,7 +24,7 @@ class Formula(Block):
     """One or more lines of calculation. Spaces and line breaks stay as they are.
 
     A line that is too wide for the terminal goes on below its first "= ", and breaks before
-    its operators; a page lets it scroll sideways.
+    its operators; a page lets it scroll sideways, and sets p_j and e^s with an index and a power.
 
     Args:
         text: The lines.
@@ -54,7 +55,7 @@ class Formula(Block):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the lines as `pre`, in a frame that scrolls sideways."""
-        lines = "\n".join(map(quoted, _split(self.text)))
+        lines = "\n".join(map(scripted, _split(self.text)))
         return region(words.formula, f'<pre class="formula"><code>{lines}</code></pre>')
 
 

@@ -20,6 +20,12 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
     """Draw a heat map with a caption, scoped heads, a tooltip for each cell, and a legend."""
     drawn = pooled(grid, _MOST, _MOST)
     highest = top or drawn.largest
+    legend = (
+        f"<figcaption>{_legend(drawn, highest, words)}{_pooling(drawn, grid, words)}</figcaption>"
+    )
+    if len(drawn.rows) == 1 and len(drawn.columns) > _WITH_NUMBERS:
+        run = _run(drawn, caption, highest, words)
+        return f'<figure class="heat-map">\n{run}\n{legend}\n</figure>'
     said = f"<caption><span>{quoted(caption)}</span></caption>\n" if caption else ""
     head = "".join(_heads(drawn))
     body = "\n".join(_row(drawn, place, highest, words) for place in range(len(drawn.rows)))
@@ -27,10 +33,21 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
         f"<table{_size(len(drawn.columns))}>\n{said}<thead>\n<tr><td></td>{head}</tr>\n</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
     )
+    framed = region(caption or words.heat_map, table)
+    return f'<figure class="heat-map">\n{framed}\n{legend}\n</figure>'
+
+
+def _run(grid: Grid, caption: str | None, top: float, words: Words) -> str:
+    """Draw one row of many weights as names with their numbers, broken into lines like a text."""
+    name = grid.rows[0]
+    said = f'<p class="said">{quoted(caption)}</p>\n' if caption else ""
+    pairs = "\n".join(
+        f"<div><dt{_full(column)}>{_name(column)}</dt>"
+        f"{_cell(value, _pair(name, column), top, words, 'dd')}</div>"
+        for column, value in zip(grid.columns, grid.values[0], strict=True)
+    )
     return (
-        f'<figure class="heat-map">\n{region(caption or words.heat_map, table)}\n'
-        f"<figcaption>{_legend(drawn, highest, words)}{_pooling(drawn, grid, words)}</figcaption>\n"
-        "</figure>"
+        f'{said}<p class="said of"{_full(name)}>{_name(name)}</p>\n<dl class="run">\n{pairs}\n</dl>'
     )
 
 
@@ -54,18 +71,19 @@ def _row(grid: Grid, place: int, top: float, words: Words) -> str:
     name = grid.rows[place]
     here = ' class="here" aria-current="true"' if place == grid.highlight else ""
     cells = "".join(
-        _cell(value, f"{_short(name)} → {_short(column)}", top, words)
+        _cell(value, _pair(name, column), top, words)
         for column, value in zip(grid.columns, grid.values[place], strict=True)
     )
     return f'<tr{here}><th scope="row"{_full(name)}>{_name(name)}</th>{cells}</tr>'
 
 
-def _cell(value: Value, pair: str, top: float, words: Words) -> str:
+def _cell(value: Value, pair: str, top: float, words: Words, tag: str = "td") -> str:
     """Draw one weight; the tooltip has its digits."""
     if value is None:
-        return f'<td class="hidden" title="{quoted(f"{pair}: {words.hidden}")}"><span>·</span></td>'
+        title = quoted(f"{pair}: {words.hidden}")
+        return f'<{tag} class="hidden" title="{title}"><span>·</span></{tag}>'
     title = quoted(f"{pair}: {number(value)}")
-    return f'<td class="w{level(value, top)}" title="{title}"><span>{value:.2f}</span></td>'
+    return f'<{tag} class="w{level(value, top)}" title="{title}"><span>{value:.2f}</span></{tag}>'
 
 
 def _legend(grid: Grid, top: float, words: Words) -> str:
@@ -88,9 +106,9 @@ def _name(name: str) -> str:
     return quoted(shorten(visible(name), _NAME))
 
 
-def _short(name: str) -> str:
-    """Return a name for a tooltip."""
-    return shorten(visible(name), _TOOLTIP)
+def _pair(row: str, column: str) -> str:
+    """Return the names of a query and a key for a tooltip."""
+    return " → ".join(shorten(visible(name), _TOOLTIP) for name in (row, column))
 
 
 def _full(name: str) -> str:

@@ -7,7 +7,9 @@ from rich.cells import cell_len
 
 from glasshead.drawing.elision import elided
 from glasshead.drawing.page import quoted, region
+from glasshead.drawing.points import pointed
 from glasshead.drawing.printable import printable
+from glasshead.drawing.scripts import scripted
 from glasshead.drawing.words import Words
 
 if TYPE_CHECKING:
@@ -24,7 +26,16 @@ def table_html(table: "Table", words: Words) -> str:
     rows = elided(len(table.rows), _MOST_ROWS, table.highlight_row)
     align = table.align or ()
     head = "".join(_head(table.columns, place, align) for place in columns)
-    body = "\n".join(_row(table, place, columns) for place in rows)
+    cells = pointed(table.rows, align)
+    body = "\n".join(
+        _row(
+            None if place is None else cells[place],
+            columns,
+            align,
+            here=place is not None and place == table.highlight_row,
+        )
+        for place in rows
+    )
     caption = f"<caption><span>{quoted(table.caption)}</span></caption>\n" if table.caption else ""
     content = (
         f"<table>\n{caption}<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
@@ -33,18 +44,16 @@ def table_html(table: "Table", words: Words) -> str:
     return f'<figure class="table">\n{framed}\n{_left_out(table, columns, rows, words)}</figure>'
 
 
-def _row(table: "Table", place: int | None, columns: list[int | None]) -> str:
+def _row(
+    row: Sequence[str] | None, columns: list[int | None], align: Sequence[str], *, here: bool
+) -> str:
     """Draw one row, or the row that stands for those left out."""
-    cells = ["…"] * len(table.columns) if place is None else table.rows[place]
-    here = (
-        ' class="here" aria-current="true"'
-        if place is not None and place == table.highlight_row
-        else ""
-    )
+    cells = ["…"] * len(align) if row is None else row
+    marked = ' class="here" aria-current="true"' if here else ""
     first, *others = columns
     name = _name("" if first is None else cells[first])
-    drawn = "".join(_cell(cells, column, table.align or ()) for column in others)
-    return f"<tr{here}>{name}{drawn}</tr>"
+    drawn = "".join(_cell(cells, column, align) for column in others)
+    return f"<tr{marked}>{name}{drawn}</tr>"
 
 
 def _name(text: str) -> str:
@@ -56,7 +65,7 @@ def _head(heads: Sequence[str], place: int | None, align: Sequence[str]) -> str:
     """Draw the head of one column."""
     if place is None:
         return '<th scope="col">…</th>'
-    return f'<th scope="col"{_class(_stands(align[place]))}>{quoted(heads[place])}</th>'
+    return f'<th scope="col"{_class(_stands(align[place]))}>{scripted(heads[place])}</th>'
 
 
 def _cell(cells: Sequence[str], place: int | None, align: Sequence[str]) -> str:

@@ -7,16 +7,19 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from glasshead.drawing.block import Canvas, line
+from glasshead.drawing.cells import cell_lines, folded
 from glasshead.drawing.elision import elided
+from glasshead.drawing.points import pointed, spaced
 from glasshead.drawing.printable import printable
-from glasshead.drawing.wrapping import collapse, wrap
+from glasshead.drawing.table_stacked import stacked
+from glasshead.drawing.wrapping import collapse
 
 if TYPE_CHECKING:
     from glasshead.drawing.table import Table
 
 _GAP = "  "
 _LEAST = 12  # a column is not made narrower than this before others are left out
-_TALLEST = 5  # lines of one cell
+_STACKED = 6  # where no two columns have room, the values of so many stand below their name
 
 Cells = list[str]
 
@@ -25,9 +28,30 @@ def table_lines(table: "Table", canvas: Canvas) -> Iterator[Text]:
     """Draw a table: caption, heads, a rule, rows, and what was left out."""
     rows = elided(len(table.rows), canvas.height, table.highlight_row)
     gutter = "  " if table.highlight_row is not None else ""
-    shown = [table.rows[place] for place in rows if place is not None]
+    cells = pointed(table.rows, table.align or ())
+    shown = [cells[place] for place in rows if place is not None]
     room = canvas.width - len(gutter)
     columns = _columns([table.columns, *shown], room)
+    if table.caption:
+        yield from (line(part, "italic") for part in folded(table.caption, canvas.width))
+    if columns == [0, None]:
+        columns = elided(len(table.columns), _STACKED)
+        yield from stacked(table, rows, columns, canvas.width)
+    else:
+        yield from _side_by_side(table, cells, rows, columns, room)
+    yield from _left_out(table, columns, rows, canvas)
+
+
+def _side_by_side(
+    table: "Table",
+    body: Sequence[Sequence[str]],
+    rows: list[int | None],
+    columns: list[int | None],
+    room: int,
+) -> Iterator[Text]:
+    """Draw the heads, a rule and the rows in columns."""
+    gutter = "  " if table.highlight_row is not None else ""
+    shown = [body[place] for place in rows if place is not None]
     widths = _widths([table.columns, *shown], columns, room)
     align = [_pick(table.align or (), place, "center") for place in columns]
 
@@ -36,15 +60,12 @@ def table_lines(table: "Table", canvas: Canvas) -> Iterator[Text]:
         for number, part in enumerate(_row(picked, widths, align)):
             yield line((mark if number == 0 else gutter) + part, style)
 
-    if table.caption:
-        yield from (line(part, "italic") for part in _folded(table.caption, canvas.width))
     yield from drawn(table.columns, gutter, "bold")
     yield line(gutter + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)), "dim")
     for place in rows:
         here = place is not None and place == table.highlight_row
-        cells = ["…"] * len(table.columns) if place is None else table.rows[place]
+        cells = ["…"] * len(table.columns) if place is None else body[place]
         yield from drawn(cells, "▸ " if here else gutter, "bold" if here else "")
-    yield from _left_out(table, columns, rows, canvas)
 
 
 def _left_out(
@@ -57,7 +78,7 @@ def _left_out(
     )
     for phrase, count in counts:
         if count:
-            for part in _folded(phrase.format(count=count), canvas.width):
+            for part in folded(phrase.format(count=count), canvas.width):
                 yield line(part, "dim")
 
 
@@ -96,16 +117,10 @@ def _naturals(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _row(cells: Cells, widths: list[int], align: list[str]) -> Iterator[str]:
     """Return the lines of one row; short cells are filled with empty lines below."""
-    folded = [_cell(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    folded = [cell_lines(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for number in range(max(map(len, folded))):
         parts = [lines[number] if number < len(lines) else "" for lines in folded]
-        yield _GAP.join(map(_placed, parts, widths, align))
-
-
-def _cell(text: str, width: int) -> Cells:
-    """Return the lines of one cell."""
-    lines = _folded(text, width)
-    return lines if len(lines) <= _TALLEST else [*lines[: _TALLEST - 1], "…"]
+        yield spaced(_GAP.join(map(_placed, parts, widths, align)))
 
 
 def _placed(text: str, width: int, align: str) -> str:
@@ -113,11 +128,6 @@ def _placed(text: str, width: int, align: str) -> str:
     spare = max(0, width - cell_len(text))
     before = {"left": 0, "right": spare, "center": spare // 2}[align]
     return " " * before + text + " " * (spare - before)
-
-
-def _folded(text: str, width: int) -> Cells:
-    """Return the lines of a text."""
-    return wrap(printable(collapse(text)), width)
 
 
 def _pick(cells: Sequence[str], place: int | None, instead: str) -> str:

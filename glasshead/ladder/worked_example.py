@@ -21,6 +21,7 @@ class WorkedExample:
     ('Hello shiny sun', 'shiny')
     """
 
+    text: str
     tokens: tuple[str, ...]
     embeddings: tuple[tuple[float, ...], ...]
     query: str
@@ -29,9 +30,19 @@ class WorkedExample:
 
 
 HELLO_SHINY_SUN = WorkedExample(
+    text="Hello shiny sun!",
     tokens=("Hello", "shiny", "sun"),
     embeddings=((0.34, 0.22, 0.54), (0.53, 0.34, 0.98), (0.29, 0.54, 0.93)),
     query="shiny",
     printed_terms=((0.0779, 0.2156, 0.1057), (0.0504, 0.1382, 0.1972), (0.1237, 0.3983, 0.3390)),
     printed_context=(0.3992, 0.3858, 0.8610),
 )
+
+
+def is_the_texts_own(text: str | None) -> bool:
+    """Whether a sentence is the worked example's; no sentence stands for it.
+
+    >>> is_the_texts_own("Hello shiny sun"), is_the_texts_own("Hello shiny moon!")
+    (True, False)
+    """
+    return text is None or text.strip().removesuffix("!") == HELLO_SHINY_SUN.text.removesuffix("!")

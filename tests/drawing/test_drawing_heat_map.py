@@ -206,6 +206,17 @@ def test_html_names_every_pair():
     assert 'role="region" tabindex="0" aria-label="Weights"' in html
 
 
+def test_one_row_of_many_weights_runs_on_like_text():
+    names = [f"t{place}" for place in range(39)]
+    html = HeatMap([[0.02] * 39 + [None]], ["<q>"], [*names, "<k>"], caption="Who").html()
+    assert "<table" not in html
+    assert html.count("<dt>") == html.count("</dd>") == 40
+    assert '<dt>t0</dt><dd class="w64" title="&lt;q&gt; → t0: 0.02"><span>0.02</span></dd>' in html
+    assert '<dd class="hidden" title="&lt;q&gt; → &lt;k&gt;: hidden">' in html
+    assert '<p class="said">Who</p>\n<p class="said of">&lt;q&gt;</p>' in html
+    assert "<table" in HeatMap([[0.1] * 40] * 2, ["a", "b"], [*names, "k"]).html()
+
+
 def test_html_pools_what_no_page_could_hold():
     html = square(130).html()
     assert len(re.findall(r"<td class=\"w", html)) == 44 * 44

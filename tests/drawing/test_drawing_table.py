@@ -39,12 +39,50 @@ def test_a_table_is_drawn_in_columns():
     table = Table(
         ["word", "score"], [["陽光", "0.78"], ["sun!", "1.357"]], caption="Scores", highlight_row=1
     )
-    assert table.as_text() == ("Scores\n  word  score\n  ───────────\n  陽光   0.78\n▸ sun!  1.357")
+    assert table.as_text() == ("Scores\n  word  score\n  ───────────\n  陽光  0.78\n▸ sun!  1.357")
 
 
 def test_columns_stand_as_told():
     table = Table(["a", "b"], [["x", "y"], ["long", "long"]], align=["right", "center"])
     assert table.as_text().split("\n")[2:] == ["   x   y", "long  long"]
+
+
+def test_numbers_line_up_by_their_points():
+    rows = [["a", "2.96"], ["b", "-12.9295"], ["c", "1"], ["d", ""], ["e", "∞"], ["f", "1.8e-5"]]
+    table = Table(["key", "s"], rows)
+    drawn = [line[5:] for line in table.as_text().split("\n")[2:]]
+    assert drawn == ["  2.96", "-12.9295", "  1", "", "  ∞", "  1.8e-5"]
+    assert '<td class="right short">2.96\u2007\u2007</td>' in table.html()
+    assert '<td class="right short">1\u2008\u2007\u2007\u2007\u2007</td>' in table.html()
+    assert Table(["key", "s"], rows[2:5]).html().count("\u2007") == 0
+
+
+def test_words_on_the_right_are_not_padded():
+    table = Table(["a", "b"], [["x", "0.5"], ["y", "0.25 or so"]], align=["left", "right"])
+    assert table.as_text().split("\n")[2:] == ["x         0.5", "y  0.25 or so"]
+
+
+def test_values_stand_below_their_names_where_no_two_columns_have_room():
+    rows = [["a name of many words", "a value of many words"], ["short", "x · y"]]
+    drawn = Table(["choice", "here"], rows, highlight_row=1).as_text(20).split("\n")
+    assert drawn[:3] == ["  choice", "    here", "─" * 20]
+    assert drawn[3:] == [
+        "  a name of many",
+        "  words",
+        "    a value of many",
+        "    words",
+        "▸ short",
+        "    x · y",
+    ]
+
+
+def test_several_values_below_a_name_say_which_they_are():
+    heads = ["name", "first value", "second value"]
+    rows = [["what is looked for", "0.123456789012", "0.123456789012"], ["x", "", "1"]]
+    drawn = Table(heads, rows).as_text(20)
+    assert "…" not in drawn
+    assert "  first value:\n  0.123456789012\n  second value:\n" in drawn
+    assert drawn.endswith("x\n  second value: 1")
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])

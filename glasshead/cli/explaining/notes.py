@@ -7,13 +7,13 @@ from glasshead.cli.explaining.sentence import Sentence, Source
 from glasshead.explanation.language import Say
 
 
-def notes(sentence: Sentence, recipe: Recipe, seed: int, language: str) -> Iterator[str]:
+def notes(sentence: Sentence, recipe: Recipe, seed: int, head: int, language: str) -> Iterator[str]:
     """What was made up, in the language of the explanation.
 
     >>> import torch
     >>> from glasshead.explanation.embeddings import Embeddings
     >>> own = Sentence(Embeddings(("sun",), torch.ones(1, 2)), Source.FILE)
-    >>> list(notes(own, Recipe(), 123, "en"))
+    >>> list(notes(own, Recipe(), 123, 0, "en"))
     []
     """
     say = Say(language)
@@ -22,6 +22,13 @@ def notes(sentence: Sentence, recipe: Recipe, seed: int, language: str) -> Itera
             "The embeddings are made up from seed {seed} and mean nothing: what the words attend "
             "to here says nothing about the words. How it is computed is real.",
             seed=seed,
+        )
+    if recipe.heads > 1:
+        yield say(
+            "Each vector is cut into {heads} parts of equal width, one for each head. What follows "
+            "shows the part of head {head}, counted from 0.",
+            heads=recipe.heads,
+            head=head,
         )
     if recipe.score == "additive":
         yield say(

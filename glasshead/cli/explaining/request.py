@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glasshead.cli.explaining.recipe import Recipe
-from glasshead.cli.outputs.page_file import check_target
+from glasshead.cli.outputs.page_file import check_apart, check_target
 from glasshead.cli.outputs.terminal import check_width
+from glasshead.ladder.worked_example import is_the_texts_own
 
 # Wider vectors than these are read from a file; a seed is what a generator takes.
 _WIDEST_VECTOR, _LARGEST_SEED = 4096, 2**63 - 1
@@ -46,6 +47,7 @@ class ExplainRequest:
         check_width(self.width)
         if self.html is not None:
             check_target(self.html)
+            check_apart(self.html, (self.vectors, self.weights))
         if not 0 <= self.seed <= _LARGEST_SEED:
             raise ValueError(
                 f"--seed takes a whole number from 0 to 2^63 - 1, and got {self.seed}: try 123."
@@ -56,7 +58,7 @@ class ExplainRequest:
             raise ValueError(
                 f"--dim takes a whole number from 1 to {_WIDEST_VECTOR}, and got {self.dim}: try 4."
             )
-        if self.text is None or self.vectors is not None:
+        if self.is_worked_example or self.vectors is not None:
             raise ValueError(
                 "--dim is the width of made-up vectors, and these are not made up: leave it out."
             )
@@ -74,4 +76,4 @@ class ExplainRequest:
     @property
     def is_worked_example(self) -> bool:
         """Whether no other sentence is given than that of the texts."""
-        return self.text is None and self.vectors is None
+        return self.vectors is None and is_the_texts_own(self.text)

@@ -58,7 +58,7 @@ def _explanation(request: ExplainRequest) -> Explanation:
         projection=projection,
         printed=HELLO_SHINY_SUN if _is_printed(request, query) else None,
     )
-    for note in notes(sentence, request.recipe(), request.seed, language):
+    for note in notes(sentence, request.recipe(), request.seed, request.head, language):
         explanation = explanation.with_note(note)
     return explanation
 

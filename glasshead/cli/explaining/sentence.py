@@ -11,7 +11,7 @@ from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.vectors_file import read_vectors
 from glasshead.cli.inputs.wording import listed, nearest
 from glasshead.explanation.embeddings import Embeddings, composed
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
 # Few enough to follow by hand, and 1, 2 or 4 heads can share them.
 MADE_UP_DIM = 4
@@ -46,15 +46,15 @@ def sentence_of(text: str | None, vectors: Path | None, *, dim: int | None, seed
     Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed; an
     OSError where the file cannot be read.
     """
+    if vectors is None and is_the_texts_own(text):
+        example = HELLO_SHINY_SUN
+        numbers = torch.tensor(example.embeddings, dtype=torch.float64)
+        return Sentence(Embeddings(example.tokens, numbers), Source.TEXTS)
     words = None if text is None else _words(text)
     if vectors is not None:
         known = read_vectors(vectors)
         return Sentence(known if words is None else _looked_up(known, words, vectors), Source.FILE)
-    if words is not None:
-        return Sentence(_made_up(words, dim or MADE_UP_DIM, seed), Source.MADE_UP)
-    example = HELLO_SHINY_SUN
-    numbers = torch.tensor(example.embeddings, dtype=torch.float64)
-    return Sentence(Embeddings(example.tokens, numbers), Source.TEXTS)
+    return Sentence(_made_up(words or [], dim or MADE_UP_DIM, seed), Source.MADE_UP)
 
 
 def _words(text: str) -> list[str]:

@@ -53,7 +53,8 @@ def read_weights(path: Path) -> Matrices:
     content = read_bytes(path)
     try:
         tensors = load(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, AttributeError, RuntimeError) as error:
+        # The last three are what unknown types of numbers end in.
         raise ValueError(
             f"{shown(path)} is no safetensors file ({error}): write it by "
             f"safetensors.torch.save_file."

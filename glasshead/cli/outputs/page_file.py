@@ -1,6 +1,8 @@
 """Page file: a page written whole or not at all."""
 
 import secrets
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from glasshead.cli.inputs.reading import shown
@@ -29,6 +31,15 @@ def check_target(path: Path) -> None:
         )
 
 
+def check_apart(path: Path, sources: Iterable[Path | None]) -> None:
+    """Raise a ValueError where a page would take the place of a file that it is made from."""
+    for source in sources:
+        if source is not None and path.exists() and source.exists() and path.samefile(source):
+            raise ValueError(
+                f"--html takes another place than {shown(source)}, which is read: name a new file."
+            )
+
+
 def write_page(path: Path, page: str) -> None:
     """Write a page; folders that are missing are made.
 
@@ -38,18 +49,22 @@ def write_page(path: Path, page: str) -> None:
     Errors: an OSError where it cannot be written; nothing is left behind.
     """
     check_target(path)
-    # A link stays a link to the page.
-    place = path.resolve()
-    beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
+        # A link stays a link to the page.
+        place = path.resolve()
+        beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             beside.write_text(page, encoding="utf-8")
+            if place.exists():
+                beside.chmod(stat.S_IMODE(place.stat().st_mode))
             beside.replace(place)
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise _refusal(path, error) from error
+    except RuntimeError as error:
+        raise OSError(f"--html cannot be {shown(path)}: its links lead in a circle.") from error
 
 
 def _refusal(path: Path, error: OSError) -> OSError:
