@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
+from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -85,36 +86,42 @@ class Mask(ABC):
         return picture(self.visible, tile, index, width)
 
     def __and__(self, other: "Mask") -> "Mask":
-        return (
-            AllOf((*_members(self, AllOf), *_members(other, AllOf)))
-            if _is(other)
-            else NotImplemented
-        )
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return AllOf((*_members(self, AllOf), *_members(other, AllOf)))
 
     def __or__(self, other: "Mask") -> "Mask":
-        return (
-            AnyOf((*_members(self, AnyOf), *_members(other, AnyOf)))
-            if _is(other)
-            else NotImplemented
-        )
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return AnyOf((*_members(self, AnyOf), *_members(other, AnyOf)))
 
     def __invert__(self) -> "Mask":
         return Not(self)
 
 
-def _is(other: object) -> bool:
-    return isinstance(other, Mask)
-
-
-def _members(mask: Mask, kind: "type[AllOf | AnyOf]") -> tuple[Mask, ...]:
+def _members(mask: Mask, kind: "type[Several]") -> tuple[Mask, ...]:
     return mask.masks if isinstance(mask, kind) else (mask,)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AllOf(Mask):
-    """Visible where every one of `masks` is: `first & second`."""
+class Several(Mask):
+    """Masks that are combined."""
 
     masks: tuple[Mask, ...]
+    sign: ClassVar[str]
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        for mask in self.masks:
+            mask.check(tile, scores)
+
+    def __repr__(self) -> str:
+        return f" {self.sign} ".join(_bracketed(mask) for mask in self.masks)
+
+
+class AllOf(Several):
+    """Visible where every one of `masks` is: `first & second`."""
+
+    sign = "&"
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return reduce(and_, (mask.visible(tile) for mask in self.masks))
@@ -128,19 +135,11 @@ class AllOf(Mask):
         simpler = [mask.simplified(tile) for mask in self.masks]
         return combined(_merged([mask for mask in simpler if mask is not None]))
 
-    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        for mask in self.masks:
-            mask.check(tile, scores)
 
-    def __repr__(self) -> str:
-        return " & ".join(_bracketed(mask) for mask in self.masks)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AnyOf(Mask):
+class AnyOf(Several):
     """Visible where at least one of `masks` is: `first | second`."""
 
-    masks: tuple[Mask, ...]
+    sign = "|"
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return reduce(or_, (mask.visible(tile) for mask in self.masks))
@@ -152,15 +151,7 @@ class AnyOf(Mask):
         return range(min(r.start for r in seen), max(r.stop for r in seen))
 
     def simplified(self, tile: Tile) -> Mask | None:
-        simpler = [mask.simplified(tile) for mask in self.masks]
-        return None if None in simpler else self
-
-    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        for mask in self.masks:
-            mask.check(tile, scores)
-
-    def __repr__(self) -> str:
-        return " | ".join(_bracketed(mask) for mask in self.masks)
+        return None if None in [mask.simplified(tile) for mask in self.masks] else self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,4 +207,4 @@ def hull(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
 
 
 def _bracketed(mask: Mask) -> str:
-    return f"({mask})" if isinstance(mask, AllOf | AnyOf) else repr(mask)
+    return f"({mask})" if isinstance(mask, Several) else repr(mask)
