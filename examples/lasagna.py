@@ -36,12 +36,13 @@ def bag_of_words(text: str) -> torch.Tensor:
 def main() -> None:
     """Ask one question at three inverse temperatures."""
     cookbook = KeyValueStore(list(COOKBOOK), list(COOKBOOK.items()), embed=bag_of_words)
-    print(f"{QUESTION}?")
+    lines = [f"{QUESTION}?\n"]
     for beta in (0.5, 5.0, math.inf):
-        print(f"\nβ = {beta}")
+        lines.append(f"\nβ = {beta}\n")
         for answer in cookbook.ask(QUESTION, beta=beta, top=3):
             title, recipe = answer.value
-            print(f"  {answer.weight:6.1%}  {title}: {recipe}")
+            lines.append(f"  {answer.weight:6.1%}  {title}: {recipe}\n")
+    print("".join(lines), end="")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """The command `explain`: its options."""
 
-from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
 from glasshead.cli.explaining.request import ExplainRequest
+from glasshead.cli.inputs.naming import input_file, output_file
 from glasshead.cli.inputs.wording import whole_number
 
 _SENTENCE, _RECIPE, _OUTPUT = "The sentence", "The attention", "The output"
@@ -24,12 +24,12 @@ def explain(  # noqa: PLR0913 - the options of the command line
     ] = None,
     *,
     vectors: Annotated[
-        Path | None,
+        str | None,
         Option(
             metavar="FILE",
             rich_help_panel=_SENTENCE,
             help="Your own vectors: a token and its numbers a row (CSV, tabs or semicolons too), "
-            "or JSON. Without TEXT, the rows in order are the sentence.",
+            "or JSON; - reads standard input. Without TEXT, the rows in order are the sentence.",
         ),
     ] = None,
     query: Annotated[
@@ -119,7 +119,7 @@ def explain(  # noqa: PLR0913 - the options of the command line
         ),
     ] = 0,
     weights: Annotated[
-        Path | None,
+        str | None,
         Option(
             metavar="FILE",
             rich_help_panel=_RECIPE,
@@ -138,7 +138,7 @@ def explain(  # noqa: PLR0913 - the options of the command line
         ),
     ] = None,
     html: Annotated[
-        Path | None,
+        str | None,
         Option(
             metavar="FILE",
             rich_help_panel=_OUTPUT,
@@ -162,7 +162,7 @@ def explain(  # noqa: PLR0913 - the options of the command line
     """Explain one attention step by step, with the formula, the numbers and why."""
     request = ExplainRequest(
         text=text,
-        vectors=vectors,
+        vectors=input_file(vectors, "--vectors"),
         query=query,
         seed=seed,
         dim=dim,
@@ -172,9 +172,9 @@ def explain(  # noqa: PLR0913 - the options of the command line
         normalizer=normalizer,
         heads=heads,
         head=head,
-        weights=weights,
+        weights=input_file(weights, "--weights"),
         lang=lang,
-        html=html,
+        html=output_file(html, "--html"),
         json=json,
         width=width,
     )

@@ -1,12 +1,13 @@
 """Program: runs a command, and tells what went wrong in one sentence."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 DONE, CLOSED_PIPE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-_LONGEST = 600
+_LONGEST = 500
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         _check_output()
+        _check_columns()
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -66,6 +68,13 @@ def _check_output() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
+
+
+def _check_columns() -> None:
+    """A COLUMNS that is no width counts as 80: with 0, rich would print nothing, not even help."""
+    written = os.environ.get("COLUMNS")
+    if written and (not re.fullmatch("[0-9]{1,6}", written) or int(written) == 0):
+        os.environ["COLUMNS"] = "80"
 
 
 def _refuse(sentence: str) -> int:

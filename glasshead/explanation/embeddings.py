@@ -35,7 +35,10 @@ class Embeddings:
             raise TypeError(f"tokens takes a sequence of strings, and got {self.tokens!r}.")
         if not isinstance(self.vectors, Tensor) or not self.vectors.is_floating_point():
             got = getattr(self.vectors, "dtype", type(self.vectors).__name__)
-            raise TypeError(f"vectors takes a tensor of floating-point numbers, and got {got}.")
+            raise TypeError(
+                f"vectors takes a tensor of floating-point numbers, and got {got}: convert it with "
+                f".float()."
+            )
         object.__setattr__(self, "tokens", tuple(self.tokens))
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.tokens):
             raise ValueError(

@@ -67,7 +67,10 @@ class Projection:
     def _check(self, name: str, tensor: object, axes: int) -> None:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             got = getattr(tensor, "dtype", type(tensor).__name__)
-            raise TypeError(f"{name} takes a tensor of floating-point numbers, and got {got}.")
+            raise TypeError(
+                f"{name} takes a tensor of floating-point numbers, and got {got}: convert it with "
+                f".float()."
+            )
         if tensor.dtype != self.inputs.dtype:
             raise TypeError(
                 f"{name} takes the type of the inputs, {self.inputs.dtype}, and got "

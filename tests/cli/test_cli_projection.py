@@ -39,7 +39,7 @@ def test_a_bias_is_added_to_every_row_of_its_own():
         (
             {"inputs": [[1.0]]},
             TypeError,
-            "inputs takes a tensor of floating-point numbers, and got list",
+            "inputs takes a tensor of floating-point numbers, and got list: convert it with .float",
         ),
         ({"inputs": X[0]}, ValueError, "inputs takes the shape [tokens, d_in], and got [3]"),
         (

@@ -35,12 +35,15 @@ def test_a_token_that_looks_like_a_place_is_asked_for_by_its_place():
         ("Sun", "did you mean 'sun'?"),
         (
             "xyz",
-            "'xyz' is not in the sentence: It takes one of 'the', 'shiny', 'sun', 'and', 'moon'",
+            "'xyz' is not in the sentence: it takes one of 'the', 'shiny', 'sun', 'and', 'moon'",
         ),
         ("the", "'the' stands 2 times in the sentence, at #1, #5: ask for one of them"),
         ("shiny sun", "it is 2 tokens here, so ask for one of 'shiny', 'sun'."),
-        ("#0", "takes a position from #1 to #7, and got #0"),
-        ("#8", "takes a position from #1 to #7, and got #8"),
+        ("#0", "positions go from #1 to #7, and --query got #0: the sentence is 'the', "),
+        ("#8", "positions go from #1 to #7, and --query got #8"),
+        ("#-1", "positions go from #1 to #7, and --query got #-1"),
+        ("#1.5", "positions go from #1 to #7, and --query got #1.5"),
+        ("#99999999999", "positions go from #1 to #7, and --query got #99999999999"),
         ("", "'' is not in the sentence"),
     ],
 )

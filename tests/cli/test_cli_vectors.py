@@ -28,12 +28,15 @@ def written(folder, name, content):
         ("v.csv", "\ufefftoken,x,y,z\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
         ("v.csv", '"token","x","y","z"\n"Hello","0.34","0.22","0.54"\n"sun",0.29,-0.54,930\n'),
         ("v.csv", ",0,1,2\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
-        ("v.csv", "Token,1,2,3\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
+        ("v.csv", "token,x,y,z,\nHello,0.34,0.22,0.54\nsun,0.29,-0.54,930\n"),
         ("v.csv", "Hello;0.34;0.22;0.54\nsun;0.29;-0.54;930\n"),
         ("v.csv", "palabra;x;y;z\nHello;0,34;0,22;0,54\nsun;0,29;-0,54;9,3e2\n"),
         ("v.tsv", "Hello\t0.34\t0.22\t0.54\nsun\t0.29\t-0.54\t930\n"),
         ("v.tsv", "Hello\t0,34\t0,22\t0,54\nsun\t0,29\t-0,54\t930\n"),
         ("glove.txt", "Hello 0.34 0.22 0.54\nsun  0.29 -0.54 930 \n"),
+        ("word2vec.txt", "2 3\nHello 0.34 0.22 0.54\nsun 0.29 -0.54 930\n"),
+        ("v.txt", '{"Hello": [0.34, 0.22, 0.54], "sun": [0.29, -0.54, 930]}'),
+        ("v.csv", '\n[["Hello", [0.34, 0.22, 0.54]], ["sun", [0.29, -0.54, 930]]]'),
         ("v.json", '{"Hello": [0.34, 0.22, 0.54], "sun": [0.29, -0.54, 930]}'),
         ("v.json", '\ufeff\n[["Hello", [0.34, 0.22, 0.54]],\n["sun", [0.29, -0.54, 930]]]\n'),
         (
@@ -61,6 +64,9 @@ def test_each_form_gives_the_same_vectors(tmp_path, name, content):
         ("cafe\u0301,1.5\n", ("caf\u00e9",)),
         ('" 1.5\n, 2.5\n', ('"', ",")),
         ("[,1.5\n{,2.5\n", ("[", "{")),
+        ("Token,1,2,3\nHello,4,5,6\n", ("Token", "Hello")),
+        ("2 3\n3 4\n", ("2", "3")),
+        ("[[ 1.5 2\n{ 2.5 3\n", ("[[", "{")),
         ("width 1,0.5\nof 2,0.25\n", ("width 1", "of 2")),
         ("Hello,1,2,3\nsun,4,5,6\n", ("Hello", "sun")),
         ('"two\nlines",1.5\nb,2.5\n', ("two\nlines", "b")),
@@ -101,6 +107,26 @@ def test_a_large_table_is_read_whole(tmp_path):
         ("v.csv", "a,1,2\nb\n", "v.csv, line 2: expected numbers after 'b', and got none"),
         ("v.csv", "Hello shiny sun\n", "v.csv, line 1: expected numbers after 'Hello shiny sun'"),
         ("v.csv", "a,1,2\n,1,2\n", "v.csv, line 2: expected a token, and got an empty one"),
+        ("v.csv", ",1,2\na,1,2\n", "v.csv, line 1: expected a token, and got an empty one"),
+        ("v.csv", ",0,1\n,1,2\n", "v.csv, line 1: expected a token, and got an empty one"),
+        (
+            "v.csv",
+            "a,1,2,\nb,1,2,\n",
+            "and got an empty cell at the end: remove the comma at the end, or add a number.",
+        ),
+        ("v.csv", "a,1\n".encode("utf-16-le"), "v.csv, line 1: expected UTF-8 text, and got the "),
+        (
+            "v.csv",
+            "a,1\nb\0,2\n",
+            "v.csv, line 2: expected UTF-8 text, and got the byte 0x00: save",
+        ),
+        (
+            "v.csv",
+            "a,1\nb," + "1" * 131_073 + "\n",
+            "v.csv, line 2: expected cells of at most 131,072 characters, and got a longer one",
+        ),
+        ("v.json", '{"a": 1}', "and got 1: write it in one of them"),
+        ("v.json", '{"a": [[1, 2]]}', "expected a number for 'a', and got [1, 2]: write"),
         ("v.csv", "a,1,2\nb,1,x\n", "v.csv, line 2: expected a number for 'b', and got 'x'"),
         ("v.csv", "a,1,x\nb,1,2\n", "v.csv, line 1: expected a number for 'a', and got 'x'"),
         (
@@ -177,5 +203,20 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, senten
 
 def test_a_file_that_never_ends_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("glasshead.cli.inputs.reading._MOST_BYTES", 10)
-    with pytest.raises(ValueError, match="is larger than 1 GiB: keep only the rows"):
+    with pytest.raises(ValueError, match="v.csv is larger, or never ends: keep only what you need"):
         read_vectors(written(tmp_path, "v.csv", "a,1,2,3,4,5\n"))
+
+
+def test_a_header_that_counts_columns_is_remarked_upon(capsys, tmp_path):
+    read_vectors(written(tmp_path, "v.csv", ",0,1\nsun,1,2\n"))
+    assert capsys.readouterr().err.startswith("Line 1 of the vectors has no token")
+    read_vectors(written(tmp_path, "v.csv", "token,x,y\nsun,1,2\n"))
+    assert capsys.readouterr().err == ""
+
+
+def test_no_more_rows_are_read_than_can_be_used(tmp_path):
+    path = written(tmp_path, "v.csv", "a,1\nb,2\nc,3\nd,broken\n")
+    with pytest.raises(ValueError, match="v.csv: more than 2 tokens are too many to explain in fu"):
+        read_vectors(path, most=2)
+    path = written(tmp_path, "v.csv", "a,1\nb,2\n")
+    assert read_vectors(path, most=2).tokens == ("a", "b")

@@ -49,15 +49,15 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
-        ({"W_query": torch.ones(3, 2)}, "and W_key, W_value is missing (the file has W_query)"),
+        ({"W_query": torch.ones(3, 2)}, "and W_key, W_value are missing (the file has W_query)"),
         (
             {"W_q": torch.ones(3, 2)},
-            "expected W_query, W_key, W_value, and W_query, W_key, W_value is",
+            "expected W_query, W_key, W_value, and W_query, W_key, W_value are",
         ),
         (matrices(out_proj=torch.ones(2, 2)), "out_proj has no place in a projection of W_query"),
         (
             matrices(W_query__bias=torch.ones(2)),
-            "expected W_query.weight, W_key.weight, W_value.weight",
+            "W_query.bias has no place in a projection of W_query, W_key, W_value: leave it",
         ),
         (
             matrices(W_key=torch.ones(3, 4)),
@@ -71,7 +71,7 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
         (matrices(W_key=torch.ones(3, 0)), "W_key takes the shape [d_in, d_out], and got [3, 0]"),
         (
             matrices(W_key=torch.ones(3, 2, dtype=torch.int64)),
-            "W_key takes floating-point numbers, and",
+            "W_key takes floating-point numbers, and got torch.int64: convert it by .float().",
         ),
         (
             matrices(W_value=torch.full((3, 2), torch.nan)),

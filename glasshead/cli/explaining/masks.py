@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 import glasshead as gh
-from glasshead.cli.inputs.wording import nearest
+from glasshead.cli.inputs.wording import nearest, quoted
 
 if TYPE_CHECKING:
     from glasshead import Mask
@@ -48,7 +48,7 @@ def _band(part: str, written: str) -> Band:
     window = _WINDOW.fullmatch(part)
     if window:
         return int(window[1]), int(window[2] or 0)
-    raise ValueError(f"--mask takes {_FORMS}, and got {written!r}: {_remedy(part)}")
+    raise ValueError(f"--mask takes {_FORMS}, and got {quoted(written)}: {_remedy(part)}")
 
 
 def _remedy(part: str) -> str:

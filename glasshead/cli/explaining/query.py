@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 
 from glasshead.cli.explaining.splitting import is_word, split
-from glasshead.cli.inputs.wording import listed, nearest
+from glasshead.cli.inputs.wording import listed, nearest, quoted
 
 _POSITION = re.compile(r"#([0-9]{1,9})")
+# What is meant for a position and is none: #-1, #1.5, # 2.
+_LIKE_A_POSITION = re.compile(r"#[-+ ]*[0-9][0-9.,]*")
 
 
 def query_position(tokens: Sequence[str], asked: str | None) -> int:
@@ -32,12 +34,14 @@ def query_position(tokens: Sequence[str], asked: str | None) -> int:
     if position:
         return _at(tokens, int(position[1]))
     places = [place for place, token in enumerate(tokens) if token == asked]
+    if not places and _LIKE_A_POSITION.fullmatch(asked):
+        raise _outside(tokens, asked)
     if not places:
-        raise ValueError(f"{asked!r} is not in the sentence: {_hint(tokens, asked)}.")
+        raise ValueError(f"{quoted(asked)} is not in the sentence: {_hint(tokens, asked)}.")
     if len(places) > 1:
         named = listed(f"#{place + 1}" for place in places)
         raise ValueError(
-            f"{asked!r} stands {len(places)} times in the sentence, at {named}: "
+            f"{quoted(asked)} stands {len(places)} times in the sentence, at {named}: "
             f"ask for one of them, as in --query '#{places[0] + 1}'."
         )
     return places[0]
@@ -45,17 +49,21 @@ def query_position(tokens: Sequence[str], asked: str | None) -> int:
 
 def _at(tokens: Sequence[str], position: int) -> int:
     if not 1 <= position <= len(tokens):
-        raise ValueError(
-            f"--query takes a position from #1 to #{len(tokens)}, and got #{position}: "
-            f"the sentence is {listed(map(repr, tokens))}."
-        )
+        raise _outside(tokens, f"#{position}")
     return position - 1
+
+
+def _outside(tokens: Sequence[str], asked: str) -> ValueError:
+    return ValueError(
+        f"positions go from #1 to #{len(tokens)}, and --query got {asked}: the sentence is "
+        f"{listed(map(quoted, tokens))}."
+    )
 
 
 def _hint(tokens: Sequence[str], asked: str) -> str:
     parts = split(asked)
     if len(parts) > 1 and all(part in tokens for part in parts):
-        return f"it is {len(parts)} tokens here, so ask for one of {listed(map(repr, parts))}"
+        return f"it is {len(parts)} tokens here, so ask for one of {listed(map(quoted, parts))}"
     alike = nearest(asked, tokens)
-    question = f"did you mean {alike!r}? " if alike else ""
-    return f"{question}It takes one of {listed(map(repr, dict.fromkeys(tokens)))}"
+    question = f"did you mean {quoted(alike)}? It" if alike else "it"
+    return f"{question} takes one of {listed(map(quoted, dict.fromkeys(tokens)))}"

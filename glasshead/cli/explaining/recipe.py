@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import glasshead as gh
 from glasshead.cli.explaining.masks import Band, build_mask, parse_mask
-from glasshead.cli.inputs.wording import one_of
+from glasshead.cli.inputs.wording import one_of, quoted
 
 if TYPE_CHECKING:
     from glasshead import Attention, Score
@@ -66,7 +66,8 @@ class Recipe:
         'hardmax'
         """
         sharpness = parse_beta(beta)
-        chosen = one_of(normalizer or "softmax", NORMALIZERS, "--normalizer")
+        chosen = "softmax" if normalizer is None else normalizer
+        chosen = one_of(chosen, NORMALIZERS, "--normalizer")
         if sharpness == math.inf:
             if chosen not in _REACH_HARDMAX:
                 raise ValueError(
@@ -131,6 +132,6 @@ def parse_beta(written: str | None) -> float | str | None:
     if not beta > 0 or "_" in written:
         raise ValueError(
             f"--beta takes a number above 0, auto for 1/√d, or inf for the hardest attention, and "
-            f"got {written!r}: try 1."
+            f"got {quoted(written)}: try 1."
         )
     return beta

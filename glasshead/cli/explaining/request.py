@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glasshead.cli.explaining.recipe import Recipe
+from glasshead.cli.outputs.language import check_language
 from glasshead.cli.outputs.page_file import check_apart, check_target
 from glasshead.cli.outputs.terminal import check_width
 from glasshead.ladder.worked_example import is_the_texts_own
@@ -45,6 +46,7 @@ class ExplainRequest:
                 f"as many as --heads says."
             )
         check_width(self.width)
+        check_language(self.lang)
         if self.html is not None:
             check_target(self.html)
             check_apart(self.html, (self.vectors, self.weights))
@@ -65,8 +67,9 @@ class ExplainRequest:
 
     def recipe(self) -> Recipe:
         """The attention that is asked for."""
+        own = "dot" if self.is_worked_example else "scaled-dot"
         return Recipe.parsed(
-            score=self.score or ("dot" if self.is_worked_example else "scaled-dot"),
+            score=own if self.score is None else self.score,
             beta=self.beta,
             normalizer=self.normalizer,
             mask=self.mask,

@@ -7,7 +7,7 @@ from glasshead.cli.explaining.notes import notes
 from glasshead.cli.explaining.query import query_position
 from glasshead.cli.explaining.request import ExplainRequest
 from glasshead.cli.explaining.sentence import Sentence, Source, sentence_of
-from glasshead.cli.explaining.tracing import traced
+from glasshead.cli.explaining.tracing import most_tokens, traced
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.weights_file import read_weights
 from glasshead.cli.outputs.language import chosen_language
@@ -21,7 +21,8 @@ from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 def run(request: ExplainRequest) -> None:
     """Explain, write the page if one is asked for, and print.
 
-    Errors: a ValueError, TypeError or OSError in one sentence; then nothing was printed or written.
+    Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed or written,
+    unless it is the printing that fails: the page, which comes first, stays.
     """
     explanation = _explanation(request)
     if request.html is not None:
@@ -38,7 +39,8 @@ def _explanation(request: ExplainRequest) -> Explanation:
     language = chosen_language(request.lang, os.environ)
     matrices = None if request.weights is None else read_weights(request.weights)
     dim = matrices.d_in if request.dim is None and matrices is not None else request.dim
-    sentence = sentence_of(request.text, request.vectors, dim=dim, seed=request.seed)
+    most = most_tokens(request.recipe(), json=request.json)
+    sentence = sentence_of(request.text, request.vectors, dim=dim, seed=request.seed, most=most)
     query = _query(request, sentence)
     projection = None if matrices is None else matrices.projection(sentence.embeddings.vectors)
     made = traced(

@@ -9,7 +9,7 @@ import torch
 from glasshead.cli.explaining.splitting import split
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.vectors_file import read_vectors
-from glasshead.cli.inputs.wording import listed, nearest
+from glasshead.cli.inputs.wording import listed, nearest, quoted
 from glasshead.explanation.embeddings import Embeddings, composed
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
@@ -34,7 +34,9 @@ class Sentence:
     source: Source
 
 
-def sentence_of(text: str | None, vectors: Path | None, *, dim: int | None, seed: int) -> Sentence:
+def sentence_of(
+    text: str | None, vectors: Path | None, *, dim: int | None, seed: int, most: int | None = None
+) -> Sentence:
     """The sentence that the command line asks for.
 
     Args:
@@ -42,9 +44,10 @@ def sentence_of(text: str | None, vectors: Path | None, *, dim: int | None, seed
         vectors: A file of vectors; None: they are made up.
         dim: How wide made-up vectors are; 4 if not given.
         seed: What they are made up from.
+        most: How many tokens can be explained, where that is known before they are.
 
-    Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed; an
-    OSError where the file cannot be read.
+    Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed or
+    has more rows than can be explained; an OSError where it cannot be read.
     """
     if vectors is None and is_the_texts_own(text):
         example = HELLO_SHINY_SUN
@@ -52,7 +55,7 @@ def sentence_of(text: str | None, vectors: Path | None, *, dim: int | None, seed
         return Sentence(Embeddings(example.tokens, numbers), Source.TEXTS)
     words = None if text is None else _words(text)
     if vectors is not None:
-        known = read_vectors(vectors)
+        known = read_vectors(vectors, most=most if words is None else None)
         return Sentence(known if words is None else _looked_up(known, words, vectors), Source.FILE)
     return Sentence(_made_up(words or [], dim or MADE_UP_DIM, seed), Source.MADE_UP)
 
@@ -63,7 +66,7 @@ def _words(text: str) -> list[str]:
     words = split(composed(text))
     if not words:
         raise ValueError(
-            f"TEXT takes a sentence, and got {text!r}, which has no word: write one, as in "
+            f"TEXT takes a sentence, and got {quoted(text)}, which has no word: write one, as in "
             f'glasshead explain "Hello shiny sun!", or leave TEXT out.'
         )
     return words
@@ -83,10 +86,10 @@ def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:
     missing = [word for word in dict.fromkeys(words) if word not in have]
     if missing:
         alike = nearest(missing[0], known.tokens)
-        hint = f"did you mean {alike!r}? Or add" if alike else "add"
+        hint = f"did you mean {quoted(alike)}? Or add" if alike else "add"
         rows = "a row for it" if len(missing) == 1 else "a row for each"
         raise ValueError(
-            f"{shown(path)} has no vector for {listed(map(repr, missing))}: {hint} {rows}."
+            f"{shown(path)} has no vector for {listed(map(quoted, missing))}: {hint} {rows}."
         )
     try:
         return known.look_up(words)

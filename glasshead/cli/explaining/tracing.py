@@ -65,6 +65,17 @@ def traced(
     return Traced(trace, index)
 
 
+def most_tokens(recipe: Recipe, *, json: bool, dim: int = 0) -> int:
+    """How many tokens can be explained; no fewer where `dim`, how wide a head is, is not given."""
+    return int((_MOST_BYTES / _bytes_a_pair(recipe, dim, json=json)) ** 0.5)
+
+
+def _bytes_a_pair(recipe: Recipe, dim: int, *, json: bool) -> int:
+    in_a_head = _BYTES_A_PAIR_AS_JSON if json else _BYTES_A_PAIR
+    in_a_head += 2 * 8 * dim if recipe.score in _PAIRWISE else 0
+    return in_a_head * recipe.heads
+
+
 def _check_heads(width: int, heads: int) -> None:
     if width % heads:
         divisors = [str(count) for count in range(1, width + 1) if width % count == 0]
@@ -75,11 +86,9 @@ def _check_heads(width: int, heads: int) -> None:
 
 
 def _check_size(tokens: int, recipe: Recipe, dim: int, *, json: bool) -> None:
-    a_pair = _BYTES_A_PAIR_AS_JSON if json else _BYTES_A_PAIR
-    a_pair += 2 * 8 * dim if recipe.score in _PAIRWISE else 0
-    needed = a_pair * recipe.heads * tokens**2
+    needed = _bytes_a_pair(recipe, dim, json=json) * tokens**2
     if needed > _MOST_BYTES:
-        most = int((_MOST_BYTES / (a_pair * recipe.heads)) ** 0.5)
+        most = most_tokens(recipe, json=json, dim=dim)
         raise ValueError(
             f"{tokens:,} tokens are too many to explain in full (about {needed / 2**30:.1f} GiB "
             f"with these options): give at most {most:,}."

@@ -1,7 +1,11 @@
 """Reading: the bytes of a file that a user names."""
 
+import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
+from glasshead.cli.inputs.naming import STANDARD_INPUT
 from glasshead.drawing.printable import printable
 
 # More than this is no table for a reader, and a device such as /dev/zero never ends.
@@ -10,18 +14,19 @@ _MOST_BYTES = 2**30
 
 def shown(path: Path) -> str:
     """A path as errors show it."""
-    return printable(str(path))
+    return "standard input" if path == STANDARD_INPUT else printable(str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file.
+    """The bytes of a file, or of standard input.
 
     Errors: an OSError, worded for the user, where it is not there, is a folder, or cannot be read;
-    a ValueError where it is larger than 1 GiB.
+    a ValueError where it is larger than 1 GiB, or a pipe that nobody fills.
     """
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             content = file.read(_MOST_BYTES + 1)
+            is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
     except FileNotFoundError as error:
         parent = path.parent
         hint = "check its name" if parent.is_dir() else f"there is no folder {shown(parent)} either"
@@ -35,8 +40,30 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise OSError(f"{shown(path)} cannot be read: {error.strerror}.") from error
     if len(content) > _MOST_BYTES:
-        raise ValueError(f"{shown(path)} is larger than 1 GiB: keep only the rows that you need.")
+        raise ValueError(
+            f"expected at most 1 GiB, and {shown(path)} is larger, or never ends: keep only what "
+            f"you need of it."
+        )
+    if is_pipe and not content:
+        raise ValueError(
+            f"expected a file, and {shown(path)} is a pipe into which nobody writes: fill it "
+            f"first, or name a file."
+        )
     return content
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path == STANDARD_INPUT:
+        return open(0, "rb", closefd=False)
+    return open(path, "rb", opener=_at_once)
+
+
+def _at_once(name: str, flags: int) -> int:
+    """Open a file; a pipe too, which would otherwise wait for somebody to write into it."""
+    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    # A writer who is there, but has sent nothing yet, is waited for.
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def read_text(path: Path) -> str:
@@ -46,10 +73,17 @@ def read_text(path: Path) -> str:
     """
     content = read_bytes(path)
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
             f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte "
             f"0x{content[error.start]:02x}: save the file as UTF-8."
         ) from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(
+            f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte 0x00: save the "
+            f"file as UTF-8."
+        )
+    return text

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from glasshead.cli.inputs.row import Row
+from glasshead.cli.inputs.wording import quoted
 
-# Whole numbers as floats: Python refuses to read one of thousands of digits as an int.
-_DECODER = json.JSONDecoder(parse_int=float)
+# A whole number of no more digits is also a float.
+_MOST_DIGITS = 300
+
+
+def _whole(written: str) -> float:
+    """A whole number as it is; as a float, where Python refuses to read so many digits."""
+    return int(written) if len(written) <= _MOST_DIGITS else float(written)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
 _BETWEEN = re.compile(r"[\s,:]*")
 
 
@@ -45,8 +54,8 @@ def _of_object(text: str) -> Iterator[Row]:
     for (line, token), (_, numbers) in zip(values, values, strict=True):
         if token in seen:
             raise ValueError(
-                f", line {line}: {token!r} stands twice, and an object has each name once: "
-                f'write a list of pairs, as in [["{token}", [0.1, 0.2]], …].'
+                f", line {line}: {quoted(token)} stands twice, and an object has each name once: "
+                f'write a list of pairs, as in [["sun", [0.1, 0.2]], …].'
             )
         seen.add(token)
         yield Row(line, token, _numbers(line, token, numbers))
@@ -88,12 +97,12 @@ def _numbers(line: int, token: str, numbers: Any) -> list[float]:
     if not isinstance(numbers, list):
         raise ValueError(f", line {line}: {_form(numbers)}")  # noqa: TRY004 - as above
     for number in numbers:
-        if not isinstance(number, float):
+        if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(  # noqa: TRY004 - as above
-                f", line {line}: expected a number for {token!r}, and got "
+                f", line {line}: expected a number for {quoted(token)}, and got "
                 f"{json.dumps(number, ensure_ascii=False)[:40]}: write it as in 0.34."
             )
-    return numbers
+    return [float(number) for number in numbers]
 
 
 def _form(got: Any) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from glasshead.cli.inputs.row import Row
+from glasshead.cli.inputs.wording import quoted
+from glasshead.cli.outputs.terminal import remark
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
 _DELIMITERS = ("\t", ";", ",", " ")
 _SAMPLE = 2**16  # characters
-_NAMES_OF_TOKENS = ("", "token", "tokens", "word", "words")
 
 Record = tuple[int, list[str]]
 
@@ -20,8 +21,10 @@ Record = tuple[int, list[str]]
 def table_rows(text: str) -> Iterator[Row]:
     r"""The rows of a table whose cells are parted by tabs, semicolons, commas or single spaces.
 
-    A first row without numbers is a header; so is one that counts its columns from 0 or 1. Cells
-    may be quoted. Where commas do not part the cells, a number may have one for its point.
+    A first row of names that are no numbers is a header. So is that of pandas, which has an empty
+    cell and counts the columns from 0, and is remarked upon; and that of word2vec, which has the
+    number of rows and of columns. Cells may be quoted. Where commas do not part the cells, a number
+    may have one for its point.
 
     Errors: a ValueError that opens with the line, where a cell is no number or a quote is open.
 
@@ -33,9 +36,9 @@ def table_rows(text: str) -> Iterator[Row]:
     first = next(records, None)
     if first is None:
         return
-    if not _is_header(first[1], delimiter):
-        yield _row(first, delimiter)
-    for record in records:
+    following = list(itertools.islice(records, 1))
+    opening = [] if _is_header(first[1], following, delimiter) else [first]
+    for record in itertools.chain(opening, following, records):
         yield _row(record, delimiter)
 
 
@@ -51,6 +54,11 @@ def _records(text: str, delimiter: str) -> Iterator[Record]:
             if filled:
                 yield reader.line_num, filled if delimiter == " " else cells
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise ValueError(
+                f", line {reader.line_num}: expected cells of at most {csv.field_size_limit():,} "
+                f"characters, and got a longer one: close its quotes, or shorten it."
+            ) from error
         raise ValueError(
             f", line {reader.line_num}: the row cannot be read ({error}): check its quotes."
         ) from error
@@ -72,16 +80,22 @@ def _delimiter(text: str) -> str:
     return max(_DELIMITERS, key=agreement)
 
 
-def _is_header(cells: list[str], delimiter: str) -> bool:
+def _is_header(cells: list[str], following: list[Record], delimiter: str) -> bool:
     names = [cell.strip() for cell in cells[1:]]
-    if not names:
-        return False
-    if all(name and _number(name, delimiter) is None for name in names):
+    # A comma at the end of every line gives the header one empty name more.
+    names = names[:-1] if len(names) > 1 and not names[-1] else names
+    if names and all(name and _number(name, delimiter) is None for name in names):
         return True
-    counted = (range(len(names)), range(1, len(names) + 1))
-    return cells[0].strip().lower() in _NAMES_OF_TOKENS and any(
-        names == [str(place) for place in places] for places in counted
-    )
+    if not following:
+        return False
+    token, *numbers = following[0][1]
+    if delimiter == " " and len(names) == 1:
+        return len(numbers) > 1 and [cells[0].isdecimal(), names[0]] == [True, str(len(numbers))]
+    counted = names == [str(place) for place in range(len(names))]
+    if counted and not cells[0].strip() and token.strip():
+        remark("Line 1 of the vectors has no token and counts the columns: it is taken as header.")
+        return True
+    return False
 
 
 def _row(record: Record, delimiter: str) -> Row:
@@ -90,9 +104,14 @@ def _row(record: Record, delimiter: str) -> Row:
     for cell in cells:
         number = _number(cell, delimiter)
         if number is None:
-            got = f"{cell.strip()!r}" if cell.strip() else "an empty cell"
+            if cell is cells[-1] and not cell.strip() and len(cells) > 1:
+                raise ValueError(
+                    f", line {line}: expected a number for {quoted(token)}, and got an empty cell "
+                    f"at the end: remove the {_named(delimiter)[2:]} at the end, or add a number."
+                )
+            got = quoted(cell.strip()) if cell.strip() else "an empty cell"
             raise ValueError(
-                f", line {line}: expected a number for {token!r}, and got {got}: "
+                f", line {line}: expected a number for {quoted(token)}, and got {got}: "
                 f"write it as in 0.34, or put quotes around a token with {_named(delimiter)} in it."
             )
         numbers.append(number)

@@ -53,8 +53,13 @@ def read_weights(path: Path) -> Matrices:
     content = read_bytes(path)
     try:
         tensors = load(content)
-    except (SafetensorError, KeyError, AttributeError, RuntimeError) as error:
-        # The last three are what unknown types of numbers end in.
+    except (KeyError, AttributeError, RuntimeError) as error:
+        # What types of numbers end in that torch does not know.
+        raise ValueError(
+            f"{shown(path)} has numbers of a type that torch cannot read ({error}): save it as "
+            f"float32."
+        ) from error
+    except SafetensorError as error:
         raise ValueError(
             f"{shown(path)} is no safetensors file ({error}): write it by "
             f"safetensors.torch.save_file."
@@ -69,7 +74,11 @@ def read_weights(path: Path) -> Matrices:
 
 
 def _is_linear(names: Iterable[str]) -> bool:
-    return any(name.endswith((".weight", ".bias")) for name in names)
+    """Whether linear layers are meant; a bias beside plain matrices is a stray one."""
+    names = list(names)
+    plain = any(f"W_{role}" in names for role in _ROLES)
+    endings = (".weight",) if plain else (".weight", ".bias")
+    return any(name.endswith(endings) for name in names)
 
 
 def _check_names(tensors: dict[str, Tensor]) -> None:
@@ -79,14 +88,17 @@ def _check_names(tensors: dict[str, Tensor]) -> None:
     found = listed(tensors) or "nothing"
     missing = [name for name in needed if name not in tensors]
     if missing:
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         raise ValueError(
-            f"expected {listed(needed)}, and {listed(missing)} is missing (the file has {found}): "
-            f"rename or add it."
+            f"expected {listed(needed)}, and {listed(missing)} {are} missing (the file has "
+            f"{found}): rename or add {them}."
         )
     unknown = [name for name in tensors if name not in allowed]
     if unknown:
+        have, them = ("has", "it") if len(unknown) == 1 else ("have", "them")
         raise ValueError(
-            f"{listed(unknown)} has no place in a projection of {listed(needed)}: leave it out."
+            f"{listed(unknown)} {have} no place in a projection of {listed(needed)}: leave {them} "
+            f"out."
         )
 
 
@@ -96,7 +108,10 @@ def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         axes = 1 if name.endswith(".bias") else 2
         shape = ("[d_out, d_in]" if linear else "[d_in, d_out]") if axes == 2 else "[d_out]"
         if not tensor.is_floating_point():
-            raise ValueError(f"{name} takes floating-point numbers, and got {tensor.dtype}.")
+            raise ValueError(
+                f"{name} takes floating-point numbers, and got {tensor.dtype}: convert it by "
+                f".float()."
+            )
         if tensor.ndim != axes or 0 in tensor.shape:
             raise ValueError(f"{name} takes the shape {shape}, and got {list(tensor.shape)}.")
         if not tensor.double().isfinite().all():

@@ -22,6 +22,19 @@ def listed(names: Iterable[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + more
 
 
+def quoted(value: object, most: int = 60) -> str:
+    """A value as Python writes it; of a long one, its beginning and its end.
+
+    >>> quoted("sun"), quoted("s" * 99, most=9)
+    ("'sun'", "'sss…sss'")
+    """
+    written = repr(value)
+    if len(written) <= most:
+        return written
+    half = (most - 1) // 2
+    return f"{written[:half]}…{written[-half:]}"
+
+
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """The one of `words` that is most like `word`, upper and lower case alike, if one is.
 
@@ -50,7 +63,7 @@ def whole_number(written: str | int) -> int:
     12
     """
     if not _WHOLE_NUMBER.fullmatch(str(written)):
-        raise typer.BadParameter(f"it takes a whole number, and got {written!r}")
+        raise typer.BadParameter(f"it takes a whole number, and got {quoted(written)}")
     return int(written)
 
 
@@ -68,4 +81,4 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
         return value
     alike = nearest(value, choices)
     hint = f"did you mean {alike!r}?" if alike else "take one of the list."
-    raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {value!r}: {hint}")
+    raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {quoted(value)}: {hint}")

@@ -1,10 +1,26 @@
 """Language: the one that is asked for, or that of the environment."""
 
+import re
 from collections.abc import Mapping
 
-from glasshead.explanation.language import LANGUAGES, language_of
+from glasshead.cli.inputs.wording import quoted
 
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+# Those of the explanation, by name, so that an option is checked before torch is there.
+LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
+
+
+def check_language(asked: str | None) -> None:
+    """Raise a ValueError where a language is asked for that is not here.
+
+    >>> check_language("zh_TW.UTF-8")
+    """
+    known = {language.split("-")[0] for language in LANGUAGES}
+    if asked is not None and re.split("[-_.@]", asked.lower())[0] not in known:
+        raise ValueError(
+            f"--lang takes one of {', '.join(LANGUAGES)}, and got {quoted(asked)}: take one of the "
+            f"list."
+        )
 
 
 def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
@@ -18,15 +34,13 @@ def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
     >>> chosen_language(None, {"LANG": "tr_TR.UTF-8"}), chosen_language("es", {})
     ('tr', 'es')
     """
-    if asked is None:
-        named = next(filter(None, map(environment.get, _VARIABLES)), "en")
-        try:
-            return language_of(named)
-        except ValueError:
-            return "en"
-    try:
+    from glasshead.explanation.language import language_of
+
+    check_language(asked)
+    if asked is not None:
         return language_of(asked)
+    named = next(filter(None, map(environment.get, _VARIABLES)), "en")
+    try:
+        return language_of(named)
     except ValueError:
-        raise ValueError(
-            f"--lang takes one of {', '.join(LANGUAGES)}, and got {asked!r}: take one of the list."
-        ) from None
+        return "en"

@@ -1,10 +1,12 @@
 """Page file: a page written whole or not at all."""
 
+import os
 import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from glasshead.cli.inputs.naming import STANDARD_INPUT
 from glasshead.cli.inputs.reading import shown
 
 
@@ -24,6 +26,12 @@ def check_target(path: Path) -> None:
         )
     if there and not path.is_file():
         raise OSError(f"--html takes a file to write, and {shown(path)} is none: name another.")
+    # Moving a page into its place asks for no permission to write there, and root needs none.
+    if there and not (os.access(path, os.W_OK) and path.stat().st_mode & 0o222):
+        raise PermissionError(
+            f"--html takes a file to write, and {shown(path)} is protected from writing: change "
+            f"its permissions, or name another."
+        )
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise NotADirectoryError(
@@ -34,7 +42,9 @@ def check_target(path: Path) -> None:
 def check_apart(path: Path, sources: Iterable[Path | None]) -> None:
     """Raise a ValueError where a page would take the place of a file that it is made from."""
     for source in sources:
-        if source is not None and path.exists() and source.exists() and path.samefile(source):
+        if source in (None, STANDARD_INPUT):
+            continue
+        if path.exists() and source.exists() and path.samefile(source):
             raise ValueError(
                 f"--html takes another place than {shown(source)}, which is read: name a new file."
             )
