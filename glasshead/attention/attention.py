@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.attention.plan import NAMES, Plan, choose, planned
+from glasshead.attention.plan import Plan, choose, engine_name, planned
 from glasshead.engines import REFERENCE
 from glasshead.engines.autocast import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
@@ -70,7 +70,7 @@ class Attention(nn.Module):
         self.mask = as_mask(mask)
         self.normalizer = _part(normalizer, "normalizer", Normalizer, Softmax)
         self.dropout = probability(dropout, "dropout")
-        self.engine = _engine(engine)
+        self.engine = engine_name(engine)
 
     def forward(
         self,
@@ -195,10 +195,3 @@ def _part(given: Any, name: str, kind: type, default: type) -> Any:
         hint = f"{default.__name__}()" if not isinstance(given, type) else f"{given.__name__}()"
         raise TypeError(f"{name} takes a {kind.__name__} such as {hint}, and got {given!r}.")
     return given
-
-
-def _engine(name: Any) -> str:
-    if name not in ("auto", *NAMES):
-        known = ", ".join(repr(known) for known in ("auto", *NAMES))
-        raise ValueError(f"engine takes one of {known}, and got {name!r}.")
-    return name

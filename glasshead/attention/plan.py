@@ -1,6 +1,7 @@
 """What an attention would do, and why, told before it is done."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from glasshead.engines import ENGINES, Engine
 from glasshead.recipe.problem import Problem
@@ -44,11 +45,20 @@ class Plan:
         return "\n".join(f"{label:<11}{text}" for label, text in lines)
 
 
+def engine_name(name: Any) -> str:
+    """`name` as it is, or a ValueError where no engine has it."""
+    if name not in ("auto", *NAMES):
+        known = ", ".join(repr(known) for known in ("auto", *NAMES))
+        raise ValueError(f"engine takes one of {known}, and got {name!r}.")
+    return name
+
+
 def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
     """The engine for a problem, and each that was refused on the way, with the reason.
 
     Errors: a ValueError where the engine `name` was asked for and does not serve the problem.
     """
+    engine_name(name)
     refused = {}
     for engine in ENGINES:
         if name not in ("auto", engine.name):

@@ -161,6 +161,13 @@ def test_a_mask_set_later_is_checked_as_one_given_at_once():
         attention(query, key, value)
 
 
+def test_an_engine_set_later_is_checked_as_one_given_at_once():
+    attention = gh.Attention()
+    attention.engine = "flash"
+    with pytest.raises(ValueError, match="engine takes one of 'auto', 'fused', 'reference'"):
+        attention(*inputs())
+
+
 def test_numbers_of_numpy_are_numbers():
     x = torch.randn(1, 1, 3, 2)
     offset, beta = np.int64(1), np.float32(0.5)
