@@ -1,7 +1,25 @@
-"""Explanation: a trace told in words, in five languages."""
+"""Explanation: a trace told in words, in five languages.
 
-from glasshead.explanation.explain import explain
-from glasshead.explanation.explanation import Explanation
-from glasshead.explanation.step import Step
+Names are fetched when they are used, so that a language can be checked without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glasshead.explanation.explaining import explain
+    from glasshead.explanation.explanation import Explanation
+    from glasshead.explanation.step import Step
 
 __all__ = ["Explanation", "Step", "explain"]
+_HOMES = {"Explanation": "explanation", "Step": "step", "explain": "explaining"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

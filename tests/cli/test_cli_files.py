@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from glasshead.cli.outputs.language import LANGUAGES
-from glasshead.explanation import language
-
 PROGRAM = [sys.executable, "-m", "glasshead", "explain"]
 ROOT = Path(__file__).parents[2]
 
@@ -88,10 +85,6 @@ def test_a_protected_page_is_not_replaced(command, place):
     assert outcome.code == 2
     assert "page.html is protected from writing: change its permissions, or name" in outcome.err
     assert page.read_text() == "old"
-
-
-def test_languages_are_those_of_the_explanation():
-    assert language.LANGUAGES == LANGUAGES
 
 
 def test_a_wrong_language_is_refused_before_torch_is_there():

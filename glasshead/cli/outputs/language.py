@@ -1,13 +1,10 @@
 """Language: the one that is asked for, or that of the environment."""
 
-import re
 from collections.abc import Mapping
 
 from glasshead.cli.inputs.wording import quoted
 
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-# Those of the explanation, by name, so that an option is checked before torch is there.
-LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
 
 
 def check_language(asked: str | None) -> None:
@@ -15,12 +12,17 @@ def check_language(asked: str | None) -> None:
 
     >>> check_language("zh_TW.UTF-8")
     """
-    known = {language.split("-")[0] for language in LANGUAGES}
-    if asked is not None and re.split("[-_.@]", asked.lower())[0] not in known:
+    from glasshead.explanation.language import LANGUAGES, language_of
+
+    if asked is None:
+        return
+    try:
+        language_of(asked)
+    except ValueError:
         raise ValueError(
             f"--lang takes one of {', '.join(LANGUAGES)}, and got {quoted(asked)}: take one of the "
             f"list."
-        )
+        ) from None
 
 
 def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 NARROWEST, WIDEST = 20, 1000
-_USUAL = 80
 
 
 def check_width(width: int | None) -> None:
@@ -22,9 +21,8 @@ def check_width(width: int | None) -> None:
 def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
     """Print what rich can draw, in colour where standard output is a terminal that has some."""
     console = Console(width=width, highlight=False, emoji=False, markup=False)
-    if console.width < NARROWEST:
-        # COLUMNS may say anything; in fewer columns, numbers would lose their digits.
-        console.width = NARROWEST if console.width > 0 else _USUAL
+    # COLUMNS may say anything; in fewer columns, numbers would lose their digits.
+    console.width = max(console.width, NARROWEST)
     console.print(drawing)
 
 
