@@ -1,6 +1,6 @@
 """One attention, stated: the tensors, and every choice made about them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -111,9 +111,14 @@ class Problem:
             total = values if total is None else total + values
         return total, visible
 
+    def detached(self) -> "Problem":
+        """The same without the history of the inputs."""
+        query, key, value = (x.detach() for x in (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value)
+
     def as_given(self, tensor: Tensor) -> Tensor:
         """A result in the layout of the caller's inputs."""
-        return tensor if self.axes > 3 else tensor.squeeze(-3)
+        return tensor if self.axes > 3 else tensor.squeeze(self.query.ndim - 3)
 
 
 def sees_and_seen(

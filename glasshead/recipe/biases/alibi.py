@@ -26,6 +26,7 @@ class ALiBi(Bias):
     """
 
     hides = False
+    by_distance = True
 
     def __init__(self, heads: int) -> None:
         super().__init__()

@@ -16,9 +16,12 @@ class Bias(nn.Module):
     Attributes:
         hides: Whether the rule may answer -inf, which hides a pair as a mask does. A rule that
             never does may say so, and is not searched for it.
+        by_distance: Whether the rule reads of a pair no more than i + offset - j. A rule that says
+            so is asked for each distance once, and not for each pair.
     """
 
     hides: ClassVar[bool] = True
+    by_distance: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:

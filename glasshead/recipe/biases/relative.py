@@ -34,6 +34,7 @@ class RelativeBias(Bias):
     """
 
     hides = False
+    by_distance = True
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glasshead.recipe.checks import check_offset
 from glasshead.recipe.masks.mask import Mask, nothing
+from glasshead.recipe.masks.ranges import Intervals, within
 from glasshead.recipe.numbers import offset_of, whole_number
 from glasshead.recipe.tile import Tile
 
@@ -41,6 +42,17 @@ class Band(Mask):
         stop = keys.stop if self.after is None else rows.stop + last + self.after
         start = min(max(keys.start, start), keys.stop)
         return range(start, max(start, min(keys.stop, stop)))
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        positions, keys = tile.positions(self.offset), tile.keys
+        starts = torch.full_like(positions, keys.start)
+        stops = torch.full_like(positions, keys.stop)
+        if self.before is not None:
+            starts = positions - self.before
+        if self.after is not None:
+            # One is added last: to the largest positions it would be one too many.
+            stops = (positions + self.after).clamp(keys.start - 1, keys.stop - 1) + 1
+        return within(tile, starts, stops)
 
     def simplified(self, tile: Tile) -> Mask | None:
         offset = tile.offset if self.offset is None else self.offset

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from glasshead.recipe.checks import check_covers
 from glasshead.recipe.masks.mask import Mask, hull, nothing
+from glasshead.recipe.masks.ranges import Intervals, unread, within
 from glasshead.recipe.numbers import whole_numbers
 from glasshead.recipe.tile import Tile
 
@@ -20,28 +21,37 @@ class Documents(Mask):
     ids: Int[Tensor, "*batch keys"]
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-        inside, own = self._own_ids(tile)
+        inside, (own,) = _at_own(tile, self.ids.to(tile.device))
         ids = self.ids.to(tile.device)[..., None, None, tile.keys.start : tile.keys.stop]
         return (inside & (own == ids.transpose(-1, -2))).transpose(-1, -2)
 
-    def _own_ids(self, tile: Tile) -> tuple[Tensor, Tensor]:
-        """Whether each query stands on a key, and that key's id: `[*#batch, 1, 1, queries]`."""
-        ids = self.ids.to(tile.device)[..., None, None, :]
-        positions = tile.positions().transpose(-1, -2)
-        positions = positions if positions.ndim > 2 else positions[None]
-        inside = (positions >= 0) & (positions < ids.shape[-1])
-        leading = torch.broadcast_shapes(ids.shape[:-1], positions.shape[:-1])
-        clamped = positions.clamp(0, max(ids.shape[-1] - 1, 0)).expand(*leading, -1)
-        return inside, ids.expand(*leading, -1).gather(-1, clamped)
-
     def key_range(self, tile: Tile) -> range:
-        inside, own = self._own_ids(tile)
-        ids = self.ids.to(tile.device)[..., None, tile.keys.start : tile.keys.stop]
+        if 0 in tile.shape:
+            return nothing(tile)
+        all_ids = self.ids.to(tile.device, torch.int64)
+        inside, (own,) = _at_own(tile, all_ids)
+        ids = all_ids[..., None, tile.keys.start : tile.keys.stop]
         ids, own, inside = (x.flatten(0, -2) for x in (ids, own, inside))
         rows = torch.broadcast_shapes(ids.shape[:1], own.shape[:1], inside.shape[:1])[0]
         ids, own, inside = (x.expand(rows, -1) for x in (ids, own, inside))
-        seen = [torch.isin(ids[r], own[r][inside[r]]) for r in range(rows)]
-        return hull(torch.stack(seen).any(0), tile) if seen else nothing(tile)
+        # A query outside of the keys has the id of the nearest key. If any query of its row stands
+        # inside, one stands on that key, since queries stand side by side.
+        own = own.sort(-1).values
+        places = torch.searchsorted(own, ids.contiguous()).clamp(max=own.shape[-1] - 1)
+        seen = (own.gather(-1, places) == ids) & inside.any(-1, keepdim=True)
+        return hull(seen.any(0), tile)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        if unread(tile):
+            return None
+        ids = self.ids.to(tile.device)
+        changes, ordered = _changes(ids), _changes(ids.sort(-1).values)
+        # An id that comes back begins more runs than there are ids.
+        if not torch.equal(changes.sum(-1), ordered.sum(-1)):
+            return None
+        inside, (starts, stops) = _at_own(tile, *_runs(changes))
+        starts, stops = starts.masked_fill(~inside, 0), stops.masked_fill(~inside, 0)
+        return within(tile, starts.transpose(-1, -2), stops.transpose(-1, -2))
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile
@@ -78,3 +88,36 @@ def documents(ids: Sequence[int] | Int[Tensor, "*batch keys"]) -> Mask:
     ··■■■
     """
     return Documents(whole_numbers(ids, "documents(ids)"))
+
+
+def _at_own(tile: Tile, *values: Shaped[Tensor, "*batch keys"]) -> tuple[Tensor, list[Tensor]]:
+    """Whether each query stands on a key, and that key's values: `[*#batch, 1, 1, queries]`."""
+    positions = tile.positions().transpose(-1, -2)
+    positions = positions if positions.ndim > 2 else positions[None]
+    *batch, keys = values[0].shape
+    inside = (positions >= 0) & (positions < keys)
+    leading = torch.broadcast_shapes((*batch, 1, 1), positions.shape[:-1])
+    if not keys:
+        return inside, [value.new_zeros(()).expand(*leading, tile.shape[0]) for value in values]
+    places = positions.clamp(0, keys - 1).expand(*leading, -1)
+    return inside, [
+        value[..., None, None, :].expand(*leading, -1).gather(-1, places) for value in values
+    ]
+
+
+def _changes(ids: Int[Tensor, "*batch keys"]) -> Bool[Tensor, "*batch keys"]:
+    """Whether a key is the last of its row, or followed by one of another id."""
+    last = torch.ones_like(ids[..., :1], dtype=torch.bool)
+    return torch.cat([ids[..., 1:] != ids[..., :-1], last], dim=-1)
+
+
+def _runs(
+    changes: Bool[Tensor, "*batch keys"],
+) -> tuple[Int[Tensor, "*batch keys"], Int[Tensor, "*batch keys"]]:
+    """The first key of the run that each key lies in, and the one after the last."""
+    keys = changes.shape[-1]
+    after = torch.arange(1, keys + 1, device=changes.device)
+    stops = after.where(changes, keys).flip(-1).cummin(-1).values.flip(-1)
+    starts = (after * changes).roll(1, -1)
+    starts[..., :1] = 0
+    return starts.cummax(-1).values, stops

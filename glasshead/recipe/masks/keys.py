@@ -7,6 +7,7 @@ from torch import Tensor
 
 from glasshead.recipe.checks import check_covers
 from glasshead.recipe.masks.mask import Mask, hull
+from glasshead.recipe.masks.ranges import Intervals, of_shown, unread
 from glasshead.recipe.tile import Tile
 
 
@@ -17,11 +18,20 @@ class Keys(Mask):
     tensor: Bool[Tensor, "*batch keys"]
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-        shown = self.tensor.to(tile.device)[..., tile.keys.start : tile.keys.stop]
+        shown = self.tensor.to(tile.device)
+        if shown.shape[-1] != 1:
+            shown = shown[..., tile.keys.start : tile.keys.stop]
         return shown[..., None, None, :]
 
     def key_range(self, tile: Tile) -> range:
-        return hull(self.visible(tile).flatten(0, -2).any(0), tile)
+        shown = self.visible(tile).flatten(0, -2).any(0)
+        return hull(shown.expand(tile.shape[1]), tile)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        if unread(tile):
+            return None
+        shown = self.visible(tile)[..., 0, 0, :]
+        return of_shown(shown.expand(*shown.shape[:-1], tile.shape[1]), tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile

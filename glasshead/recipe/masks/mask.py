@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.masks.ranges import Intervals, complement, joined, met, unread
 from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.tile import Tile
 
@@ -44,6 +45,21 @@ class Mask(ABC):
         range(491, 600)
         """
         return range(tile.keys.start, tile.keys.stop)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        """The keys that each query of the tile sees, where for all of them they are one range.
+
+        None where they are not, or where that would have to be read from numbers that are not
+        known yet: while torch.compile traces, and on the meta device.
+
+        >>> import glasshead as gh
+        >>> tile = gh.Tile(range(2), range(5), offset=3)
+        >>> gh.causal().intervals(tile).stops
+        tensor([[4],
+                [5]])
+        >>> (gh.window(before=0) | gh.prefix(1)).intervals(tile)  # a gap between the two
+        """
+        del tile
 
     def simplified(self, tile: Tile) -> "Mask | None":
         """The simplest mask that says the same of this tile, or None where nothing is hidden."""
@@ -114,6 +130,16 @@ class Several(Mask):
         for mask in self.masks:
             mask.check(tile, scores)
 
+    def _parts(self, tile: Tile) -> list[Intervals] | None:
+        """The intervals of every mask, or None where one has none."""
+        parts: list[Intervals] = []
+        for mask in self.masks:
+            part = mask.intervals(tile)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts
+
     def __repr__(self) -> str:
         return f" {self.sign} ".join(_bracketed(mask) for mask in self.masks)
 
@@ -130,6 +156,10 @@ class AllOf(Several):
         ranges = [mask.key_range(tile) for mask in self.masks]
         start = max(r.start for r in ranges)
         return range(start, max(start, min(r.stop for r in ranges)))
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        parts = self._parts(tile)
+        return None if parts is None else reduce(met, parts)
 
     def simplified(self, tile: Tile) -> Mask | None:
         simpler = [mask.simplified(tile) for mask in self.masks]
@@ -150,6 +180,10 @@ class AnyOf(Several):
             return nothing(tile)
         return range(min(r.start for r in seen), max(r.stop for r in seen))
 
+    def intervals(self, tile: Tile) -> Intervals | None:
+        parts = None if unread(tile) else self._parts(tile)
+        return None if parts is None else joined(parts, tile)
+
     def simplified(self, tile: Tile) -> Mask | None:
         return None if None in [mask.simplified(tile) for mask in self.masks] else self
 
@@ -162,6 +196,10 @@ class Not(Mask):
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return ~self.mask.visible(tile)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        part = None if unread(tile) else self.mask.intervals(tile)
+        return None if part is None else complement(part, tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         self.mask.check(tile, scores)

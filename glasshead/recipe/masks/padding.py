@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from glasshead.recipe.checks import check_covers
 from glasshead.recipe.masks.mask import Mask, nothing
+from glasshead.recipe.masks.ranges import Intervals, within
 from glasshead.recipe.numbers import whole_numbers
 from glasshead.recipe.tile import Tile, per_batch
 
@@ -27,6 +29,10 @@ class KeysBelow(Mask):
             return nothing(tile)
         stop = min(tile.keys.stop, max(tile.keys.start, int(self.lengths.max())))
         return range(tile.keys.start, stop)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        stops = per_batch(self.lengths, tile.device)
+        return within(tile, torch.full_like(stops, tile.keys.start, dtype=torch.int64), stops)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile

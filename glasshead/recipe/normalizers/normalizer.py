@@ -44,5 +44,18 @@ class Normalizer(nn.Module):
     ) -> Float[Tensor, "*leading queries keys"]:
         """The weights for rows that each have a score above -inf."""
 
+    def logsumexp(
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries"]:
+        """ln of what every exp s_j is divided by, where the weights are exponentials.
+
+        Errors: a ValueError where this normalizer has none.
+        """
+        del scores
+        raise ValueError(
+            f"a logsumexp takes a normalizer of exponentials, Softmax() or SoftmaxOne(), and got "
+            f"{type(self).__name__}."
+        )
+
     def check(self, heads: int) -> None:
         """Raise a ValueError where this normalizer cannot serve `heads` heads."""

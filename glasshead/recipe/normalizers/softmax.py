@@ -27,6 +27,11 @@ class Softmax(Normalizer):
     ) -> Float[Tensor, "*leading queries keys"]:
         return scores.softmax(-1)
 
+    def logsumexp(
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries"]:
+        return scores.logsumexp(-1)
+
 
 class SoftmaxOne(Normalizer):
     """p_j = exp s_j / (exp sink + Σ_k exp s_k): a query may look at nothing.
@@ -56,12 +61,25 @@ class SoftmaxOne(Normalizer):
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]
     ) -> Float[Tensor, "*leading queries keys"]:
+        return self._with_sink(scores).softmax(-1)[..., :-1]
+
+    def logsumexp(
+        self, scores: Float[Tensor, "*leading queries keys"]
+    ) -> Float[Tensor, "*leading queries"]:
+        return self._with_sink(scores).logsumexp(-1)
+
+    def _with_sink(self, scores: Tensor) -> Tensor:
         sink = torch.as_tensor(per_head(self.sink), dtype=scores.dtype, device=scores.device)
-        sink = sink.expand(*scores.shape[:-1], 1)
-        return torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]
+        return torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], dim=-1)
 
     def check(self, heads: int) -> None:
         check_per_head("sink", self.sink, heads)
 
     def extra_repr(self) -> str:
         return f"sink={shown(self.sink)}"
+
+
+def exponential(normalizer: Normalizer) -> bool:
+    """Whether the weights are exp(s - logsumexp), as a subclass may have made them otherwise."""
+    own = type(normalizer).normalize
+    return own in (Softmax.normalize, SoftmaxOne.normalize)
