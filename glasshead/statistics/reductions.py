@@ -1,0 +1,215 @@
+"""What engines can take from the weights on their way, without keeping them: a closed set.
+
+Each reduction says what it is on complete rows of weights; an engine that streams knows them by
+their classes. One of a user's own is taken from such rows, a block of queries at a time.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import Tile
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Complete rows of one attention: some queries, with all of the keys.
+
+    Attributes:
+        problem: The whole problem.
+        tile: Which queries these are, and where they stand among the keys.
+        scores: What the normalizer was given; -inf where hidden.
+        weights: What it made of them.
+        visible: Which pairs are not hidden; None: all.
+    """
+
+    problem: Problem
+    tile: Tile
+    scores: Float[Tensor, "*batch heads queries keys"]
+    weights: Float[Tensor, "*batch heads queries keys"]
+    visible: Bool[Tensor, "*#batch #heads #queries #keys"] | None
+
+    def empty(self) -> Bool[Tensor, "*batch heads queries"]:
+        """Which queries see no key."""
+        shape = self.weights.shape
+        if self.visible is None:
+            return torch.full(shape[:-1], shape[-1] == 0, device=self.weights.device)
+        return ~self.visible.expand(shape).any(-1)
+
+
+class Reduction(ABC):
+    """Some numbers out of the weights P and the scores s.
+
+    Attributes:
+        query_axis: The axis of the results along which those of further queries follow; None where
+            they are added to each other.
+    """
+
+    query_axis: ClassVar[int | None] = -1
+
+    @abstractmethod
+    def of(self, rows: Rows) -> tuple[Tensor, ...]:
+        """The results for these rows, `[*batch, heads, …]` each."""
+
+
+@dataclass(frozen=True)
+class LogSum(Reduction):
+    """ln Σ_j exp s_ij, the normalizer's sink included; -inf where a query sees nothing."""
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        empty = rows.empty()
+        # The gradient of a logsumexp over nothing would be 0/0.
+        lse = rows.problem.normalizer.logsumexp(rows.scores.masked_fill(empty[..., None], 0.0))
+        return (lse.masked_fill(empty, -torch.inf),)
+
+
+@dataclass(frozen=True)
+class Largest(Reduction):
+    """The largest weight of each query, its key (the first of equals), and the largest score.
+
+    Where a query sees nothing they are 0, -1 and -inf.
+    """
+
+    def of(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        empty = rows.empty()
+        if rows.weights.shape[-1] == 0:
+            nothing = rows.weights.new_zeros(rows.weights.shape[:-1])
+            return nothing, nothing.long() - 1, nothing - torch.inf
+        weight = rows.weights.amax(-1)
+        # Of weights that are rounded to the same number, the largest score decides.
+        best = rows.scores.masked_fill(rows.weights < weight[..., None], -torch.inf)
+        key = best.argmax(-1).masked_fill(empty, -1)
+        return weight, key, rows.scores.amax(-1)
+
+
+@dataclass(frozen=True)
+class EntropySum(Reduction):
+    """-Σ_j P_ij ln P_ij, in nats."""
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        # entr(1) is 0 as entr(0) is, whose gradient would be infinite.
+        weights = rows.weights.masked_fill(rows.weights == 0, 1.0)
+        return (torch.special.entr(weights).sum(-1),)
+
+
+@dataclass(frozen=True)
+class ScoreSum(Reduction):
+    """Σ_j P_ij s_ij, where a weight of 0 counts 0 whatever the score."""
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        scores = rows.scores.masked_fill(rows.weights == 0, 0.0)
+        return ((rows.weights * scores).sum(-1),)
+
+
+@dataclass(frozen=True)
+class DistanceSum(Reduction):
+    """Σ_j P_ij · |i + offset - j|."""
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        distance = rows.tile.distance().abs().to(rows.weights.dtype)
+        return ((rows.weights * distance).sum(-1),)
+
+
+@dataclass(frozen=True, eq=False)
+class TimesKeys(Reduction):
+    """P·R: Σ_j P_ij R_jr.
+
+    Attributes:
+        per_key: R, `[*#batch, #heads, keys, r]` or `[keys, r]`.
+    """
+
+    per_key: Float[Tensor, "... keys r"]
+    query_axis = -2
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        return (rows.weights @ self.per_key.to(rows.weights),)
+
+
+@dataclass(frozen=True, eq=False)
+class TimesQueries(Reduction):
+    """Pᵀ·L: Σ_i P_ij L_il.
+
+    Attributes:
+        per_query: L, `[*#batch, #heads, queries, l]` or `[queries, l]`.
+    """
+
+    per_query: Float[Tensor, "... queries l"]
+    query_axis = None
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        queries = rows.tile.queries
+        left = self.per_query[..., queries.start : queries.stop, :].to(rows.weights)
+        return (rows.weights.transpose(-1, -2) @ left,)
+
+
+@dataclass(frozen=True)
+class DiagonalSum(Reduction):
+    """Σ of P_ij over each diagonal: place queries - 1 - i + j of `[queries + keys - 1]`."""
+
+    query_axis = None
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        queries, keys = rows.problem.scores_shape[-2:]
+        device = rows.weights.device
+        i = torch.arange(rows.tile.queries.start, rows.tile.queries.stop, device=device)
+        place = queries - 1 - i[:, None] + torch.arange(keys, device=device)
+        sums = rows.weights.new_zeros(*rows.weights.shape[:-2], max(queries + keys - 1, 0))
+        flat = rows.weights.flatten(-2)
+        return (sums.scatter_add(-1, place.flatten().expand_as(flat), flat),)
+
+
+@dataclass(frozen=True)
+class LargestWeights(Reduction):
+    """The k largest weights of each query and their keys; of equals, the lower key first.
+
+    A weight of 0 has no place: what is missing is weight 0 and key -1.
+    """
+
+    k: int
+    query_axis = -2
+
+    def of(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        weights, keys = rows.weights.sort(dim=-1, descending=True, stable=True)
+        weights, keys = weights[..., : self.k], keys[..., : self.k]
+        missing = self.k - keys.shape[-1]
+        weights = torch.nn.functional.pad(weights, (0, missing))
+        keys = torch.nn.functional.pad(keys, (0, missing), value=-1)
+        return weights, keys.masked_fill(weights == 0, -1)
+
+
+@dataclass(frozen=True)
+class BlockSum(Reduction):
+    """Sums over blocks of keys, means over blocks of queries.
+
+    Of n queries, row r of the map begins with query r · n // rows; of keys likewise.
+    """
+
+    rows: int
+    columns: int
+    query_axis = None
+
+    def of(self, rows: Rows) -> tuple[Tensor]:
+        queries, keys = rows.problem.scores_shape[-2:]
+        taken = rows.tile.queries
+        into_rows = _membership(queries, self.rows, rows.weights)[:, taken.start : taken.stop]
+        sizes = _membership(queries, self.rows, rows.weights).sum(-1, keepdim=True)
+        into_columns = _membership(keys, self.columns, rows.weights)
+        return ((into_rows / sizes) @ (rows.weights @ into_columns.T),)
+
+
+def edges(length: int, parts: int) -> list[int]:
+    """Where each part of a length begins, and the last one ends."""
+    return [part * length // parts for part in range(parts + 1)]
+
+
+def _membership(length: int, parts: int, like: Tensor) -> Tensor:
+    """1 where a place belongs to a part, `[parts, length]`."""
+    begins = torch.tensor(edges(length, parts), device=like.device)
+    places = torch.arange(length, device=like.device)
+    inside = (places >= begins[:-1, None]) & (places < begins[1:, None])
+    return inside.to(like.dtype)
