@@ -13,7 +13,7 @@ FOLDER = Path(glasshead.__file__).parent
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    heavy = ["torch", "numpy", "rich", "typer", "matplotlib"]
+    heavy = ["torch", "numpy", "rich", "typer", "matplotlib", "numba"]
     code = f"import sys, glasshead; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
@@ -49,6 +49,7 @@ LAYERS = (
     "drawing",
     "attention",
     "engines",
+    "statistics",
     "recipe",
 )
 

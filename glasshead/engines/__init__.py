@@ -1,10 +1,26 @@
-"""Engines: ways to compute a problem, the fastest first."""
+"""Engines: ways to compute a problem."""
 
-from glasshead.engines.engine import Cost, Engine
+from glasshead.engines.beside import reductions_of
+from glasshead.engines.engine import Cost, Engine, Observed
 from glasshead.engines.fused import Fused
-from glasshead.engines.reference import Reference
+from glasshead.engines.pricing import price
+from glasshead.engines.reference import REFERENCE, Reference
+from glasshead.engines.streaming import Streaming
 
-REFERENCE = Reference()
-ENGINES: tuple[Engine, ...] = (Fused(), REFERENCE)
+FUSED, STREAMING = Fused(), Streaming()
+ENGINES: tuple[Engine, ...] = (FUSED, STREAMING, REFERENCE)
 
-__all__ = ["ENGINES", "REFERENCE", "Cost", "Engine", "Fused", "Reference"]
+__all__ = [
+    "ENGINES",
+    "FUSED",
+    "REFERENCE",
+    "STREAMING",
+    "Cost",
+    "Engine",
+    "Fused",
+    "Observed",
+    "Reference",
+    "Streaming",
+    "price",
+    "reductions_of",
+]

@@ -1,12 +1,14 @@
 """What an engine is: one way to compute a problem, with its price told beforehand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem
+from glasshead.statistics.reductions import Reduction
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,14 @@ class Cost:
     bytes: int
 
 
+class Observed(NamedTuple):
+    """The context, and the results of each reduction that was asked, `[*batch, heads, …]`."""
+
+    context: Float[Tensor, "*batch heads queries value_dim"]
+    reduced: list[tuple[Tensor, ...]]
+
+
+@runtime_checkable
 class Engine(Protocol):
     """One way to compute a problem. The reference defines what is right; the others agree."""
 
@@ -38,4 +48,8 @@ class Engine(Protocol):
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """The context, with a gradient."""
+        ...
+
+    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+        """The same context, bit for bit, and reductions of the weights before dropout."""
         ...

@@ -1,6 +1,7 @@
 """The fused engine: PyTorch's scaled dot product attention, where it can express the recipe."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -9,11 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.engine import Cost
+from glasshead.engines.beside import reductions_of
+from glasshead.engines.engine import Cost, Observed
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem, sees_and_seen
 from glasshead.recipe.scores import Dot, InnerProduct
+from glasshead.statistics.reductions import Reduction
 
 
 class Fused:
@@ -86,6 +89,10 @@ class Fused:
         if width > value_width:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)
+
+    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+        """The context as it is, and the reductions beside it, in a pass of their own."""
+        return Observed(self.run(problem), reductions_of(problem, reductions))
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:

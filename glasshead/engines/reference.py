@@ -1,6 +1,8 @@
 """The reference engine: the specification, step by step."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -8,9 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.engines.autocast import without_autocast
-from glasshead.engines.engine import Cost
+from glasshead.engines.engine import Cost, Observed
 from glasshead.recipe.problem import Problem, sees_and_seen
+from glasshead.recipe.tile import Tile
 from glasshead.recipe.trace import Trace
+from glasshead.statistics.reductions import Reduction, Rows
 
 
 class Reference:
@@ -42,10 +46,33 @@ class Reference:
         """The context, with a gradient."""
         return self.trace(problem).context
 
+    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+        """The context of a trace, and each reduction of its weights."""
+        trace, visible = self._steps(problem, problem.tile())
+        rows = Rows(problem, problem.tile(), trace.masked, trace.weights, visible)
+        return Observed(trace.context, [reduction.of(rows) for reduction in reductions])
+
+    def part(self, problem: Problem, tile: Tile) -> Rows:
+        """The weights of the tile's queries on its keys, at their price alone."""
+        queries, keys = tile.queries, tile.keys
+        some = replace(
+            problem,
+            query=problem.query[..., queries.start : queries.stop, :],
+            key=problem.key[..., keys.start : keys.stop, :],
+            value=problem.key[..., keys.start : keys.stop, :0],
+            dropout=0.0,
+        )
+        trace, visible = self._steps(some, tile)
+        return Rows(problem, tile, trace.masked, trace.weights, visible)
+
     def trace(self, problem: Problem) -> Trace:
         """Every step, in the engine's own layout, `[*batch, heads, …]`."""
+        return self._steps(problem, problem.tile())[0]
+
+    def _steps(self, problem: Problem, tile: Tile) -> tuple[Trace, Tensor | None]:
+        """Every step for the queries of a tile, which are those of the problem; what is visible."""
         with without_autocast(problem.query.device):
-            bias, visible = problem.bias_and_visible(problem.mask, problem.tile())
+            bias, visible = problem.bias_and_visible(problem.mask, tile)
             query, key, value = (x.to(problem.dtype) for x in as_computed(problem, visible))
             key, value = (x.repeat_interleave(problem.group, dim=-3) for x in (key, value))
 
@@ -61,7 +88,7 @@ class Reference:
             weights = problem.normalizer(masked, visible)
             dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
             context = (dropped @ value).to(problem.value.dtype)
-        return Trace(
+        trace = Trace(
             problem.query,
             problem.key,
             problem.value,
@@ -74,6 +101,7 @@ class Reference:
             context,
             problem,
         )
+        return trace, visible
 
 
 def as_computed(problem: Problem, visible: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,3 +124,6 @@ def _times(scores: Tensor, scale: float | Tensor) -> Tensor:
 
 def _softcapped(scores: Tensor, softcap: float | None) -> Tensor:
     return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+
+
+REFERENCE = Reference()

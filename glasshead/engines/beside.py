@@ -1,0 +1,27 @@
+"""Reductions alone, whatever computes the context."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from glasshead.engines.autocast import without_autocast
+from glasshead.engines.by_rows import by_rows
+from glasshead.engines.streaming import Streaming
+from glasshead.recipe.problem import Problem
+from glasshead.statistics.reductions import Reduction
+
+
+def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
+    """The results of each reduction of the weights before dropout, `[*batch, heads, …]`.
+
+    The streaming kernels make them where they serve; elsewhere it goes through rows of weights.
+    """
+    bare = replace(problem, dropout=0.0)
+    streaming = Streaming()
+    if not reductions:
+        return []
+    if streaming.refusal(bare) is None:
+        return streaming.observe(bare, reductions, context=False).reduced
+    with without_autocast(problem.query.device):
+        return by_rows(bare, reductions)

@@ -1,0 +1,106 @@
+"""What observing costs beside the plain call, told beforehand."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from glasshead.engines.by_rows import rows_at_once
+from glasshead.engines.engine import Engine
+from glasshead.engines.reference import REFERENCE
+from glasshead.engines.streaming import Streaming
+from glasshead.recipe.problem import Problem
+from glasshead.statistics.reductions import (
+    BlockSum,
+    DiagonalSum,
+    DistanceSum,
+    Largest,
+    LargestWeights,
+    Reduction,
+    TimesKeys,
+    TimesQueries,
+)
+
+# What the softmax of a pair costs, and a reduction of it, in operations of a product: measured on
+# a processor with AVX-512 (benchmarks/observe.py).
+_SOFTMAX = 45
+_EACH: dict[type[Reduction], int] = {
+    Largest: 3,
+    DistanceSum: 8,
+    TimesKeys: 8,
+    TimesQueries: 8,
+    DiagonalSum: 15,
+    LargestWeights: 30,
+    BlockSum: 12,
+}
+# In full matrices each costs a few readings and writings of memory instead.
+_IN_FULL = 100
+
+
+class Price(NamedTuple):
+    """What comes on top.
+
+    Attributes:
+        plain: What the plain call does beside its products, in operations.
+        flops: Of further products.
+        sums: Of the reductions, in operations.
+        bytes: Of memory, the results included.
+        passes: How many times the scores are computed in all.
+    """
+
+    plain: int
+    flops: int
+    sums: int
+    bytes: int
+    passes: int
+
+
+def price(problem: Problem, engine: Engine, reductions: Sequence[Reduction]) -> Price:
+    """What these reductions cost beside a call on this engine."""
+    streaming = Streaming()
+    bare = replace(problem, dropout=0.0)
+    *leading, queries, keys = problem.scores_shape
+    heads, size = math.prod(leading), problem.dtype.itemsize
+    width = problem.query.shape[-1]
+    results = size * heads * sum(_numbers(reduction, queries, keys) for reduction in reductions)
+    whole = heads * queries * keys
+    if engine is REFERENCE:
+        sums = _IN_FULL * len(reductions) * whole
+        return Price(2 * _IN_FULL * whole, 0, sums, results + 2 * whole * size, 1)
+    own = [r for r in reductions if not streaming.knows(r)]
+    held = rows_at_once(bare) * math.prod(leading) * keys * size * 6
+    if streaming.refusal(bare) is not None:
+        sums = _IN_FULL * (2 + len(reductions)) * whole
+        return Price(_SOFTMAX * whole, 2 * whole * width, sums, results + held, 2)
+    cost = streaming.cost(bare)
+    pairs = cost.flops // (2 * (width + problem.value.shape[-1]))
+    each = sum(_EACH.get(type(r), 0) for r in reductions)
+    own_flops = 2 * whole * width if own else 0
+    own_sums = _IN_FULL * (2 + len(own)) * whole if own else 0
+    if engine.name == streaming.name:
+        sums = each * pairs + own_sums
+        bytes_ = results + (held if own else 0)
+        return Price(_SOFTMAX * pairs, own_flops, sums, bytes_, 1 + bool(own))
+    return Price(
+        _SOFTMAX * pairs,
+        2 * pairs * width + own_flops,
+        (_SOFTMAX + each) * pairs + own_sums,
+        results + cost.bytes + (held if own else 0),
+        2 + bool(own),
+    )
+
+
+def _numbers(reduction: Reduction, queries: int, keys: int) -> int:
+    """How many numbers a head's result has, the float64 in which it is summed counted twice."""
+    match reduction:
+        case TimesKeys(per_key):
+            return queries * per_key.shape[-1]
+        case TimesQueries(per_query):
+            return 3 * keys * per_query.shape[-1]
+        case DiagonalSum():
+            return 3 * (queries + keys - 1)
+        case LargestWeights(k):
+            return 3 * queries * k
+        case BlockSum(rows, columns):
+            return 3 * rows * columns
+    return queries

@@ -1,0 +1,5 @@
+"""The streaming engine: blocks of queries, compiled, on every core, in O(T) memory."""
+
+from glasshead.engines.streaming.engine import Streaming
+
+__all__ = ["Streaming"]

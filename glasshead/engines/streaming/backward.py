@@ -1,0 +1,172 @@
+"""The backward pass: the weights are made anew from the logsumexp, a block at a time."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glasshead.engines.streaming import workers
+from glasshead.engines.streaming.cut import Cut, Unit
+from glasshead.engines.streaming.heads import at, grid, matrix, panels, recipe_of, spans
+from glasshead.engines.streaming.kernels.arguments import BackwardRoom, Given, Gradients, Matrix
+from glasshead.engines.streaming.kernels.backward import backward_blocks
+from glasshead.engines.streaming.results import Arriving, Leaving, room_for_gradients
+from glasshead.engines.streaming.structure import Structure, real_of
+
+# Two blocks of numbers are held, and no more memory is to be taken than on the way forward.
+_NUMBERS = 2**20
+
+
+def backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    structure: Structure,
+    logsumexp: Tensor,
+    arriving: Arriving,
+    wanted: tuple[bool, bool, bool],
+) -> Leaving:
+    """The gradients of all inputs, O(T) memory.
+
+    Args:
+        query, key, value, structure: As given to `forward`.
+        logsumexp: What it said of each row, `[batch, heads, queries]`.
+        arriving: The gradients of its results.
+        wanted: Whether those of bias, table and sink are wanted.
+    """
+    leaving = room_for_gradients(query, key, value, structure, wanted)
+    cut = Cut(query, key, structure, numbers=_NUMBERS, shares=1)
+    # One bias may serve several heads, whose gradients are added one after the other.
+    threads = 1 if wanted[0] else cut.threads
+    shape = query.shape[:2]
+    diagonals = query.shape[2] + key.shape[2] - 1 if wanted[1] else 0
+    tables = torch.zeros(*shape, diagonals, dtype=torch.float64)
+    sinks = torch.zeros(*shape, 1 if wanted[2] else 0, dtype=torch.float64)
+    added = threading.Lock()
+
+    def work(units: Iterator[Unit]) -> None:
+        one = _Pass(query, key, value, structure, logsumexp, arriving, leaving, cut, added)
+        for unit in units:
+            one.run(unit, tables, sinks)
+
+    workers.share(cut.units(), work, threads)
+    if wanted[1]:
+        leaving.table.copy_(tables.sum_to_size(leaving.table.shape))
+    if wanted[2]:
+        leaving.sink.copy_(sinks[..., 0].sum(0).sum_to_size(leaving.sink.shape))
+    return leaving
+
+
+class _Pass:
+    """One thread's way through its units, with the room that it needs."""
+
+    def __init__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None,
+        structure: Structure,
+        logsumexp: Tensor,
+        arriving: Arriving,
+        leaving: Leaving,
+        cut: Cut,
+        added: threading.Lock,
+    ) -> None:
+        self.query, self.key, self.structure, self.cut = query, key, structure, cut
+        self.value = value if arriving.context is not None else None
+        self.logsumexp, self.arriving, self.leaving = logsumexp, arriving, leaving
+        self.added = added
+        self.real = real = real_of(query)
+        across = cut.largest(structure.bounds.numpy())
+        self.dim = cut.padded(query.shape[-1])
+        self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
+        self.room = BackwardRoom(
+            query=np.empty(cut.height * self.dim, real),
+            scores=np.empty(cut.height * across, real),
+            capped=np.empty(cut.height * across if structure.softcap else 0, real),
+            gradient=np.empty(cut.height * across, real),
+            context=np.empty(cut.height * self.value_dim, real),
+            product=np.empty(cut.height * self.dim, real),
+        )
+
+    def run(self, unit: Unit, tables: Tensor, sinks: Tensor) -> None:
+        """Every block of a unit."""
+        batch, kv_head = unit.batch, unit.heads.start // self.cut.group
+        vectors = self.key[batch, kv_head]
+        packed = panels(matrix(vectors), self.cut.keys, self.real)
+        rows = matrix(vectors, width=self.cut.width)
+        values = np.empty(0, self.real)
+        if self.value is not None:
+            values = panels(matrix(self.value[batch, kv_head]), self.cut.keys, self.real)
+        key_sums, value_sums = self._sums(self.dim), self._sums(self.value_dim)
+        for head in unit.heads:
+            recipe = recipe_of(self.structure, self.query, packed, self.cut.keys, batch, head)
+            gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
+            given = self._given(batch, head)
+            for span, visible in spans(self.structure, self.cut, unit, head, recipe.visible):
+                backward_blocks(
+                    recipe._replace(visible=visible),
+                    rows,
+                    values,
+                    self.logsumexp[batch, head].numpy(),
+                    given,
+                    gradients,
+                    self.room,
+                    self.cut.width,
+                    self.cut.height,
+                    *span,
+                )
+        with self.added:
+            self._add(self.leaving.key, batch, kv_head, key_sums)
+            if self.value is not None:
+                self._add(self.leaving.value, batch, kv_head, value_sums)
+
+    def _sums(self, width: int) -> np.ndarray:
+        """Room for sums over queries, in whole panels of keys."""
+        return np.zeros(self.cut.padded(self.cut.keys) * width, self.real)
+
+    def _add(self, result: Tensor, batch: int, head: int, sums: np.ndarray) -> None:
+        into = result[batch, head].numpy()
+        into += sums.reshape(self.cut.padded(self.cut.keys), -1)[: into.shape[0], : into.shape[1]]
+
+    def _gradients(
+        self,
+        batch: int,
+        head: int,
+        key_sums: np.ndarray,
+        value_sums: np.ndarray,
+        tables: Tensor,
+        sinks: Tensor,
+    ) -> Gradients:
+        bias = self.leaving.bias if self.leaving.bias.numel() else None
+        return Gradients(
+            query=self.leaving.query[batch, head].numpy(),
+            key=key_sums,
+            value=value_sums,
+            bias=grid(bias, batch, head, self.real),
+            table=tables[batch, head].numpy(),
+            sink=sinks[batch, head].numpy(),
+        )
+
+    def _given(self, batch: int, head: int) -> Given:
+        arriving, empty = self.arriving, np.empty((0, 0), self.real)
+        context = Matrix(np.empty(0, self.real), 0, 0)
+        if arriving.context is not None:
+            context = matrix(arriving.context[batch, head])
+        by_key, per_key = arriving.by_key, arriving.per_key
+        return Given(
+            context=context,
+            logsumexp=self._row(arriving.logsumexp, batch, head),
+            entropy=self._row(arriving.entropy, batch, head),
+            by_key=empty if by_key is None else by_key[batch, head].numpy(),
+            per_key=empty
+            if by_key is None or per_key is None
+            else at(per_key, batch, head).numpy(),
+        )
+
+    def _row(self, tensor: Tensor | None, batch: int, head: int) -> np.ndarray:
+        if tensor is None:
+            return np.zeros(self.cut.queries, self.real)
+        return np.ascontiguousarray(tensor[batch, head].numpy(), self.real)

@@ -1,0 +1,158 @@
+"""What the kernels are given, in a few groups of arrays and numbers."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Grid(NamedTuple):
+    """Numbers for pairs of a query and a key, wherever they lie in memory.
+
+    Attributes:
+        numbers: All of them, flat; of size 0 where there are none.
+        first: The place of pair (0, 0); the next key is the next place.
+        row: The step to the next query, 0 where nothing changes.
+    """
+
+    numbers: np.ndarray
+    first: int
+    row: int
+
+
+class Matrix(NamedTuple):
+    """Vectors in memory: flat numbers, the step from one vector to the next, and their width."""
+
+    numbers: np.ndarray
+    row: int
+    width: int
+
+
+class Recipe(NamedTuple):
+    """What makes scores of one head's queries and keys.
+
+    Attributes:
+        query: The queries.
+        panels: The keys, packed by `pack`.
+        keys: How many keys there are.
+        bounds: The first key that each query sees, and the one after the last, `[2, queries]`.
+        bias, visible: Added to the scores; which of them are not hidden.
+        table: Added to the diagonals, `[queries + keys - 1]`, of size 0 where there is none.
+        scale, softcap, sink: 0 and -inf stand for no softcap and no sink.
+        offset: The position of query 0 among the keys.
+    """
+
+    query: Matrix
+    panels: np.ndarray
+    keys: int
+    bounds: np.ndarray
+    bias: Grid
+    visible: Grid
+    table: np.ndarray
+    scale: float
+    softcap: float
+    sink: float
+    offset: int
+
+
+class Wants(NamedTuple):
+    """Which sums are taken.
+
+    Attributes:
+        keyed: The key of each row's maximum.
+        far: Each row's sum of weights times distance.
+        per_key: What is multiplied from the right, `[r, keys]`.
+        spans: Where each of these begins and ends to be other than 0, `[r, 2]`.
+        per_query: What is multiplied from the left, `[l, queries]`.
+        maps: The rows and columns of each block map, `[maps, 2]`.
+    """
+
+    keyed: bool
+    far: bool
+    per_key: np.ndarray
+    spans: np.ndarray
+    per_query: np.ndarray
+    maps: np.ndarray
+
+
+class Results(NamedTuple):
+    """Where the results of one head go; a size of 0 says that one is not wanted.
+
+    Attributes:
+        context: `[queries, value_dim]`.
+        rows: What `weigh` says of each row, `[8, queries]`.
+        by_key: P·R, `[r, queries]`.
+        by_query: Pᵀ·L, `[l, keys]`, in float64 as those that follow.
+        diagonals: Sums along them, `[queries + keys - 1]`.
+        maps: The numbers of all maps, sums over the queries.
+        top, keys: The largest weights and their keys, `[queries, k]`.
+    """
+
+    context: np.ndarray
+    rows: np.ndarray
+    by_key: np.ndarray
+    by_query: np.ndarray
+    diagonals: np.ndarray
+    maps: np.ndarray
+    top: np.ndarray
+    keys: np.ndarray
+
+
+class Room(NamedTuple):
+    """Room for one block at a time."""
+
+    query: np.ndarray
+    scores: np.ndarray
+    product: np.ndarray
+    groups: np.ndarray
+    top_groups: np.ndarray
+    order: np.ndarray
+    columns: np.ndarray
+    factors: np.ndarray
+
+
+class Given(NamedTuple):
+    """The gradients that arrive at one head.
+
+    Attributes:
+        context: Of the context; of no numbers where none arrives.
+        logsumexp, entropy: Of each row's, `[queries]`.
+        by_key: Of P·R, `[r, queries]`.
+        per_key: R, `[r, keys]`.
+    """
+
+    context: Matrix
+    logsumexp: np.ndarray
+    entropy: np.ndarray
+    by_key: np.ndarray
+    per_key: np.ndarray
+
+
+class Gradients(NamedTuple):
+    """Where the gradients of one head go; a size of 0 says that one is not wanted.
+
+    Attributes:
+        query: `[queries, dim]`.
+        key, value: Flat, in rows of so many numbers that a product's tile fills them, to which
+            those of all heads that read them are added.
+        bias: Numbers for pairs.
+        table: Along the diagonals, `[queries + keys - 1]`, in float64.
+        sink: One number, in float64.
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    bias: Grid
+    table: np.ndarray
+    sink: np.ndarray
+
+
+class BackwardRoom(NamedTuple):
+    """Room for one block at a time: as in `Room`, and for the gradients of its scores."""
+
+    query: np.ndarray
+    scores: np.ndarray
+    capped: np.ndarray
+    gradient: np.ndarray
+    context: np.ndarray
+    product: np.ndarray

@@ -1,0 +1,167 @@
+"""The backward pass over the blocks of one head: weights are made anew from the logsumexp."""
+
+import numpy as np
+
+from glasshead.engines.streaming.kernels.blocks import (
+    copy_rows,
+    hull,
+    score,
+    times_matrix,
+    times_panels,
+)
+from glasshead.engines.streaming.kernels.columns import add_diagonals
+from glasshead.engines.streaming.kernels.compiling import entry, fill, kernel
+from glasshead.engines.streaming.kernels.exponential import exponential
+from glasshead.engines.streaming.kernels.product import ROWS, multiply_tile
+
+
+@entry
+def backward_blocks(
+    recipe, key, values, logsumexp, given, gradients, room, width, height, first_row, step, last_row
+):
+    """Every `step`-th row from the first on begins a block of at most `height` queries.
+
+    Args:
+        recipe: What makes the scores.
+        key: The keys, in rows of which a product's tile is full.
+        values: The values, packed; of size 0 where no gradient of the context arrives.
+        logsumexp: Of each row, `[queries]`.
+        given, gradients: What arrives, and where the results go.
+        room: Room for a block.
+        width, height: How many keys a panel has, and queries a block.
+        first_row, step, last_row: Which queries.
+    """
+    across = key.width
+    real = room.query.dtype.type
+    one = np.ones(height, room.query.dtype)
+    for first in range(first_row, last_row, step):
+        last = min(first + height, last_row)
+        start, stop = hull(recipe.bounds, first, last, width)
+        if start == stop:
+            continue
+        keys = stop - start
+        scores = score(
+            recipe, first, last, start, keys, width, across, room.query, room.scores, room.capped
+        )
+        rows = len(scores)
+        flat = room.gradient[: rows * keys]
+        wide = len(room.context) // height
+        if len(values):
+            copy_rows(
+                given.context, first, last - first, real(1), wide, room.context[: rows * wide]
+            )
+            times_panels(
+                room.context, rows, wide, given.context.width, values, start, keys, width, flat
+            )
+        else:
+            fill(flat, 0)
+        gradient = flat.reshape(rows, keys)
+        _gradient_of_scores(
+            scores, gradient, first, last, start, recipe, logsumexp, given, gradients.sink
+        )
+        if len(gradients.table):
+            add_diagonals(
+                gradient[: last - first],
+                one,
+                gradients.table[recipe.bounds.shape[1] - last + start :],
+            )
+        if len(gradients.bias.numbers):
+            _add_to_bias(gradient, first, last, start, recipe.bounds, gradients.bias)
+        if recipe.softcap > 0:
+            factor = real(1 / recipe.softcap)
+            for j in range(len(flat)):
+                tangent = room.capped[j] * factor
+                flat[j] *= real(1) - tangent * tangent
+        if len(values):
+            _add_transposed(
+                room.scores, rows, keys, room.context, wide, gradients.value, start, width
+            )
+        _add_transposed(flat, rows, keys, room.query, across, gradients.key, start, width)
+        times_matrix(flat, rows, keys, start, recipe.keys, key, room.product, width)
+        for i in range(last - first):
+            into = gradients.query[first + i]
+            row = room.product[i * across : i * across + len(into)]
+            for d in range(len(into)):
+                into[d] = row[d] * real(recipe.scale)
+
+
+@kernel
+def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, logsumexp, given, sink):
+    """Scores become weights, and the gradients of weights those of scores.
+
+    With u_j the gradient of p_j, that of s_j is p_j (u_j - Σ_k p_k u_k + that of the logsumexp).
+    """
+    real = scores.dtype.type
+    zero = real(0)
+    least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
+    for i in range(len(scores)):
+        start = stop = 0
+        log = zero
+        if first + i < last:
+            log = logsumexp[first + i]
+            start, stop = (
+                recipe.bounds[0, first + i] - first_key,
+                recipe.bounds[1, first + i] - first_key,
+            )
+            start, stop = (start, stop) if start < stop and log != -np.inf else (0, 0)
+        row, change = scores[i, start:stop], gradient[i, start:stop]
+        fill(scores[i, :start], zero)
+        fill(scores[i, stop:], zero)
+        fill(gradient[i, :start], zero)
+        fill(gradient[i, stop:], zero)
+        if start == stop:
+            continue
+        for r in range(len(given.per_key)):
+            factor = given.by_key[r, first + i]
+            column = given.per_key[r, first_key + start : first_key + stop]
+            if factor != 0:
+                for j in range(len(row)):
+                    change[j] += factor * column[j]
+        entropy = given.entropy[first + i]
+        mean = zero
+        for j in range(len(row)):
+            x = row[j] - log
+            x = max(x, least)
+            p = exponential(x)
+            u = change[j] - entropy * (x + real(1))
+            row[j] = p
+            change[j] = u
+            mean += p * u
+        rest = given.logsumexp[first + i] - mean
+        for j in range(len(row)):
+            change[j] = row[j] * (change[j] + rest)
+        if len(sink):
+            sink[0] += np.exp(recipe.sink - log) * rest
+
+
+@kernel
+def _add_to_bias(gradient, first, last, first_key, bounds, bias):
+    """The bias's gradient is that of the scores, summed where one number serves several."""
+    for i in range(first, last):
+        start, stop = bounds[0, i], bounds[1, i]
+        place = bias.first + i * bias.row + start
+        into = bias.numbers[place : place + stop - start]
+        row = gradient[i - first, start - first_key : stop - first_key]
+        for j in range(len(row)):
+            into[j] += row[j]
+
+
+@kernel
+def _add_transposed(block, rows, keys, vectors, across, sums, first_key, width):
+    """sums += blockᵀ · vectors, from the row `first_key` of the sums on."""
+    for j in range(0, keys, ROWS):
+        for d in range(0, across, width):
+            multiply_tile(
+                block,
+                j,
+                1,
+                keys,
+                vectors,
+                d,
+                across,
+                rows,
+                sums,
+                (first_key + j) * across + d,
+                across,
+                True,
+            )

@@ -1,0 +1,131 @@
+"""The forward pass over the blocks of one head."""
+
+import numpy as np
+
+from glasshead.engines.streaming.kernels.blocks import hull, score, times_matrix
+from glasshead.engines.streaming.kernels.columns import add_blocks, add_columns, add_diagonals
+from glasshead.engines.streaming.kernels.compiling import entry, fill, together
+from glasshead.engines.streaming.kernels.rows import largest, sum_by_key, sum_distances
+from glasshead.engines.streaming.kernels.weigh import weigh
+
+
+@entry
+def forward_blocks(recipe, value, wants, results, room, width, height, first_row, step, last_row):
+    """Every `step`-th row from the first on begins a block of at most `height` queries.
+
+    Args:
+        recipe: What makes the scores.
+        value: The values; of no numbers where no context is wanted.
+        wants, results: Which sums, and where they go.
+        room: Room for a block.
+        width: How many keys a panel has.
+        height: How many queries a block has.
+        first_row, step, last_row: Which queries.
+    """
+    for first in range(first_row, last_row, step):
+        last = min(first + height, last_row)
+        start, stop = hull(recipe.bounds, first, last, width)
+        if start == stop:
+            fill(results.rows[0, first:last], -np.inf)
+            fill(results.rows[1, first:last], -np.inf)
+            fill(results.rows[7, first:last], -1)
+            continue
+        scores = score(
+            recipe,
+            first,
+            last,
+            start,
+            stop - start,
+            width,
+            recipe.query.width,
+            room.query,
+            room.scores,
+            room.query[:0],
+        )
+        weights = scores[: last - first]
+        weigh(
+            weights,
+            first,
+            start,
+            recipe.bounds,
+            weights.dtype.type(recipe.sink),
+            room.groups,
+            wants.keyed,
+            results.rows,
+        )
+        factors = results.rows[6, first:last]
+        if len(value.numbers):
+            _mix(
+                scores,
+                last - first,
+                start,
+                recipe.keys,
+                value,
+                factors,
+                room.product,
+                width,
+                results.context[first:last],
+            )
+        if results.top.shape[1]:
+            largest(
+                weights,
+                factors,
+                start,
+                room.top_groups,
+                room.order,
+                results.top[first:last],
+                results.keys[first:last],
+            )
+        if wants.far:
+            position = first + recipe.offset - start
+            sum_distances(weights, factors, position, results.rows[5, first:last])
+        for r in range(len(wants.per_key)):
+            sum_by_key(
+                weights,
+                factors,
+                start,
+                wants.per_key[r],
+                wants.spans[r],
+                results.by_key[r, first:last],
+            )
+        for left in range(len(wants.per_query)):
+            more = wants.per_query[left]
+            some = False
+            for i in range(first, last):
+                room.factors[i - first] = factors[i - first] * more[i]
+                some = some or more[i] != 0
+            if some:
+                add_columns(weights, room.factors, results.by_query[left, start:stop])
+        if len(results.diagonals):
+            add_diagonals(
+                weights, factors, results.diagonals[recipe.bounds.shape[1] - last + start :]
+            )
+        place = 0
+        for m in range(len(wants.maps)):
+            rows, columns = wants.maps[m]
+            cells = results.maps[place : place + rows * columns].reshape(rows, columns)
+            add_blocks(
+                weights,
+                factors,
+                first,
+                recipe.bounds.shape[1],
+                start,
+                recipe.keys,
+                room.columns[: stop - start],
+                cells,
+            )
+            place += rows * columns
+
+
+@together
+def _mix(scores, count, start, keys, value, factors, product, width, context):
+    """context_i = factors_i · Σ_j scores_ij value_j."""
+    rows, across = scores.shape
+    flat = scores.reshape(scores.size)
+    times_matrix(flat, rows, across, start, keys, value, product, width)
+    for i in range(count):
+        row = product[i * value.width : i * value.width + context.shape[1]]
+        into = context[i]
+        factor = factors[i]
+        for d in range(len(into)):
+            into[d] = row[d] * factor

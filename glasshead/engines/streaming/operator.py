@@ -1,0 +1,197 @@
+"""The passes as operators of PyTorch: compiled, exported and differentiated as its own are."""
+
+import itertools
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glasshead.engines.streaming.results import (
+    Arriving,
+    Leaving,
+    Sums,
+    room_for_gradients,
+    room_for_sums,
+)
+from glasshead.engines.streaming.structure import Structure, VisibleRule, Wanted
+
+_numbers = itertools.count(1)
+_rules: weakref.WeakValueDictionary[int, VisibleRule] = weakref.WeakValueDictionary()
+
+
+def number_of(rule: VisibleRule | None) -> int:
+    """A number for a rule, since an operator takes no objects; 0 for none.
+
+    It holds for as long as the rule lives.
+    """
+    if rule is None:
+        return 0
+    number = next(_numbers)
+    _rules[number] = rule
+    return number
+
+
+@torch.library.custom_op("glasshead::streaming", mutates_args=(), device_types="cpu")
+def streaming(  # noqa: PLR0913, PLR0917 - an operator takes no objects
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    bounds: Tensor,
+    offsets: Tensor,
+    visible: Tensor | None,
+    bias: Tensor | None,
+    table: Tensor | None,
+    sink: Tensor | None,
+    per_key: Tensor | None,
+    per_query: Tensor | None,
+    scale: float,
+    softcap: float,
+    keyed: bool,
+    far: bool,
+    diagonal: bool,
+    top: int,
+    maps: list[int],
+    rule: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The forward pass, as `forward` tells it; `rule` is the number of one."""
+    # Numba takes a while to import, and is wanted here alone.
+    from glasshead.engines.streaming.forward import forward
+
+    structure = Structure(
+        bounds, offsets, visible, _rules.get(rule), bias, table, sink, scale, softcap
+    )
+    wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
+    return tuple(forward(query, key, value, structure, wanted))  # type: ignore[return-value]
+
+
+@streaming.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+    *_, per_key, per_query, _, _, keyed, far, diagonal, top, maps, _ = others
+    wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
+    sums = room_for_sums(query, key, value, wanted)
+    return tuple(sums._replace(context=sums.context.to(query.dtype)))
+
+
+@torch.library.custom_op("glasshead::streaming_backward", mutates_args=(), device_types="cpu")
+def streaming_backward(  # noqa: PLR0913, PLR0917
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    bounds: Tensor,
+    offsets: Tensor,
+    visible: Tensor | None,
+    bias: Tensor | None,
+    table: Tensor | None,
+    sink: Tensor | None,
+    per_key: Tensor | None,
+    logsumexp: Tensor,
+    of_context: Tensor | None,
+    of_logsumexp: Tensor | None,
+    of_entropy: Tensor | None,
+    of_by_key: Tensor | None,
+    scale: float,
+    softcap: float,
+    wanted: list[bool],
+    rule: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The backward pass, as `backward` tells it; `rule` is the number of one."""
+    from glasshead.engines.streaming.backward import backward
+
+    structure = Structure(
+        bounds, offsets, visible, _rules.get(rule), bias, table, sink, scale, softcap
+    )
+    arriving = Arriving(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
+    some = wanted[0], wanted[1], wanted[2]
+    return tuple(backward(query, key, value, structure, logsumexp, arriving, some))  # type: ignore[return-value]
+
+
+@streaming_backward.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+    bounds, offsets, visible, bias, table, sink, *_, wanted, _ = others
+    structure = Structure(bounds, offsets, visible, None, bias, table, sink)
+    return tuple(room_for_gradients(query, key, value, structure, tuple(wanted)))
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
+    ctx.set_materialize_grads(False)
+    *tensors, scale, softcap, _, _, _, _, _, rule = inputs
+    tensors.pop()  # What multiplies from the left has no gradient.
+    sums = Sums(*output)
+    ctx.save_for_backward(*tensors, sums.rows[..., 0, :].clone())
+    ctx.scale, ctx.softcap, ctx.number = scale, softcap, rule
+    # While this lives, so does the rule.
+    ctx.rule = _rules.get(rule)
+
+
+def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+    *inputs, logsumexp = ctx.saved_tensors
+    (query, key, value, *_), (bias, table, sink) = inputs, inputs[6:9]
+    of = Sums(*arriving)  # type: ignore[arg-type]
+    rows = of.rows
+    wanted = [x is not None and x.requires_grad for x in (bias, table, sink)]
+    if value is None or of.context is None or not of.context.shape[-1]:
+        of = of._replace(context=None)  # type: ignore[arg-type]
+    result = Leaving(
+        *streaming_backward(
+            *inputs,
+            logsumexp,
+            of.context,
+            None if rows is None else rows[..., 0, :],
+            None if rows is None else rows[..., 3, :],
+            of.by_key if of.by_key is not None and of.by_key.shape[2] else None,
+            ctx.scale,
+            ctx.softcap,
+            wanted,
+            ctx.number,
+        )
+    )
+
+    def given(gradient: Tensor, tensor: Tensor | None, *, want: bool = True) -> Tensor | None:
+        return gradient.to(tensor.dtype) if tensor is not None and want else None
+
+    return (
+        given(result.query, query),
+        given(result.key, key),
+        given(result.value, value),
+        None,
+        None,
+        None,
+        given(result.bias, bias, want=wanted[0]),
+        given(result.table, table, want=wanted[1]),
+        given(result.sink, sink, want=wanted[2]),
+        *(None,) * 10,
+    )
+
+
+streaming.register_autograd(_gradient, setup_context=_keep)
+
+
+def run(
+    query: Tensor, key: Tensor, value: Tensor | None, structure: Structure, wanted: Wanted
+) -> Sums:
+    """The operator, called with a structure and what is wanted."""
+    of = structure
+    return Sums(
+        *streaming(
+            query,
+            key,
+            value,
+            of.bounds,
+            of.offsets,
+            of.visible,
+            of.bias,
+            of.table,
+            of.sink,
+            wanted.per_key,
+            wanted.per_query,
+            of.scale,
+            of.softcap,
+            wanted.keyed,
+            wanted.far,
+            wanted.diagonal,
+            wanted.top,
+            list(wanted.maps),
+            number_of(of.rule),
+        )
+    )

@@ -1,0 +1,360 @@
+"""The streaming engine agrees with the reference, in value, gradient and every reduction.
+
+Tolerances: sums of float64 keep 1e-12 of their size, of which distances and diagonals are up to
+some dozens. In float32 a score of size s is off by some s · 1e-7, and so is each weight by its
+own share of that; half precision rounds the inputs and the context, and nothing between.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import glasshead as gh
+from cases import Case, cases
+from glasshead.engines import REFERENCE, STREAMING
+from glasshead.statistics.reductions import (
+    BlockSum,
+    DiagonalSum,
+    DistanceSum,
+    EntropySum,
+    Largest,
+    LargestWeights,
+    LogSum,
+    ScoreSum,
+    TimesKeys,
+    TimesQueries,
+)
+
+TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+# Lengths around the 8 rows of a tile, the 32 keys of a panel and the 64 queries of a block.
+EDGES = st.sampled_from([1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 129, 131])
+
+
+def problem_of(attention, case, *, requires_grad=False):
+    inputs = case.inputs(requires_grad=requires_grad)
+    bias = case.bias
+    if bias is not None and requires_grad:
+        bias = bias.clone().requires_grad_()
+    problem = attention._problem(*inputs, case.mask, bias, case.offset)
+    return problem, [*inputs, *([] if bias is None else [bias]), *attention.parameters()]
+
+
+def all_reductions(case):
+    generator = torch.Generator().manual_seed(case.seed)
+    right = torch.randn(case.keys, 2, generator=generator, dtype=torch.float64)
+    right[: case.keys // 2, 1] = 0.0
+    left = torch.rand(case.heads, case.queries, 3, generator=generator, dtype=torch.float64)
+    left[:, case.queries // 2 :, 0] = 0.0
+    return [
+        LogSum(),
+        Largest(),
+        EntropySum(),
+        ScoreSum(),
+        DistanceSum(),
+        TimesKeys(right),
+        TimesQueries(left),
+        DiagonalSum(),
+        LargestWeights(min(3, case.keys)),
+        LargestWeights(1),
+        BlockSum(min(2, case.queries), min(5, case.keys)),
+        BlockSum(case.queries, 1),
+    ]
+
+
+def assert_same(case, make=gh.Attention):
+    """The context and all reductions, on both engines."""
+    problem, _ = problem_of(make(), case)
+    reductions = all_reductions(case)
+    assert STREAMING.refusal(problem) is None
+    expected = REFERENCE.observe(problem, reductions)
+    found = STREAMING.observe(problem, reductions)
+    tolerance = TOLERANCE[case.dtype]
+    torch.testing.assert_close(found.context, expected.context, rtol=tolerance, atol=tolerance)
+    exact = 1e-12 if case.dtype == torch.float64 else 3e-5
+    for reduction, ours, theirs in zip(reductions, found.reduced, expected.reduced, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.shape == other.shape
+            if one.dtype == torch.int64:
+                continue
+            scale = max(1.0, other.nan_to_num(neginf=0.0).abs().max().item())
+            torch.testing.assert_close(
+                one,
+                other.to(one.dtype),
+                rtol=exact,
+                atol=exact * scale,
+                msg=lambda m, r=reduction: f"{r}: {m}",
+            )
+    assert_keys_hold_their_weights(problem, found.reduced)
+
+
+def assert_keys_hold_their_weights(problem, reduced):
+    """Where keys are told, the weights beside them are theirs: ties may fall either way."""
+    weights = REFERENCE.trace(problem).weights.float()
+    weight, key, _ = reduced[1]
+    held = weights.gather(-1, key.clamp(min=0)[..., None])[..., 0]
+    torch.testing.assert_close(held.where(key >= 0, 0.0), weight.float(), rtol=3e-5, atol=3e-5)
+    top, keys = reduced[8]
+    held = weights.gather(-1, keys.clamp(min=0)).where(keys >= 0, 0.0)
+    torch.testing.assert_close(held, top.float(), rtol=3e-5, atol=3e-5)
+    assert ((keys >= 0) == (top > 0)).all()
+
+
+@given(cases())
+@settings(max_examples=150)
+def test_values_and_reductions_equal_the_reference(case):
+    assert_same(case)
+
+
+@given(cases(dtypes=(torch.float16, torch.bfloat16)))
+@settings(max_examples=60)
+def test_half_precision_is_accumulated_in_float32(case):
+    assert_same(case)
+
+
+@given(cases(), EDGES, EDGES, st.sampled_from([torch.float32, torch.float64]))
+@settings(max_examples=60)
+def test_lengths_around_the_edges_of_blocks(case, queries, keys, dtype):
+    mask = gh.causal() & gh.window(before=40) | gh.prefix(2)
+    case = replace(case, queries=queries, keys=keys, mask=mask, bias=None, dtype=dtype, offset=None)
+    assert_same(case)
+
+
+@given(cases(batches=st.sampled_from([(2,), (3,)])), st.floats(0.5, 40))
+@settings(max_examples=60)
+def test_rules_of_distance_softcap_and_sinks(case, softcap):
+    def make():
+        torch.manual_seed(5)
+        return gh.Attention(
+            bias=gh.RelativeBias(case.heads, buckets=8, max_distance=9).to(case.dtype),
+            softcap=softcap,
+            normalizer=gh.SoftmaxOne(torch.nn.Parameter(torch.linspace(-2, 2, case.heads))),
+        )
+
+    assert_same(case, make)
+
+
+def gradients(engine, case, make):
+    problem, leaves = problem_of(make(), case, requires_grad=True)
+    right = torch.linspace(-1, 1, case.keys, dtype=torch.float64)[:, None]
+    reductions = [LogSum(), EntropySum(), TimesKeys(right)]
+    context, ((lse,), (entropy,), (mass,)) = engine.observe(problem, reductions)
+    lse = lse.masked_fill(lse.isneginf(), 0.0)
+    loss = sum(
+        (
+            part.double() * torch.linspace(low, 1, part.numel(), dtype=torch.float64).view_as(part)
+        ).sum()
+        for low, part in ((-1, context), (0, lse), (-2, entropy), (-1, mass))
+    )
+    return torch.autograd.grad(loss, leaves, allow_unused=True)
+
+
+def assert_same_gradients(case, make=gh.Attention):
+    tolerance = 10 * TOLERANCE[case.dtype]
+    pairs = zip(gradients(STREAMING, case, make), gradients(REFERENCE, case, make), strict=True)
+    for found, expected in pairs:
+        if expected is None:
+            assert found is None
+            continue
+        scale = max(1.0, expected.abs().max().item() if expected.numel() else 1.0)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+@given(cases())
+@settings(max_examples=100)
+def test_gradients_equal_autograd_on_the_reference(case):
+    assert_same_gradients(case)
+
+
+@given(cases(batches=st.sampled_from([(2,), (3,)])), st.sampled_from([None, 3.0]))
+@settings(max_examples=60)
+def test_gradients_of_what_a_recipe_learns(case, softcap):
+    def make():
+        torch.manual_seed(5)
+        return gh.Attention(
+            score=gh.Cosine(torch.nn.Parameter(torch.linspace(1, 2, case.heads).to(case.dtype))),
+            bias=gh.RelativeBias(case.heads, buckets=8, max_distance=9).to(case.dtype),
+            softcap=softcap,
+            normalizer=gh.SoftmaxOne(
+                torch.nn.Parameter(torch.linspace(-2, 2, case.heads).to(case.dtype))
+            ),
+        )
+
+    assert_same_gradients(case, make)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("kv_heads", [1, 3])
+def test_gradients_over_many_blocks(kv_heads, softcap):
+    case = Case((2,), kv_heads, 2, 131, 197, 13, 37, seed=4, mask=gh.causal() & gh.window(77))
+    assert_same_gradients(case, lambda: gh.Attention(softcap=softcap))
+
+
+def test_gradients_pass_gradcheck():
+    case = Case((1,), 2, 2, 5, 7, 3, 2, seed=1, mask=gh.causal())
+    inputs = case.inputs(requires_grad=True)
+
+    def run(*inputs):
+        problem = gh.Attention()._problem(*inputs, case.mask, None, None)
+        context, ((lse,), (entropy,)) = STREAMING.observe(problem, [LogSum(), EntropySum()])
+        return context, lse, entropy
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+def both(case, make=gh.Attention):
+    problem, _ = problem_of(make(), case)
+    reductions = [LogSum(), Largest(), EntropySum()]
+    return STREAMING.observe(problem, reductions), REFERENCE.observe(problem, reductions)
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_huge_scores(size, dtype):
+    case = Case((2,), 1, 3, 65, 67, 5, 7, seed=3, mask=gh.causal(), dtype=dtype)
+    ours, theirs = both(case, lambda: gh.Attention(score=gh.Dot(beta=size)))
+    # A score of 1e4 · 10 in float32 is off by 1e-2, and the weights of near ties with it.
+    tolerance = 1e-9 if dtype == torch.float64 else 5e-2
+    torch.testing.assert_close(ours.context, theirs.context, rtol=tolerance, atol=tolerance)
+    for one, other in zip(ours.reduced, theirs.reduced, strict=True):
+        torch.testing.assert_close(one[0], other[0], rtol=tolerance, atol=tolerance)
+        assert one[0].isfinite().all()
+
+
+def test_ties_go_to_the_lower_key():
+    query, key = torch.zeros(1, 1, 71, 3), torch.randn(1, 1, 83, 3)
+    problem = gh.Attention(mask=gh.causal())._problem(query, key, key, None, None, None)
+    _, ((weight, largest, _), (top, keys)) = STREAMING.observe(
+        problem, [Largest(), LargestWeights(5)]
+    )
+    assert (largest == 0).all()
+    assert torch.equal(keys, torch.arange(5).expand(1, 1, 71, 5))
+    assert torch.equal(weight, top[..., 0])
+
+
+def test_missing_places_are_weight_0_and_key_minus_1():
+    x = torch.randn(1, 1, 5, 3)
+    problem = gh.Attention(mask=gh.causal())._problem(x, x, x, None, None, None)
+    _, ((top, keys),) = STREAMING.observe(problem, [LargestWeights(4)])
+    assert keys[0, 0, 0].tolist() == [0, -1, -1, -1]
+    assert top[0, 0, 0].tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("mask", [gh.padding([0, 67]), gh.causal(-40), gh.window(3, 0, offset=-70)])
+def test_queries_that_see_nothing(mask):
+    case = Case((2,), 2, 1, 65, 67, 5, 7, seed=3, mask=mask, dtype=torch.float32)
+    ours, theirs = both(case)
+    torch.testing.assert_close(ours.context, theirs.context)
+    empty = ~case.visible().any(-1)
+    assert empty.any()
+    (lse,), (weight, key, score), (entropy,) = ours.reduced
+    assert lse[empty].isneginf().all()
+    assert score[empty].isneginf().all()
+    assert (key[empty] == -1).all()
+    assert (weight[empty] == 0).all()
+    assert (entropy[empty] == 0).all()
+    assert (ours.context[empty] == 0).all()
+
+
+@pytest.mark.parametrize("anything", [torch.nan, torch.inf, -torch.inf, 1e30])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        gh.padding([5, 5]),
+        gh.dense(torch.arange(67) < 5),
+        gh.causal(offset=-60),
+        ~gh.window(None, None, 0) | gh.prefix(5),
+    ],
+    ids=str,
+)
+def test_what_is_hidden_from_all_may_hold_anything(mask, anything):
+    case = Case((2,), 2, 1, 65, 67, 5, 7, seed=3, mask=mask, dtype=torch.float32)
+    inputs = case.inputs(requires_grad=True)
+    seen = case.visible().any(-2).any(1)
+    with torch.no_grad():
+        spoiled = [x.clone() for x in inputs]
+        for tensor in spoiled[1:]:
+            tensor.transpose(1, 2)[~seen] = anything
+    spoiled = [x.requires_grad_() for x in spoiled]
+    results = []
+    for some in (inputs, spoiled):
+        context = gh.Attention(engine="streaming")(*some, mask=mask)
+        results.append((context, *torch.autograd.grad(context.square().sum(), some)))
+    for clean, dirty in zip(*results, strict=True):
+        assert torch.equal(clean, dirty)
+
+
+def test_a_visible_nan_is_ordinary_data():
+    x = torch.randn(1, 2, 65, 5)
+    x[0, 0, 7, 2] = torch.nan
+    # As in every library, 0 · NaN spreads it to rows that do not see it.
+    found, expected = (
+        gh.Attention(mask=gh.causal(), engine=engine)(x, x, x)
+        for engine in ("streaming", "reference")
+    )
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    assert found[0, 0, 7:].isnan().all()
+    assert found[0, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads_gives_the_same(threads):
+    case = Case((1,), 1, 2, 517, 523, 13, 37, seed=4, mask=gh.causal(), dtype=torch.float32)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        ours, theirs = both(case)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(ours.context, theirs.context)
+    torch.testing.assert_close(ours.reduced[0], theirs.reduced[0])
+
+
+def test_statistics_do_not_change_a_bit_of_the_context():
+    case = Case((2,), 2, 2, 131, 137, 13, 17, seed=9, mask=gh.causal(), dtype=torch.float32)
+    problem, _ = problem_of(gh.Attention(), case)
+    plain = STREAMING.run(problem)
+    assert torch.equal(plain, STREAMING.observe(problem, all_reductions(case)).context)
+    assert torch.equal(plain, STREAMING.observe(problem, [LargestWeights(3)]).context)
+
+
+def test_layouts_in_memory_make_no_difference():
+    """Queries as `[batch, length, heads, dim]` turned around, and gradients that are expanded."""
+    made = [torch.randn(2, 67, 3, 13, requires_grad=True) for _ in range(3)]
+    turned = [x.transpose(1, 2) for x in made]
+    results = []
+    for inputs in (turned, [x.contiguous() for x in turned]):
+        context = gh.Attention(mask=gh.causal(), engine="streaming")(*inputs)
+        results.append((context, *torch.autograd.grad(context.sum(), made)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: gh.Attention(score=gh.Gaussian()), "Gaussian is not an inner product"),
+        (lambda: gh.Attention(normalizer=gh.Sparsemax()), "Sparsemax are no exponentials"),
+        (lambda: gh.Attention(dropout=0.5), "no weights that could be dropped"),
+    ],
+)
+def test_what_it_does_not_serve_is_refused(make, match):
+    attention = make()
+    attention.engine = "streaming"
+    x = torch.zeros(1, 1, 3, 2)
+    with pytest.raises(ValueError, match=match):
+        attention(x, x, x)
+
+
+def test_an_error_in_a_thread_is_raised_where_the_call_was_made():
+    class Broken(gh.Mask):
+        def visible(self, tile):
+            if tile.queries.start >= 64:
+                raise RuntimeError("asked too much")
+            return tile.distance() >= 0
+
+    x = torch.randn(1, 4, 517, 64)
+    with pytest.raises(RuntimeError, match="asked too much"):
+        gh.Attention(mask=Broken(), engine="streaming")(x, x, x)

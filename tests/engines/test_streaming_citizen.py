@@ -1,0 +1,179 @@
+"""The streaming operators are good citizens: checked, compiled, exported, threaded and forked."""
+
+import threading
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.engines.streaming.lowering import lowered
+from glasshead.engines.streaming.operator import streaming, streaming_backward
+
+RECIPES = {
+    "causal": lambda: {"mask": gh.causal()},
+    "window": lambda: {"mask": gh.causal() & gh.window(before=3), "softcap": 7.0},
+    "learned": lambda: {
+        "score": gh.Cosine(beta=torch.nn.Parameter(torch.linspace(1, 2, 6))),
+        "bias": gh.RelativeBias(6),
+        "normalizer": gh.SoftmaxOne(sink=torch.nn.Parameter(torch.zeros(6))),
+    },
+    "rule": lambda: {"mask": ~gh.window(before=2)},
+}
+STATISTICS = [gh.Entropy(), gh.Received(), gh.TopK(2), gh.MassOn([0]), gh.PooledMap(2, 3)]
+
+
+def attention_and_inputs(recipe, queries=5, keys=11):
+    torch.manual_seed(5)
+    attention = gh.Attention(**RECIPES[recipe](), engine="streaming")
+    query, key, value = (
+        torch.randn(2, h, n, d) for h, n, d in ((6, queries, 7), (3, keys, 7), (3, keys, 5))
+    )
+    return attention, (query, key, value)
+
+
+def operands(*, requires_grad):
+    """What the operator is called with, everything there is given."""
+    attention, inputs = attention_and_inputs("learned")
+    bias = torch.randn(2, 1, 5, 11)
+    problem = attention._problem(*inputs, gh.dense(torch.rand(5, 11) < 0.7), bias, None)
+    query, key, value, of = lowered(problem)
+    tensors = [x.detach().clone() for x in (query, key, value, of.bias, of.table, of.sink)]
+    query, key, value, bias, table, sink = (x.requires_grad_(requires_grad) for x in tensors)
+    per_key, per_query = torch.rand(1, 1, 2, 11), torch.rand(1, 6, 1, 5)
+    return (
+        *(query, key, value, of.bounds, of.offsets, of.visible, bias, table, sink),
+        *(per_key, per_query, 0.5, 3.0, True, True, True, 2, [2, 3], 0),
+    )
+
+
+def test_opcheck_of_the_forward_operator():
+    torch.library.opcheck(streaming, operands(requires_grad=False))
+    torch.library.opcheck(streaming, operands(requires_grad=True))
+
+
+def test_opcheck_of_the_backward_operator():
+    *first, per_key, _, scale, softcap = operands(requires_grad=False)[:13]
+    arriving = (
+        torch.randn(2, 6, 5),
+        torch.randn(2, 6, 5, 5),
+        torch.randn(2, 6, 5),
+        torch.randn(2, 6, 5),
+        torch.randn(2, 6, 2, 5),
+    )
+    call = (*first, per_key, *arriving, scale, softcap, [True, True, True], 0)
+    torch.library.opcheck(streaming_backward, call)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiles_whole_with_its_gradient(recipe, dynamic):
+    attention, inputs = attention_and_inputs(recipe)
+    lengths = torch.tensor([4, 11])
+
+    def call(query, key, value, lengths):
+        return attention(query, key, value, mask=gh.padding(lengths))
+
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    inputs[0].requires_grad_()
+    expected, found = call(*inputs, lengths), compiled(*inputs, lengths)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(x.square().sum(), inputs[0])[0] for x in (expected, found)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_observing_compiles_whole(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+
+    def call(query, key, value):
+        seen = attention.observe(query, key, value, STATISTICS)
+        return seen.context, seen.entropy, seen.received, seen.top_k.weights, seen.pooled_map
+
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for one, other in zip(compiled(*inputs), call(*inputs), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("recipe", ["causal", "learned"])
+def test_exports_for_every_length(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+    queries, keys = torch.export.Dim("queries", min=2), torch.export.Dim("keys", min=2)
+    shapes = {"query": {2: queries}, "key": {2: keys}, "value": {2: keys}}
+    program = torch.export.export(attention, inputs, dynamic_shapes=shapes)
+    for lengths in ((5, 11), (3, 8)):
+        _, other = attention_and_inputs(recipe, *lengths)
+        torch.testing.assert_close(program.module()(*other), attention(*other))
+
+
+def test_autocast_casts_the_inputs_and_no_more():
+    attention, inputs = attention_and_inputs("causal")
+    half = [x.bfloat16() for x in inputs]
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = attention.observe(*inputs, [gh.Entropy()])
+    assert seen.context.dtype == torch.bfloat16
+    assert seen.entropy.dtype == torch.float32
+    torch.testing.assert_close(seen.context, attention(*half))
+
+
+def work():
+    """Enough for several threads."""
+    x = torch.linspace(-1, 1, 2 * 8 * 517 * 64).sin().view(2, 8, 517, 64)
+    return gh.Attention(mask=gh.causal(), engine="streaming").observe(
+        x, x, x, [gh.Entropy(), gh.Received(), gh.TopK(3)]
+    )
+
+
+def test_four_threads_observe_at_once():
+    expected, found = work(), {}
+
+    def observe(place):
+        for _ in range(3):
+            found[place] = work()
+
+    threads = [threading.Thread(target=observe, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(found) == [0, 1, 2, 3]
+    for seen in found.values():
+        assert torch.equal(seen.context, expected.context)
+        assert torch.equal(seen.entropy, expected.entropy)
+        assert torch.equal(seen.received, expected.received)
+
+
+class Observing(torch.utils.data.Dataset):
+    """Rows that are observed where they are loaded."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        del index
+        return work().entropy
+
+
+# A fork in a process of threads is what is tested here.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_the_workers_of_a_data_loader_observe():
+    expected = work().entropy
+    loader = torch.utils.data.DataLoader(
+        Observing(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+    rows = list(loader)
+    assert len(rows) == 3
+    for row in rows:
+        torch.testing.assert_close(row, expected)
+
+
+def test_a_rule_lives_until_the_backward():
+    attention, inputs = attention_and_inputs("rule", 71, 73)
+    inputs = [x.requires_grad_() for x in inputs]
+    context = attention(*inputs)
+    reference = gh.Attention(**RECIPES["rule"](), engine="reference")
+    found = torch.autograd.grad(context.square().sum(), inputs)
+    expected = torch.autograd.grad(reference(*inputs).square().sum(), inputs)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
