@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "glasshead.attention": ("Attention", "Plan"),
+    "glasshead.attention": ("Attention", "Observation", "Plan", "Weights"),
     "glasshead.explanation": ("Explanation", "explain"),
     "glasshead.recipe.biases": ("ALiBi", "Bias", "RelativeBias"),
     "glasshead.recipe.masks": (
@@ -39,6 +39,20 @@ _HOMES = {
     ),
     "glasshead.recipe.tile": ("Tile",),
     "glasshead.recipe.trace": ("Trace",),
+    "glasshead.statistics": (
+        "ArgMax",
+        "DistanceHistogram",
+        "Entropy",
+        "LogSumExp",
+        "MassOn",
+        "MaxScore",
+        "MaxWeight",
+        "MeanDistance",
+        "PooledMap",
+        "Received",
+        "Statistic",
+        "TopK",
+    ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

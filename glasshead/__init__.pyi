@@ -1,5 +1,7 @@
 from glasshead.attention import Attention as Attention
+from glasshead.attention import Observation as Observation
 from glasshead.attention import Plan as Plan
+from glasshead.attention import Weights as Weights
 from glasshead.explanation import Explanation as Explanation
 from glasshead.explanation import explain as explain
 from glasshead.recipe.biases import ALiBi as ALiBi
@@ -31,5 +33,17 @@ from glasshead.recipe.scores import ScaledDot as ScaledDot
 from glasshead.recipe.scores import Score as Score
 from glasshead.recipe.tile import Tile as Tile
 from glasshead.recipe.trace import Trace as Trace
+from glasshead.statistics import ArgMax as ArgMax
+from glasshead.statistics import DistanceHistogram as DistanceHistogram
+from glasshead.statistics import Entropy as Entropy
+from glasshead.statistics import LogSumExp as LogSumExp
+from glasshead.statistics import MassOn as MassOn
+from glasshead.statistics import MaxScore as MaxScore
+from glasshead.statistics import MaxWeight as MaxWeight
+from glasshead.statistics import MeanDistance as MeanDistance
+from glasshead.statistics import PooledMap as PooledMap
+from glasshead.statistics import Received as Received
+from glasshead.statistics import Statistic as Statistic
+from glasshead.statistics import TopK as TopK
 
 __version__: str

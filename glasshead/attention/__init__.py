@@ -1,6 +1,8 @@
-"""Attention, and the plan of it."""
+"""Attention, what it gives, and the plan of it."""
 
 from glasshead.attention.attention import Attention
+from glasshead.attention.observation import Observation
 from glasshead.attention.plan import Plan
+from glasshead.attention.weights import Weights
 
-__all__ = ["Attention", "Plan"]
+__all__ = ["Attention", "Observation", "Plan", "Weights"]

@@ -1,11 +1,16 @@
 """The one attention object: a recipe, and the verbs that use it."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from glasshead.attention.asked import Asked
+from glasshead.attention.observation import Observation
 from glasshead.attention.plan import Plan, choose, engine_name, planned
+from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
 from glasshead.engines.autocast import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
@@ -13,10 +18,15 @@ from glasshead.recipe.checks import check_inputs
 from glasshead.recipe.holding import hold
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.normalizers import Normalizer, Softmax
+from glasshead.recipe.normalizers.softmax import exponential
 from glasshead.recipe.numbers import offset_of, positive, probability, whole_number
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.trace import STEPS, Trace
+from glasshead.statistics import Statistic
+from glasshead.statistics.asking import named
+
+Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 
 
 class Attention(nn.Module):
@@ -128,12 +138,75 @@ class Attention(nn.Module):
         steps = {name: problem.as_given(step) for name, step in trace.steps()}
         return Trace(*(steps[name] for name in STEPS), problem=problem)
 
+    def observe(
+        self,
+        query: Float[Tensor, "... queries dim"],
+        key: Float[Tensor, "... keys dim"],
+        value: Float[Tensor, "... keys value_dim"],
+        statistics: Statistics,
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        offset: int | Tensor | None = None,
+        gradient: bool = False,
+        budget: int = 2**31,
+    ) -> Observation:
+        """The context that a call gives, bit for bit, and exact statistics of the weights.
+
+        No engine but the reference keeps the matrix; the others take O(queries + keys) memory.
+        Statistics are of the weights before dropout, in float32 at least.
+
+        Args:
+            query, key, value, mask, bias, offset: As for a call.
+            statistics: A list, or a dict that names each.
+            gradient: Whether the statistics have a gradient, too; the context has it always.
+            budget: The bytes that may be taken beyond the inputs.
+
+        Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is asked
+        for twice or has no gradient that could be kept, and where the budget does not suffice.
+        """
+        problem = self._problem(query, key, value, mask, bias, offset)
+        asked = Asked(problem, named(statistics), gradient=gradient)
+        if query.device.type == "meta":
+            raise ValueError(
+                "observe takes tensors with numbers, and got some on the meta device: take plan()."
+            )
+        if not torch.compiler.is_compiling():
+            asked.check_budget(self.engine, whole_number(budget, "budget"))
+        engine, _ = choose(problem, self.engine)
+        return asked.observation(*engine.observe(problem, asked.reductions))
+
+    def weights(
+        self,
+        query: Float[Tensor, "... queries dim"],
+        key: Float[Tensor, "... keys dim"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        offset: int | Tensor | None = None,
+    ) -> Weights:
+        """The matrix of weights, before dropout, of which any part is computed when asked for.
+
+        It holds queries, keys, the recipe and a number a row. It has no gradient.
+
+        Errors: as for a call, and a ValueError for a normalizer that has no logsumexp.
+        """
+        problem = self._problem(query, key, key, mask, bias, offset)
+        if not exponential(problem.normalizer):
+            raise ValueError(
+                "weights takes a normalizer with a logsumexp, Softmax() or SoftmaxOne(), and got "
+                f"{type(problem.normalizer).__name__}: take trace(…).weights, the whole matrix."
+            )
+        with torch.no_grad():
+            return Weights(problem.detached())
+
     def plan(
         self,
         query: Float[Tensor, "... queries dim"],
         key: Float[Tensor, "... keys dim"],
         value: Float[Tensor, "... keys value_dim"],
         *,
+        statistics: Statistics | None = None,
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
@@ -142,9 +215,16 @@ class Attention(nn.Module):
 
         The inputs' numbers are not read, so that tensors on the meta device will do.
 
-        Errors: as for a call.
+        Args:
+            query, key, value, mask, bias, offset: As for a call.
+            statistics: As for `observe`, whose plan is told then.
+
+        Errors: as for a call, or for `observe`.
         """
-        return planned(self._problem(query, key, value, mask, bias, offset), self.engine)
+        problem = self._problem(query, key, value, mask, bias, offset)
+        if statistics is None:
+            return planned(problem, self.engine)
+        return planned(problem, self.engine, Asked(problem, named(statistics)).reductions)
 
     def _problem(
         self,

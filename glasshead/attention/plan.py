@@ -1,12 +1,20 @@
 """What an attention would do, and why, told before it is done."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from glasshead.engines import ENGINES, Engine
+import torch
+
+from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Engine, price
 from glasshead.recipe.problem import Problem
+from glasshead.statistics.reductions import Reduction
 
 NAMES = tuple(engine.name for engine in ENGINES)
+
+# Below so many scores, threads and blocks cost more than they save.
+_MANY = 2**20
 
 
 @dataclass(frozen=True)
@@ -17,15 +25,17 @@ class Plan:
         engine: The name of the engine.
         about: What that engine does.
         refused: Each engine that was asked before it, and why it does not serve.
-        flops: Floating-point operations of the two matrix products, a multiply-add counting two.
-        bytes: Peak memory beyond the inputs, the context included.
+        flops: Floating-point operations of the matrix products, a multiply-add counting two.
+        bytes: Peak memory beyond the inputs, the results included.
+        passes: How many times the scores are computed.
+        multiple: The time that is expected, as a multiple of the plain call's; 1 for the call.
 
     >>> import torch, glasshead as gh
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")
     >>> print(gh.Attention(mask=gh.causal(), softcap=30.0).plan(x, x, x))
-    engine     reference: every step in full, queries × keys numbers at a time
-    work       34.4 GFLOP
-    memory     3.23 GB beyond the inputs
+    engine     streaming: compiled blocks of queries on every core, only the keys that they see
+    work       17.2 GFLOP
+    memory     13.7 MB beyond the inputs
     refused    fused: SDPA has no softcap
     """
 
@@ -34,14 +44,19 @@ class Plan:
     refused: dict[str, str]
     flops: int
     bytes: int
+    passes: int = 1
+    multiple: float = 1.0
 
     def __str__(self) -> str:
+        passes = f", {self.passes} passes over the scores" if self.passes > 1 else ""
         lines = [
             ("engine", f"{self.engine}: {self.about}"),
-            ("work", f"{_prefixed(self.flops)}FLOP"),
+            ("work", f"{_prefixed(self.flops)}FLOP{passes}"),
             ("memory", f"{_prefixed(self.bytes)}B beyond the inputs"),
-            *(("refused", f"{name}: {why}") for name, why in self.refused.items()),
         ]
+        if self.multiple != 1.0:
+            lines.append(("time", f"about {self.multiple:.1f} × the plain call"))
+        lines += (("refused", f"{name}: {why}") for name, why in self.refused.items())
         return "\n".join(f"{label:<11}{text}" for label, text in lines)
 
 
@@ -59,10 +74,9 @@ def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
     Errors: a ValueError where the engine `name` was asked for and does not serve the problem.
     """
     engine_name(name)
+    order = _by_speed(problem) if name == "auto" else [e for e in ENGINES if e.name == name]
     refused = {}
-    for engine in ENGINES:
-        if name not in ("auto", engine.name):
-            continue
+    for engine in order:
         why = engine.refusal(problem)
         if why is None:
             return engine, refused
@@ -72,11 +86,31 @@ def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
     )
 
 
-def planned(problem: Problem, name: str) -> Plan:
-    """What `choose` would pick, and its price."""
+def _by_speed(problem: Problem) -> Sequence[Engine]:
+    """The engines, from the one that would be the fastest on, if it serves."""
+    scores = math.prod(problem.scores_shape)
+    if torch.compiler.is_compiling() or scores >= _MANY:
+        return (STREAMING, FUSED, REFERENCE) if STREAMING.skips(problem) else ENGINES
+    return FUSED, REFERENCE, STREAMING
+
+
+def planned(problem: Problem, name: str, reductions: Sequence[Reduction] | None = None) -> Plan:
+    """What `choose` would pick, and its price, that of some reductions included."""
     engine, refused = choose(problem, name)
     cost = engine.cost(problem)
-    return Plan(engine.name, engine.about, refused, cost.flops, cost.bytes)
+    if reductions is None:
+        return Plan(engine.name, engine.about, refused, cost.flops, cost.bytes)
+    extra = price(problem, engine, reductions)
+    plain = cost.flops + extra.plain
+    return Plan(
+        engine.name,
+        engine.about,
+        refused,
+        cost.flops + extra.flops,
+        cost.bytes + extra.bytes,
+        extra.passes,
+        (plain + extra.flops + extra.sums) / plain if plain else 1.0,
+    )
 
 
 def _prefixed(count: int) -> str:

@@ -6,6 +6,7 @@ import typer
 
 from glasshead import __version__
 from glasshead.cli.explain import explain
+from glasshead.cli.observe import observe
 
 app = typer.Typer(
     name="glasshead",
@@ -15,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(explain)
+app.command()(observe)
 
 
 def _show_version(asked: bool) -> None:

@@ -22,7 +22,7 @@ def by_rows(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Ten
     queries = problem.scores_shape[-2]
     height = rows_at_once(problem)
     parts = []
-    for first in range(0, queries, height):
+    for first in range(0, max(queries, 1), height):
         span = Span(first, min(first + height, queries))
         rows = REFERENCE.part(problem, replace(problem.tile(), queries=span))
         parts.append([reduction.of(rows) for reduction in reductions])

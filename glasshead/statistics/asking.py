@@ -7,8 +7,8 @@ from typing import Any
 
 from glasshead.statistics.statistic import Statistic
 
-# An observation has the result of the attention itself under this name.
-_TAKEN = "context"
+# An observation has these names itself.
+_TAKEN = ("context", "statistics", "save", "load", "to_frame")
 
 
 def named(statistics: Any) -> dict[str, Statistic]:
@@ -81,9 +81,9 @@ def _check_name(name: Any, statistic: Statistic) -> None:
             f"a statistic takes a name that can stand after a dot, such as 'sink', and got "
             f"{name!r} for {statistic!r}."
         )
-    if name == _TAKEN:
+    if name in _TAKEN:
         raise ValueError(
-            f"the name {_TAKEN!r} is that of the attention's own result, and got {statistic!r}: "
+            f"the name {name!r} is an observation's own, and was given to {statistic!r}: "
             f"name it otherwise, in a dict."
         )
 

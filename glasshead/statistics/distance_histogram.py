@@ -42,7 +42,7 @@ class DistanceHistogram(Statistic):
     tensor([0.6111, 0.3889])
     """
 
-    edges: Sequence[float]
+    edges: Sequence[int | float]
     unit = "weight"
     axes = ("bin",)
 

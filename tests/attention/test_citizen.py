@@ -190,8 +190,12 @@ def test_a_plan_tells_work_and_memory():
     assert more.flops == 4 * 8 * (512 * 513 // 2 + 512 * 512) * 64
     padded = gh.Attention(mask=gh.padding([1000])).plan(x, x, x)
     assert padded.bytes == context + 1024 * (2 + 4)
-    windowed = gh.Attention(mask=gh.window(before=9)).plan(x, x, x)
+    windowed = gh.Attention(mask=gh.window(before=9), engine="fused").plan(x, x, x)
     assert windowed.bytes == context + 1024 * 1024 * (2 + 4)
+    skipping = gh.Attention(mask=gh.window(before=9)).plan(x, x, x)
+    assert skipping.engine == "streaming"
+    assert skipping.flops == 4 * 8 * (1024 * 10 - 45) * 64
+    assert skipping.bytes < 3 * context
     biased = gh.Attention(bias=gh.ALiBi(8)).plan(x, x, x)
     assert biased.bytes == context + 2 * pairs * 4
     dropped = gh.Attention(dropout=0.5).plan(x, x, x)

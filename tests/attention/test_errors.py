@@ -115,7 +115,11 @@ def test_masks_that_do_not_fit(mask, error, match):
         (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*below 1, and got 1.0"),
         (lambda: gh.Attention(dropout=-0.1), ValueError, "dropout.*and got -0.1"),
         (lambda: gh.Attention(dropout=None), TypeError, "dropout takes a number, and got NoneType"),
-        (lambda: gh.Attention(engine="flash"), ValueError, "'auto', 'fused', 'streaming', 'reference', and got"),
+        (
+            lambda: gh.Attention(engine="flash"),
+            ValueError,
+            "'auto', 'fused', 'streaming', 'reference', and got",
+        ),
         (lambda: gh.Attention(score=gh.Dot), TypeError, r"score takes a Score such as Dot\(\)"),
         (lambda: gh.Attention(normalizer="softmax"), TypeError, "normalizer takes a Normalizer"),
         (lambda: gh.Attention(bias=[0.0]), TypeError, "bias= takes.*got list"),
@@ -164,7 +168,9 @@ def test_a_mask_set_later_is_checked_as_one_given_at_once():
 def test_an_engine_set_later_is_checked_as_one_given_at_once():
     attention = gh.Attention()
     attention.engine = "flash"
-    with pytest.raises(ValueError, match="engine takes one of 'auto', 'fused', 'streaming', 'reference'"):
+    with pytest.raises(
+        ValueError, match="engine takes one of 'auto', 'fused', 'streaming', 'reference'"
+    ):
         attention(*inputs())
 
 

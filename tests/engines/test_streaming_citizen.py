@@ -75,11 +75,12 @@ def test_compiles_whole_with_its_gradient(recipe, dynamic):
 
     torch.compiler.reset()
     compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    inputs[0].requires_grad_()
+    learned = [*(x.requires_grad_() for x in inputs), *attention.parameters()]
     expected, found = call(*inputs, lengths), compiled(*inputs, lengths)
     torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(x.square().sum(), inputs[0])[0] for x in (expected, found)]
-    torch.testing.assert_close(*gradients)
+    gradients = [torch.autograd.grad(x.square().sum(), learned) for x in (expected, found)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

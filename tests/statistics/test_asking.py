@@ -88,8 +88,9 @@ def test_snake_case(name, expected):
         ({"the sink": MassOn([0])}, ValueError, r"got 'the sink' for MassOn\(keys=\(0,\)\)\."),
         ({"lambda": MassOn([0])}, ValueError, r"stand after a dot.* got 'lambda' for"),
         ({0: MassOn([0])}, ValueError, r"stand after a dot.* got 0 for"),
-        ({"context": MassOn([0])}, ValueError, r"'context' is that of the attention's own result"),
-        ([Context()], ValueError, r"'context' is that of .* name it otherwise, in a dict"),
+        ({"context": MassOn([0])}, ValueError, r"'context' is an observation's own"),
+        ({"save": MassOn([0])}, ValueError, r"'save' is an observation's own"),
+        ([Context()], ValueError, r"'context' is .* own, .* name it otherwise, in a dict"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(statistics, error, sentence):

@@ -67,7 +67,7 @@ def _words(text: str) -> list[str]:
     if not words:
         raise ValueError(
             f"TEXT takes a sentence, and got {quoted(text)}, which has no word: write one, as in "
-            f'glasshead explain "Hello shiny sun!", or leave TEXT out.'
+            f'"Hello shiny sun!", or leave TEXT out.'
         )
     return words
 

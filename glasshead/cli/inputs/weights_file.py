@@ -6,11 +6,10 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
-from glasshead.cli.inputs.reading import read_bytes, shown
+from glasshead.cli.inputs.reading import shown
+from glasshead.cli.inputs.tensors_file import read_tensors
 from glasshead.cli.inputs.wording import listed
 from glasshead.explanation.projection import Projection
 
@@ -50,20 +49,7 @@ def read_weights(path: Path) -> Matrices:
     Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
     where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
     """
-    content = read_bytes(path)
-    try:
-        tensors = load(content)
-    except (KeyError, AttributeError, RuntimeError) as error:
-        # What types of numbers end in that torch does not know.
-        raise ValueError(
-            f"{shown(path)} has numbers of a type that torch cannot read ({error}): save it as "
-            f"float32."
-        ) from error
-    except SafetensorError as error:
-        raise ValueError(
-            f"{shown(path)} is no safetensors file ({error}): write it by "
-            f"safetensors.torch.save_file."
-        ) from error
+    tensors = read_tensors(path)
     try:
         _check_names(tensors)
         named = _matrices(tensors)

@@ -100,7 +100,10 @@ class _Pass:
         values = np.empty(0, self.real)
         if self.value is not None:
             values = panels(matrix(self.value[batch, kv_head]), self.cut.keys, self.real)
-        key_sums, value_sums = self._sums(self.dim), self._sums(self.value_dim)
+        key_sums = self._sums(self.leaving.key, batch, kv_head, self.dim)
+        value_sums = np.empty(0, self.real)
+        if self.value is not None:
+            value_sums = self._sums(self.leaving.value, batch, kv_head, self.value_dim)
         for head in unit.heads:
             recipe = recipe_of(self.structure, self.query, packed, self.cut.keys, batch, head)
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
@@ -123,11 +126,21 @@ class _Pass:
             if self.value is not None:
                 self._add(self.leaving.value, batch, kv_head, value_sums)
 
-    def _sums(self, width: int) -> np.ndarray:
-        """Room for sums over queries, in whole panels of keys."""
+    def _fits(self, result: Tensor) -> bool:
+        """Whether a head's result is whole panels, which no other unit adds to."""
+        length, dim = result.shape[-2:]
+        whole = length == self.cut.padded(length) and dim == self.cut.padded(dim)
+        return whole and self.cut.stripes == 1
+
+    def _sums(self, result: Tensor, batch: int, head: int, width: int) -> np.ndarray:
+        """Where sums over queries go, in whole panels of keys: the result itself where it fits."""
+        if self._fits(result):
+            return result[batch, head].numpy().reshape(-1)
         return np.zeros(self.cut.padded(self.cut.keys) * width, self.real)
 
     def _add(self, result: Tensor, batch: int, head: int, sums: np.ndarray) -> None:
+        if self._fits(result):
+            return
         into = result[batch, head].numpy()
         into += sums.reshape(self.cut.padded(self.cut.keys), -1)[: into.shape[0], : into.shape[1]]
 

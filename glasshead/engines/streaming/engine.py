@@ -93,14 +93,13 @@ class Streaming:
         """
         if problem.mask is None or torch.compiler.is_compiling():
             return False
-        if self.refusal(problem) is not None:
-            return False
-        pairs = seen_pairs(problem)
         mask = problem.mask.simplified(problem.tile())
         half = isinstance(mask, Band) and mask.is_top_left_causal(problem.tile())
-        # SDPA computes half of the square below the diagonal, and all of it by a mask tensor.
-        others = math.prod(problem.scores_shape) / (2 if half and not problem.biases else 1)
-        return pairs is not None and pairs < 0.45 * others
+        # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
+        if mask is None or (half and not problem.biases) or self.refusal(problem) is not None:
+            return False
+        pairs = seen_pairs(problem)
+        return pairs is not None and pairs < 0.45 * math.prod(problem.scores_shape)
 
 
 def _made(problem: Problem) -> int:

@@ -32,8 +32,18 @@ def number_of(rule: VisibleRule | None) -> int:
     return number
 
 
-@torch.library.custom_op("glasshead::streaming", mutates_args=(), device_types="cpu")
-def streaming(  # noqa: PLR0913, PLR0917 - an operator takes no objects
+torch.library.define(
+    "glasshead::streaming",
+    "(Tensor query, Tensor key, Tensor? value, Tensor bounds, Tensor offsets, Tensor? visible, "
+    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? per_key, Tensor? per_query, float scale, "
+    "float softcap, bool keyed, bool far, bool diagonal, int top, int[] maps, int rule) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+# `torch.library.custom_op` would do the same, and import the compiler at the first call.
+@torch.library.impl("glasshead::streaming", "cpu")
+def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
@@ -65,7 +75,7 @@ def streaming(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     return tuple(forward(query, key, value, structure, wanted))  # type: ignore[return-value]
 
 
-@streaming.register_fake
+@torch.library.register_fake("glasshead::streaming")
 def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
     *_, per_key, per_query, _, _, keyed, far, diagonal, top, maps, _ = others
     wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
@@ -73,8 +83,18 @@ def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[T
     return tuple(sums._replace(context=sums.context.to(query.dtype)))
 
 
-@torch.library.custom_op("glasshead::streaming_backward", mutates_args=(), device_types="cpu")
-def streaming_backward(  # noqa: PLR0913, PLR0917
+torch.library.define(
+    "glasshead::streaming_backward",
+    "(Tensor query, Tensor key, Tensor? value, Tensor bounds, Tensor offsets, Tensor? visible, "
+    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? per_key, Tensor logsumexp, "
+    "Tensor? of_context, Tensor? of_logsumexp, Tensor? of_entropy, Tensor? of_by_key, "
+    "float scale, float softcap, bool[] wanted, int rule) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+@torch.library.impl("glasshead::streaming_backward", "cpu")
+def _(  # noqa: PLR0913, PLR0917
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
@@ -106,7 +126,7 @@ def streaming_backward(  # noqa: PLR0913, PLR0917
     return tuple(backward(query, key, value, structure, logsumexp, arriving, some))  # type: ignore[return-value]
 
 
-@streaming_backward.register_fake
+@torch.library.register_fake("glasshead::streaming_backward")
 def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
     bounds, offsets, visible, bias, table, sink, *_, wanted, _ = others
     structure = Structure(bounds, offsets, visible, None, bias, table, sink)
@@ -129,7 +149,7 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     (query, key, value, *_), (bias, table, sink) = inputs, inputs[6:9]
     of = Sums(*arriving)  # type: ignore[arg-type]
     rows = of.rows
-    wanted = [x is not None and x.requires_grad for x in (bias, table, sink)]
+    wanted = list(ctx.needs_input_grad[6:9])
     if value is None or of.context is None or not of.context.shape[-1]:
         of = of._replace(context=None)  # type: ignore[arg-type]
     result = Leaving(
@@ -164,7 +184,9 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     )
 
 
-streaming.register_autograd(_gradient, setup_context=_keep)
+torch.library.register_autograd("glasshead::streaming", _gradient, setup_context=_keep)
+streaming = torch.ops.glasshead.streaming.default
+streaming_backward = torch.ops.glasshead.streaming_backward.default
 
 
 def run(

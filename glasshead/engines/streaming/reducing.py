@@ -113,5 +113,6 @@ def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
     for part in shaped:
         one = part[(None,) * (axes - part.ndim)]
         flat.append(one.expand(*batch, *one.shape[-3:]).flatten(0, -4) if one.ndim > 4 else one)
-    leading = torch.broadcast_shapes(*(x.shape[:2] for x in flat))
+    # By hand, as torch.broadcast_shapes imports SymPy when it is first called.
+    leading = [max(sizes) for sizes in zip(*(x.shape[:2] for x in flat), strict=True)]
     return torch.cat([x.expand(*leading, *x.shape[2:]) for x in flat], 2).contiguous()

@@ -38,7 +38,7 @@ def share(units: Iterable[Unit], work: Callable[[Iterator[Unit]], None], threads
 
 def threads_for(operations: int) -> int:
     """How many threads are worth their start: one for little work, else as many as PyTorch uses."""
-    return 1 if operations < 4_000_000 else torch.get_num_threads()
+    return 1 if operations < 50_000_000 else torch.get_num_threads()
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:

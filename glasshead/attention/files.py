@@ -1,0 +1,161 @@
+"""Files of tensors with a description: written whole or not at all, and read without running code.
+
+They are safetensors, whose metadata has one entry: JSON that says what the tensors are.
+"""
+
+import json
+import math
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+_ENTRY, _VERSION = "glasshead", 1
+# What JSON itself has no numbers for.
+_NAMES = {math.inf: "inf", -math.inf: "-inf"}
+
+
+def write(
+    file: str | os.PathLike[str],
+    kind: str,
+    description: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Write tensors and what they are; an older file stays as it was until the new one is whole.
+
+    Args:
+        file: Where; its folder must be there.
+        kind: What is written, in a word.
+        description: What JSON can say of it.
+        tensors: The numbers, by names that the description refers to.
+
+    Errors: an OSError where the file cannot be written; nothing is left behind.
+    """
+    path = Path(file)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    told = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
+    try:
+        # A link stays a link to the file.
+        place = path.resolve()
+        if not place.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent}: make it first.")
+        beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+        try:
+            beside.touch()
+            # Who may read the older file, or any new one, may read this: save_file asks nobody.
+            mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)
+            save_file(_apart(tensors), beside, metadata={_ENTRY: told})
+            beside.chmod(mode)
+            beside.replace(place)
+        finally:
+            beside.unlink(missing_ok=True)
+    except (SafetensorError, RuntimeError) as error:
+        raise OSError(f"{path} cannot be written ({error}): name another place.") from error
+    except OSError as error:
+        if not error.strerror:
+            raise
+        raise type(error)(
+            f"{path} cannot be written ({error.strerror}): name another place."
+        ) from error
+
+
+def read(file: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the tensors of a file that `write` has written.
+
+    Errors: an OSError where the file cannot be read; a ValueError where it is not safetensors, or
+    was written by something else.
+    """
+    path = Path(file)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}: check its name.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    try:
+        with safe_open(path, framework="pt") as opened:
+            told = (opened.metadata() or {}).get(_ENTRY)
+            description = _described(path, kind, told)
+            # A copy, as what is mapped lies where products may round it in another way.
+            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file ({error}).") from error
+    except OSError as error:
+        raise type(error)(f"{path} cannot be read ({error.strerror or error}).") from error
+    except (KeyError, AttributeError, RuntimeError) as error:
+        # What types of numbers end in that torch does not know.
+        raise ValueError(f"{path} has numbers that torch cannot read ({error}).") from error
+    return description, tensors
+
+
+@contextmanager
+def understood(file: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Make a ValueError of whatever a description that was tampered with leads to."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"{Path(file)} has a description of {kind} that cannot be understood ({error}): "
+            f"save it anew."
+        ) from error
+
+
+def to_json(value: Any) -> Any:
+    """A number, or a tuple of them, so that JSON keeps all of it.
+
+    >>> to_json((0, 1.5, math.inf))
+    [0, 1.5, {'float': 'inf'}]
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": _NAMES.get(value, "nan")}
+    return [to_json(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def from_json(told: Any) -> Any:
+    """The same, back again.
+
+    >>> from_json([0, 1.5, {"float": "inf"}])
+    (0, 1.5, inf)
+    """
+    if isinstance(told, dict):
+        return float(told["float"])
+    return tuple(from_json(part) for part in told) if isinstance(told, list) else told
+
+
+def _described(path: Path, kind: str, told: str | None) -> dict[str, Any]:
+    try:
+        description = json.loads(told or "")
+        found, version = description["kind"], description["version"]
+        newer = version > _VERSION
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise ValueError(
+            f"{path} holds no {kind} that glasshead has saved: its metadata does not tell of one."
+        ) from None
+    if found != kind:
+        raise ValueError(f"{path} holds no {kind}, but {found}: load it as what it is.")
+    if newer:
+        raise ValueError(
+            f"{path} was written by a newer glasshead, in version {version} of its form, and this "
+            f"one reads version {_VERSION}: update glasshead."
+        )
+    return description
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as safetensors takes them: on the CPU, row by row, none within another."""
+    apart, known = {}, set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage()
+        if storage.data_ptr() in known or storage.nbytes() != own.numel() * own.itemsize:
+            own = own.clone(memory_format=torch.contiguous_format)
+        known.add(own.untyped_storage().data_ptr())
+        apart[name] = own
+    return apart

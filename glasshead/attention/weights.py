@@ -1,0 +1,236 @@
+"""The matrix of weights that is never there: any part of it is computed when it is asked for."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.attention import saved_weights as saved
+from glasshead.attention.indexing import checked_range, full_index, inside, range_of
+from glasshead.attention.known import Known
+from glasshead.attention.products import factor_of, times_keys, times_queries
+from glasshead.engines import REFERENCE, reductions_of
+from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import Span
+from glasshead.statistics.reductions import BlockSum, LogSum
+
+_BUDGET = 2**31
+
+
+class Weights:
+    """P, `[..., queries, keys]`, held as queries, keys, the recipe and each row's logsumexp.
+
+    P_ij = exp(s_ij - lse_i): any row, column or tile is exact, at the cost of its own size in
+    every head. Nothing here has a gradient. Inputs and recipe are not copied; what is changed in
+    place afterwards, as by a step of training, no longer belongs to the logsumexp.
+
+    Source: Dao et al. 2022 (FlashAttention), section 3.1, whose backward pass makes the weights
+    anew in this way.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> _ = torch.manual_seed(0)
+    >>> query, key = torch.randn(2, 8, 5000, 64), torch.randn(2, 8, 5000, 64)
+    >>> W = gh.Attention(mask=gh.causal()).weights(query, key)
+    >>> W
+    Weights [2, 8, 5000, 5000], 1.6 GB if it were there
+    >>> W[..., 4321, :].shape, W[..., 100:103, :7].shape
+    (torch.Size([2, 8, 5000]), torch.Size([2, 8, 3, 7]))
+    >>> (W @ torch.ones(5000, 1)).allclose(torch.ones(2, 8, 5000, 1))
+    True
+    >>> W.pooled(rows=2, columns=4).shape
+    torch.Size([2, 8, 2, 4])
+
+    Attributes:
+        logsumexp: ln Σ_j exp s_ij of each row, in nats, `[..., queries]`.
+        shape: Of the matrix.
+    """
+
+    @torch.no_grad()
+    def __init__(self, problem: Problem, logsumexp: Tensor | None = None) -> None:
+        if problem.query.is_meta:
+            raise ValueError(
+                "weights takes queries and keys with numbers in them, and these are on the meta "
+                "device: make them on another, or ask plan(…) what it would cost."
+            )
+        # Side by side in memory, as a file has them: so the same numbers are rounded alike.
+        query, key = (x.detach().contiguous() for x in (problem.query, problem.key))
+        self._problem = problem = replace(problem, query=query, key=key, value=key, dropout=0.0)
+        if logsumexp is None:
+            ((logsumexp,),) = reductions_of(problem, [LogSum()])
+        self._logsumexp = logsumexp
+
+    @property
+    def logsumexp(self) -> Float[Tensor, "... queries"]:
+        """ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
+        return self._problem.as_given(self._logsumexp)
+
+    @property
+    def shape(self) -> torch.Size:
+        """`[..., queries, keys]`."""
+        shape = list(self._problem.scores_shape)
+        if self._problem.axes < 4:
+            del shape[-3]
+        return torch.Size(shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights: float32, or float64 where the inputs are."""
+        return self._problem.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are computed."""
+        return self._problem.query.device
+
+    @property
+    def T(self) -> "Transposed":  # noqa: N802 - as a tensor's
+        """Pᵀ, for `W.T @ L`."""
+        return Transposed(self)
+
+    @torch.no_grad()
+    def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
+        """The weights of some queries on some keys.
+
+        Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
+        """
+        rows = checked_range(rows, self.shape[-2], "rows")
+        columns = checked_range(columns, self.shape[-1], "columns")
+        lse = self._logsumexp[..., rows.start : rows.stop, None]
+        problem = replace(self._problem, normalizer=Known(lse))
+        tile = replace(
+            problem.tile(),
+            queries=Span(rows.start, rows.stop),
+            keys=Span(columns.start, columns.stop),
+        )
+        return problem.as_given(REFERENCE.part(problem, tile).weights)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """`W[..., i, :]`, `W[..., rows, columns]`: as of a tensor, of which this part is made.
+
+        It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
+        computed for every head, whichever of them are asked for.
+
+        Errors: a TypeError for another index, an IndexError where it lies outside of the matrix, a
+        ValueError where the part would take more than 2 GiB.
+        """
+        index = full_index(index, len(self.shape))
+        for part, length in zip(index[:-2], self.shape, strict=False):
+            if not isinstance(part, slice):
+                inside(part, length, "entries along a leading axis")
+        rows, row_index = range_of(index[-2], self.shape[-2], "queries")
+        columns, column_index = range_of(index[-1], self.shape[-1], "keys")
+        self._check_budget(len(rows), len(columns), _BUDGET, "this part of W", "ask for less")
+        return self.tile(rows, columns)[(*index[:-2], row_index, column_index)]
+
+    def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
+        """The whole matrix.
+
+        Errors: a ValueError where it would take more than `budget` bytes.
+        """
+        budget = whole_number(budget, "budget")
+        queries, keys = self.shape[-2:]
+        self._check_budget(queries, keys, budget, "W.dense()", "raise budget=, or take tiles")
+        return self.tile(range(queries), range(keys))
+
+    def _check_budget(self, rows: int, columns: int, budget: int, what: str, remedy: str) -> None:
+        # The scores, what is visible and the weights stand side by side.
+        a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
+        needed = a_pair * self.shape[:-2].numel() * rows * columns * self.dtype.itemsize
+        if needed > budget:
+            raise ValueError(
+                f"{what} takes at most {budget} bytes, and would need {needed}: {remedy}."
+            )
+
+    @torch.no_grad()
+    def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
+        """P·R for R `[..., keys, r]`, without P.
+
+        Errors: a TypeError or ValueError where R is not a tensor of that shape.
+        """
+        per_key = factor_of(self._problem, right, self.shape, "W @ R")
+        return self._problem.as_given(times_keys(self._problem, per_key))
+
+    @torch.no_grad()
+    def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
+        """Sums over blocks of keys, means over blocks of queries, as `PooledMap` has them.
+
+        Errors: a TypeError or ValueError where rows and columns are not whole numbers of at least
+        1, or there are fewer queries than rows, or fewer keys than columns.
+        """
+        sizes = []
+        for name, parts, length in zip(
+            ("rows", "columns"), (rows, columns), self.shape[-2:], strict=True
+        ):
+            sizes.append(whole_number(parts, f"pooled({name})", least=1))
+            if sizes[-1] > length:
+                raise ValueError(f"pooled({name}) takes at most {length}, and got {parts}.")
+        ((result,),) = reductions_of(self._problem, [BlockSum(*sizes)])
+        return self._problem.as_given(result)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write queries, keys, recipe and logsumexp as safetensors, from which `load` makes W anew.
+
+        Errors: an OSError where the file cannot be written; then an older one is as it was. A
+        TypeError where the recipe has a score, bias, mask or normalizer of one's own.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import glasshead as gh
+        >>> x, file = torch.eye(3), Path(tempfile.mkdtemp()) / "weights.safetensors"
+        >>> W = gh.Attention(mask=gh.causal()).weights(x, x)
+        >>> W.save(file)
+        >>> gh.Weights.load(file)[1].equal(W[1])
+        True
+        """
+        saved.save(file, self._problem, self._logsumexp)
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> "Weights":
+        """Read what `save` has written; nothing in the file is run, and nothing is computed.
+
+        Errors: an OSError where the file cannot be read; a ValueError where it holds no weights.
+        """
+        return cls(*saved.load(file))
+
+    def __repr__(self) -> str:
+        size, units = float(self.shape.numel() * self.dtype.itemsize), iter(("B", "kB", "MB", "GB"))
+        unit = next(units)
+        while size >= 999.5 and unit != "TB":
+            size, unit = size / 1000, next(units, "TB")
+        return f"Weights {list(self.shape)}, {size:.3g} {unit} if it were there"
+
+
+class Transposed:
+    """Pᵀ of a `Weights`: what keys receive from queries."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    @property
+    def shape(self) -> torch.Size:
+        """`[..., keys, queries]`."""
+        *leading, queries, keys = self._weights.shape
+        return torch.Size([*leading, keys, queries])
+
+    @property
+    def T(self) -> Weights:  # noqa: N802 - as a tensor's
+        """P itself."""
+        return self._weights
+
+    @torch.no_grad()
+    def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
+        """Pᵀ·L for L `[..., queries, n]`, without P.
+
+        Errors: a TypeError or ValueError where L is not a tensor of that shape.
+        """
+        problem = self._weights._problem
+        per_query = factor_of(problem, left, self.shape, "W.T @ L")
+        return problem.as_given(times_queries(problem, per_query))
+
+    def __repr__(self) -> str:
+        return f"{self._weights!r}, transposed"

@@ -1,0 +1,1 @@
+"""Observing: what stands behind `glasshead observe`."""
