@@ -25,6 +25,7 @@ lint: setup
 bench: setup
 	$(BIN)/python benchmarks/call_overhead.py
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/observe.py
 
 pictures: setup
 	$(BIN)/python docs/pictures.py
