@@ -28,8 +28,8 @@ class Streaming:
     The products, the softmax and every sum over the weights happen while a block is near the core.
     What the mask hides at either end of a row is not computed.
 
-    Source: Milakov and Gimelshein 2018 (Online normalizer calculation for softmax); Dao et al. 2022
-    (FlashAttention), section 3.1, whose backward from the logsumexp this is.
+    Source: Dao et al. 2022 (FlashAttention), section 3.1: blocks, and weights that are made anew
+    from each row's normalizer on the way back.
     """
 
     name = "streaming"
@@ -93,8 +93,9 @@ class Streaming:
         """
         if problem.mask is None or torch.compiler.is_compiling():
             return False
-        mask = problem.mask.simplified(problem.tile())
-        half = isinstance(mask, Band) and mask.is_top_left_causal(problem.tile())
+        tile = problem.tile()
+        mask = problem.mask.simplified(tile)
+        half = isinstance(mask, Band) and mask.is_top_left_causal(tile)
         # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
         if mask is None or (half and not problem.biases) or self.refusal(problem) is not None:
             return False
