@@ -1,8 +1,10 @@
 """Reductions alone, whatever computes the context."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from glasshead.engines.autocast import without_autocast
@@ -11,17 +13,22 @@ from glasshead.engines.streaming import Streaming
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
+# Fewer scores than these are had sooner from their rows than from kernels, and compile none.
+_FEW = 2**16
+
 
 def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
     """The results of each reduction of the weights before dropout, `[*batch, heads, …]`.
 
-    The streaming kernels make them where they serve; elsewhere it goes through rows of weights.
+    The streaming kernels make them where they serve and there are many scores; else it goes through
+    rows of weights.
     """
     bare = replace(problem, dropout=0.0)
     streaming = Streaming()
     if not reductions:
         return []
-    if streaming.refusal(bare) is None:
+    few = not torch.compiler.is_compiling() and math.prod(problem.scores_shape) < _FEW
+    if not few and streaming.refusal(bare) is None:
         return streaming.observe(bare, reductions, context=False).reduced
     with without_autocast(problem.query.device):
         return by_rows(bare, reductions)
