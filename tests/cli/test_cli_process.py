@@ -85,6 +85,15 @@ def test_a_full_disk_is_told():
     )
 
 
+@pytest.fixture
+def interruptible():
+    """A child gets its parent's deafness to Ctrl-C, as of one started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("wait", [0.05, 0.5])
 def test_an_interruption_causes_no_traceback(wait):
     text = " ".join(f"w{place}" for place in range(3000))
