@@ -46,7 +46,8 @@ class Attention(nn.Module):
         mask: Which pairs may see each other; True = may attend in a boolean tensor.
         normalizer: How scores become weights; `Softmax()` if not given.
         dropout: The probability that a weight is dropped, in training only.
-        engine: "auto" picks the fastest that serves the recipe exactly; or "fused", "reference".
+        engine: "auto" picks the fastest that serves the recipe exactly; or "fused", "streaming",
+            "reference".
 
     Source: Vaswani et al. 2017, section 3.2.1. The paper's Q, K, V and QKᵀ/√d_k are `queries`,
     `keys`, `values` and `scaled` of a `Trace`. Softcap: Gemma Team 2024 (Gemma 2), section 2.
@@ -187,7 +188,8 @@ class Attention(nn.Module):
     ) -> Weights:
         """The matrix of weights, before dropout, of which any part is computed when asked for.
 
-        It holds queries, keys, the recipe and a number a row. It has no gradient.
+        It holds copies of queries and keys, a number a row, and the recipe as it is: what that
+        learns is not to change meanwhile. It has no gradient.
 
         Errors: as for a call, and a ValueError for a normalizer that has no logsumexp.
         """

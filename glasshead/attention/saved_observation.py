@@ -13,6 +13,7 @@ from glasshead.attention.files import from_json, read, to_json, understood, writ
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics import Statistic, TopKeys
+from glasshead.statistics.asking import check_name
 from glasshead.statistics.reductions import Reduction
 
 _KIND = "observation"
@@ -101,7 +102,12 @@ def load(
         values = {
             name: _value(name, one, tensors) for name, one in description["statistics"].items()
         }
-        return tensors["context"], statistics, values
+        context = tensors["context"]
+        for name, statistic in statistics.items():
+            check_name(name, statistic)
+        if context.ndim < 2:
+            raise ValueError(f"a context has two axes at least, and not {context.ndim}")
+        return context, statistics, values
 
 
 def _told(statistic: Statistic) -> dict[str, Any]:

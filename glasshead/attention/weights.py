@@ -57,8 +57,10 @@ class Weights:
                 "weights takes queries and keys with numbers in them, and these are on the meta "
                 "device: make them on another, or ask plan(…) what it would cost."
             )
-        # Side by side in memory, as a file has them: so the same numbers are rounded alike.
-        query, key = (x.detach().contiguous() for x in (problem.query, problem.key))
+        # Copies, as a cache may be written to later; side by side in memory, as a file has them, so
+        # that the same numbers are rounded alike.
+        whole = torch.contiguous_format
+        query, key = (x.detach().clone(memory_format=whole) for x in (problem.query, problem.key))
         self._problem = problem = replace(problem, query=query, key=key, value=key, dropout=0.0)
         if logsumexp is None:
             ((logsumexp,),) = reductions_of(problem, [LogSum()])

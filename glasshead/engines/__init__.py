@@ -5,9 +5,9 @@ from glasshead.engines.engine import Cost, Engine, Observed
 from glasshead.engines.fused import Fused
 from glasshead.engines.pricing import price
 from glasshead.engines.reference import REFERENCE, Reference
-from glasshead.engines.streaming import Streaming
+from glasshead.engines.streaming import STREAMING, Streaming
 
-FUSED, STREAMING = Fused(), Streaming()
+FUSED = Fused()
 ENGINES: tuple[Engine, ...] = (FUSED, STREAMING, REFERENCE)
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.engines.autocast import without_autocast
 from glasshead.engines.by_rows import by_rows
-from glasshead.engines.streaming import Streaming
+from glasshead.engines.streaming import STREAMING
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
@@ -24,11 +24,10 @@ def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tup
     rows of weights.
     """
     bare = replace(problem, dropout=0.0)
-    streaming = Streaming()
     if not reductions:
         return []
     few = not torch.compiler.is_compiling() and math.prod(problem.scores_shape) < _FEW
-    if not few and streaming.refusal(bare) is None:
-        return streaming.observe(bare, reductions, context=False).reduced
+    if not few and STREAMING.refusal(bare) is None:
+        return STREAMING.observe(bare, reductions, context=False).reduced
     with without_autocast(problem.query.device):
         return by_rows(bare, reductions)

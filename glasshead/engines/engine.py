@@ -43,7 +43,7 @@ class Engine(Protocol):
         ...
 
     def cost(self, problem: Problem) -> Cost:
-        """What the problem costs here. It looks at shapes alone, never at numbers."""
+        """What the problem costs here, by shapes and masks; the inputs' numbers are not read."""
         ...
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from glasshead.engines.by_rows import rows_at_once
 from glasshead.engines.engine import Engine
 from glasshead.engines.reference import REFERENCE
-from glasshead.engines.streaming import Streaming
+from glasshead.engines.streaming import STREAMING
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import (
     BlockSum,
@@ -57,7 +57,6 @@ class Price(NamedTuple):
 
 def price(problem: Problem, engine: Engine, reductions: Sequence[Reduction]) -> Price:
     """What these reductions cost beside a call on this engine."""
-    streaming = Streaming()
     bare = replace(problem, dropout=0.0)
     *leading, queries, keys = problem.scores_shape
     heads, size = math.prod(leading), problem.dtype.itemsize
@@ -67,17 +66,17 @@ def price(problem: Problem, engine: Engine, reductions: Sequence[Reduction]) -> 
     if engine is REFERENCE:
         sums = _IN_FULL * len(reductions) * whole
         return Price(2 * _IN_FULL * whole, 0, sums, results + 2 * whole * size, 1)
-    own = [r for r in reductions if not streaming.knows(r)]
+    own = [r for r in reductions if not STREAMING.knows(r)]
     held = rows_at_once(bare) * math.prod(leading) * keys * size * 6
-    if streaming.refusal(bare) is not None:
+    if STREAMING.refusal(bare) is not None:
         sums = _IN_FULL * (2 + len(reductions)) * whole
         return Price(_SOFTMAX * whole, 2 * whole * width, sums, results + held, 2)
-    cost = streaming.cost(bare)
+    cost = STREAMING.cost(bare)
     pairs = cost.flops // (2 * (width + problem.value.shape[-1]))
     each = sum(_EACH.get(type(r), 0) for r in reductions)
     own_flops = 2 * whole * width if own else 0
     own_sums = _IN_FULL * (2 + len(own)) * whole if own else 0
-    if engine.name == streaming.name:
+    if engine is STREAMING:
         sums = each * pairs + own_sums
         bytes_ = results + (held if own else 0)
         return Price(_SOFTMAX * pairs, own_flops, sums, bytes_, 1 + bool(own))

@@ -101,7 +101,7 @@ class Problem:
         None stands for no bias at all, and for nothing hidden. `mask` is the problem's own, or a
         simpler one that says the same of the tile.
         """
-        total, visible = None, None if mask is None else three_axes(mask.visible(tile))
+        total, visible = None, None if mask is None else three_axes(visible_pairs(mask, tile))
         for bias in self.biases:
             values = three_axes(bias_values(bias, tile)).to(tile.dtype)
             shows = bias_shows(bias, values)
@@ -119,6 +119,17 @@ class Problem:
     def as_given(self, tensor: Tensor) -> Tensor:
         """A result in the layout of the caller's inputs."""
         return tensor if self.axes > 3 else tensor.squeeze(self.query.ndim - 3)
+
+
+def visible_pairs(mask: Mask, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+    """What the mask says of the tile; a TypeError where a mask of one's own gives no booleans."""
+    visible = mask.visible(tile)
+    if visible.dtype != torch.bool:
+        raise TypeError(
+            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
+            f"{visible.dtype}: compare, or convert it with .bool()."
+        )
+    return visible
 
 
 def sees_and_seen(

@@ -27,7 +27,7 @@ def named(statistics: Any) -> dict[str, Statistic]:
     seen: list[Statistic] = []
     for name, statistic in asked.items():
         _check_statistic(statistic)
-        _check_name(name, statistic)
+        check_name(name, statistic)
         if statistic in seen:
             raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
         seen.append(statistic)
@@ -75,8 +75,14 @@ def _check_statistic(statistic: Any) -> None:
     raise TypeError(f"statistics takes objects such as Entropy(), and got {_shown(statistic)}.")
 
 
-def _check_name(name: Any, statistic: Statistic) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+def check_name(name: Any, statistic: Statistic) -> None:
+    """Raise a ValueError where the name cannot be an attribute of an observation."""
+    if (
+        not isinstance(name, str)
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+        or name[0] == "_"
+    ):
         raise ValueError(
             f"a statistic takes a name that can stand after a dot, such as 'sink', and got "
             f"{name!r} for {statistic!r}."

@@ -426,3 +426,18 @@ def test_an_observation_may_be_saved_over_the_file_it_was_read_from(file):
     back.save(file)
     assert torch.equal(back.entropy, seen.entropy)
     assert torch.equal(gh.Observation.load(file).top_k.keys, seen.top_k.keys)
+
+
+def test_an_observation_under_a_name_of_its_own_is_refused(tmp_path):
+    x, file = torch.randn(5, 3), tmp_path / "seen.safetensors"
+    gh.Attention().observe(x, x, x, {"sink": gh.MassOn([0])}).save(file)
+    with safe_open(file, "pt") as opened:
+        told = opened.metadata()
+    tensors = load_file(file)
+    save_file(
+        tensors | {"save": tensors["sink"].clone()},
+        file,
+        metadata={name: text.replace('"sink"', '"save"') for name, text in told.items()},
+    )
+    with pytest.raises(ValueError, match="cannot be understood.*'save'"):
+        gh.Observation.load(file)

@@ -358,3 +358,119 @@ def test_an_error_in_a_thread_is_raised_where_the_call_was_made():
     x = torch.randn(1, 4, 517, 64)
     with pytest.raises(RuntimeError, match="asked too much"):
         gh.Attention(mask=Broken(), engine="streaming")(x, x, x)
+
+
+def test_a_learned_bias_trains_on_several_threads():
+    """Whether gradients are recorded is each thread's own affair."""
+    x = torch.randn(1, 4, 700, 64, requires_grad=True)
+    found, expected = (
+        torch.autograd.grad(
+            gh.Attention(bias=gh.ALiBi(4), mask=gh.causal(), engine=engine)(x, x, x).square().sum(),
+            x,
+        )[0]
+        for engine in ("streaming", "reference")
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    learned = gh.RelativeBias(heads=4)
+    gh.Attention(bias=learned, engine="streaming")(x, x, x).sum().backward()
+    assert learned.weight.grad.isfinite().all()
+
+
+def test_a_gradient_of_the_gradient_is_refused():
+    x = torch.randn(1, 1, 5, 3, requires_grad=True)
+    context = gh.Attention(engine="streaming")(x, x, x)
+    (gradient,) = torch.autograd.grad(context.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no gradient of its gradient: take"):
+        gradient.sum().backward()
+
+
+# PyTorch's own derivatives forwards are written in what it deprecates.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_derivative_forwards_is_refused_and_never_0():
+    x = torch.randn(1, 1, 5, 3)
+    attention = gh.Attention(engine="streaming")
+    with pytest.raises(ValueError, match="no derivative forwards"):
+        torch.func.jvp(lambda q: attention(q, x, x), (x,), (x,))
+    with pytest.raises(ValueError, match=r"transforms of torch\.func"):
+        torch.func.grad(lambda q: attention(q, x, x).sum())(x)
+
+
+class Near(gh.Bias):
+    """A rule of the distance that hides."""
+
+    by_distance = True
+
+    def forward(self, tile):
+        far = tile.distance().abs() > 2
+        return torch.zeros(far.shape, dtype=tile.dtype).masked_fill(far, -torch.inf)
+
+
+def test_a_rule_of_distance_that_hides_hides_anything():
+    query, key = torch.randn(1, 1, 5, 3), torch.randn(1, 1, 40, 3)
+    spoiled = key.clone()
+    spoiled[..., 20:, :] = torch.nan
+    attention = gh.Attention(bias=Near(), engine="streaming")
+    clean, dirty = (attention(query, k, k, offset=0) for k in (key, spoiled))
+    assert torch.equal(clean, dirty)
+    reference = gh.Attention(bias=Near(), engine="reference")(query, key, key, offset=0)
+    torch.testing.assert_close(clean, reference)
+
+
+@pytest.mark.parametrize("softcap", [1e-3, 0.5, 30.0, 1e3, 1e6, 1e30, 1e300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_softcaps_of_every_size(softcap, dtype):
+    case = Case((1,), 2, 1, 33, 35, 5, 7, seed=3, mask=gh.causal(), dtype=dtype)
+    if softcap > 1e30:
+        ours = both(case, lambda: gh.Attention(softcap=softcap))[0]
+        theirs = both(case)[1]
+    else:
+        ours, theirs = both(case, lambda: gh.Attention(softcap=softcap))
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(ours.context, theirs.context, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        ours.reduced[1][2], theirs.reduced[1][2], rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize("anything", [torch.nan, torch.inf])
+def test_a_score_that_is_no_number_is_told(anything):
+    query, key = torch.rand(1, 1, 9, 3) + 0.5, torch.rand(1, 1, 9, 3)
+    key[..., 4, :] = anything
+    problem = gh.Attention(mask=gh.causal())._problem(query, key, key, None, None, None)
+    _, ((weight, place, score),) = STREAMING.observe(problem, [Largest()])
+    assert score[..., 4:].isnan().all()
+    assert weight[..., 4:].isnan().all()
+    assert (place[..., 4:] == 4).all()
+    assert score[..., :4].isfinite().all()
+
+
+def test_keys_are_counted_beyond_what_a_float_counts():
+    key = torch.zeros(1, 1, 2**24 + 3, 1)
+    key[0, 0, 2**24 + 1] = 1.0
+    query = torch.ones(1, 1, 1, 1)
+    problem = gh.Attention()._problem(query, key, key, None, None, None)
+    _, ((_, place, _),) = STREAMING.observe(problem, [Largest()])
+    assert place.item() == 2**24 + 1
+
+
+class Numbers(gh.Mask):
+    """A mask that gives no booleans."""
+
+    def visible(self, tile):
+        return (tile.distance() >= 0).float()
+
+
+@pytest.mark.parametrize("engine", ["fused", "streaming", "reference"])
+def test_a_mask_that_gives_no_booleans(engine):
+    x = torch.randn(1, 1, 5, 3)
+    with pytest.raises(TypeError, match=r"visible\(\) of a mask gives booleans.*float32"):
+        gh.Attention(mask=Numbers(), engine=engine)(x, x, x)
+
+
+def test_weights_keep_what_they_were_made_of():
+    query, key = torch.randn(1, 1, 5, 3), torch.randn(1, 1, 7, 3)
+    W = gh.Attention().weights(query, key)
+    before = W.dense()
+    key.mul_(3)
+    query.zero_()
+    assert torch.equal(W.dense(), before)

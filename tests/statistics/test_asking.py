@@ -89,6 +89,7 @@ def test_snake_case(name, expected):
         ({"lambda": MassOn([0])}, ValueError, r"stand after a dot.* got 'lambda' for"),
         ({0: MassOn([0])}, ValueError, r"stand after a dot.* got 0 for"),
         ({"context": MassOn([0])}, ValueError, r"'context' is an observation's own"),
+        ({"_values": MassOn([0])}, ValueError, "stand after a dot"),
         ({"save": MassOn([0])}, ValueError, r"'save' is an observation's own"),
         ([Context()], ValueError, r"'context' is .* own, .* name it otherwise, in a dict"),
     ],

@@ -1,5 +1,5 @@
 """The streaming engine: blocks of queries, compiled, on every core, in O(T) memory."""
 
-from glasshead.engines.streaming.engine import Streaming
+from glasshead.engines.streaming.engine import STREAMING, Streaming
 
-__all__ = ["Streaming"]
+__all__ = ["STREAMING", "Streaming"]

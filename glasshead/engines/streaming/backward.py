@@ -46,6 +46,8 @@ def backward(
     sinks = torch.zeros(*shape, 1 if wanted[2] else 0, dtype=torch.float64)
     added = threading.Lock()
 
+    # Whether gradients are recorded is each thread's own affair.
+    @torch.no_grad()
     def work(units: Iterator[Unit]) -> None:
         one = _Pass(query, key, value, structure, logsumexp, arriving, leaving, cut, added)
         for unit in units:

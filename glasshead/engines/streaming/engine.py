@@ -35,7 +35,7 @@ class Streaming:
     name = "streaming"
     about = "compiled blocks of queries on every core, only the keys that they see"
 
-    def refusal(self, problem: Problem) -> str | None:
+    def refusal(self, problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
         """The kernels know inner products, exponentials, and the processor."""
         if type(problem.score).forward is not InnerProduct.forward:
             return f"the score {type(problem.score).__name__} is not an inner product"
@@ -45,6 +45,8 @@ class Streaming:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):
             return f"it runs on the CPU, and the inputs are on {problem.query.device.type}"
+        if _transformed():
+            return "it has no derivative forwards, nor under the transforms of torch.func"
         if 0 in problem.query.shape or 0 in problem.key.shape or 0 in problem.value.shape:
             return "an axis is empty"
         return None
@@ -101,6 +103,17 @@ class Streaming:
             return False
         pairs = seen_pairs(problem)
         return pairs is not None and pairs < 0.45 * math.prod(problem.scores_shape)
+
+
+STREAMING = Streaming()
+
+
+def _transformed() -> bool:
+    """Whether PyTorch follows the call in a way that an operator of our own does not know."""
+    if torch.compiler.is_compiling():
+        return False
+    forwards = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 - it has no other name
+    return forwards or torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001
 
 
 def _made(problem: Problem) -> int:

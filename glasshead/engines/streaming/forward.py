@@ -45,6 +45,8 @@ def forward(
         for _ in range(cut.stripes)
     ]
 
+    # Whether gradients are recorded is each thread's own affair.
+    @torch.no_grad()
     def work(units: Iterator[Unit]) -> None:
         one = _Pass(query, key, value, structure, wanted, cut, sums)
         for unit in units:

@@ -12,9 +12,9 @@ from glasshead.engines.streaming.structure import Structure
 from glasshead.recipe.biases import Bias, bias_values
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.intervals import split
+from glasshead.recipe.masks.intervals import Intervals, split
 from glasshead.recipe.normalizers import SoftmaxOne
-from glasshead.recipe.problem import Problem, sees_and_seen
+from glasshead.recipe.problem import Problem, sees_and_seen, visible_pairs
 from glasshead.recipe.scores import Dot, InnerProduct
 from glasshead.recipe.tile import Span, Tile, three_axes
 
@@ -31,6 +31,11 @@ class Lowered(NamedTuple):
     structure: Structure
 
 
+def _is_traced() -> bool:
+    """Whether the call is recorded: then no object of ours can be asked again."""
+    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
+
+
 class Rule:
     """A mask that has no simpler form, asked for a block of pairs at a time."""
 
@@ -39,7 +44,7 @@ class Rule:
 
     def __call__(self, queries: range, keys: range) -> Tensor:
         tile = replace(self.tile, queries=queries, keys=keys)
-        return _four_axes(self.mask.visible(tile), self.batch)
+        return _four_axes(visible_pairs(self.mask, tile), self.batch)
 
 
 def lowered(problem: Problem) -> Lowered:
@@ -51,13 +56,15 @@ def lowered(problem: Problem) -> Lowered:
     bounds = _bounds(problem, intervals, batch)
     visible, rule = None, None
     if rest is not None:
-        if isinstance(rest, Dense) or torch.compiler.is_compiling():
-            visible = _full_keys(_four_axes(rest.visible(tile), batch), problem)
+        if isinstance(rest, Dense) or _is_traced():
+            visible = _full_keys(_four_axes(visible_pairs(rest, tile), batch), problem)
         else:
             rule = Rule(rest, tile, batch)
             bounds = _narrowed(bounds, rest, tile)
     biases, table = _biases(problem, batch)
-    query, key, value = _without_unseen(problem, bounds, simple=rest is None and biases is None)
+    query, key, value = _without_unseen(
+        problem, bounds, simple=rest is None and biases is None and table is None
+    )
     query, key, value, scale = _features(problem, query, key, value)
     query, key, value = (x.flatten(0, -4) if x.ndim > 4 else x for x in (query, key, value))
     query, key, value = (x if x.ndim == 4 else x[None] for x in (query, key, value))
@@ -70,7 +77,7 @@ def lowered(problem: Problem) -> Lowered:
         table=table,
         sink=_sink(problem),
         scale=scale,
-        softcap=problem.softcap or 0.0,
+        softcap=_softcap(problem),
     )
     return Lowered(query, key, value, structure)
 
@@ -96,13 +103,13 @@ def seen_pairs(problem: Problem) -> int | None:
     return int(rows.sum(-2).mean() * whole)
 
 
-def _bounds(problem: Problem, intervals: object, batch: tuple[int, ...]) -> Tensor:
+def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...]) -> Tensor:
     queries, keys = problem.scores_shape[-2:]
     device = problem.query.device
     if intervals is None:
         starts = torch.zeros(1, queries, dtype=torch.int64, device=device)
         return torch.stack([starts, starts + keys], 1)
-    sides = [_rows(side, queries, batch) for side in intervals]  # type: ignore[attr-defined]
+    sides = [_rows(side, queries, batch) for side in intervals]
     return torch.stack(torch.broadcast_tensors(*sides), 1).contiguous()
 
 
@@ -168,6 +175,12 @@ def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Te
         None if total is None else _full_keys(total, problem),
         None if table is None else table.contiguous(),
     )
+
+
+def _softcap(problem: Problem) -> float:
+    """The softcap, or 0 where it is so far away that it changes no finite score."""
+    softcap = problem.softcap
+    return 0.0 if softcap is None or softcap > 1e30 else softcap
 
 
 def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:

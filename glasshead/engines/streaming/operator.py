@@ -14,6 +14,7 @@ from glasshead.engines.streaming.results import (
     room_for_gradients,
     room_for_sums,
 )
+from glasshead.engines.streaming.said import ENTROPY, LOG_SUM
 from glasshead.engines.streaming.structure import Structure, VisibleRule, Wanted
 
 _numbers = itertools.count(1)
@@ -30,6 +31,16 @@ def number_of(rule: VisibleRule | None) -> int:
     number = next(_numbers)
     _rules[number] = rule
     return number
+
+
+def _rule(number: int) -> VisibleRule | None:
+    """The rule of this number, without which nothing would be hidden."""
+    if number and number not in _rules:
+        raise RuntimeError(
+            "the streaming operator takes the mask that it was traced with, which is no more: give "
+            "the mask as a boolean tensor."
+        )
+    return _rules[number] if number else None
 
 
 torch.library.define(
@@ -68,9 +79,7 @@ def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     # Numba takes a while to import, and is wanted here alone.
     from glasshead.engines.streaming.forward import forward
 
-    structure = Structure(
-        bounds, offsets, visible, _rules.get(rule), bias, table, sink, scale, softcap
-    )
+    structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
     wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
     return tuple(forward(query, key, value, structure, wanted))  # type: ignore[return-value]
 
@@ -118,9 +127,7 @@ def _(  # noqa: PLR0913, PLR0917
     """The backward pass, as `backward` tells it; `rule` is the number of one."""
     from glasshead.engines.streaming.backward import backward
 
-    structure = Structure(
-        bounds, offsets, visible, _rules.get(rule), bias, table, sink, scale, softcap
-    )
+    structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
     arriving = Arriving(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
     some = wanted[0], wanted[1], wanted[2]
     return tuple(backward(query, key, value, structure, logsumexp, arriving, some))  # type: ignore[return-value]
@@ -138,10 +145,10 @@ def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     *tensors, scale, softcap, _, _, _, _, _, rule = inputs
     tensors.pop()  # What multiplies from the left has no gradient.
     sums = Sums(*output)
-    ctx.save_for_backward(*tensors, sums.rows[..., 0, :].clone())
+    ctx.save_for_backward(*tensors, sums.rows[..., LOG_SUM, :].clone())
     ctx.scale, ctx.softcap, ctx.number = scale, softcap, rule
     # While this lives, so does the rule.
-    ctx.rule = _rules.get(rule)
+    ctx.rule = _rule(rule)
 
 
 def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -157,8 +164,8 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
             *inputs,
             logsumexp,
             of.context,
-            None if rows is None else rows[..., 0, :],
-            None if rows is None else rows[..., 3, :],
+            None if rows is None else rows[..., LOG_SUM, :],
+            None if rows is None else rows[..., ENTROPY, :],
             of.by_key if of.by_key is not None and of.by_key.shape[2] else None,
             ctx.scale,
             ctx.softcap,
@@ -184,7 +191,15 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     )
 
 
+def _no_second_gradient(ctx: Any, *arriving: Tensor | None) -> None:
+    del ctx, arriving
+    raise RuntimeError(
+        "the streaming engine has no gradient of its gradient: take Attention(engine='reference')."
+    )
+
+
 torch.library.register_autograd("glasshead::streaming", _gradient, setup_context=_keep)
+torch.library.register_autograd("glasshead::streaming_backward", _no_second_gradient)
 streaming = torch.ops.glasshead.streaming.default
 streaming_backward = torch.ops.glasshead.streaming_backward.default
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming import said
 from glasshead.engines.streaming.results import Sums
 from glasshead.engines.streaming.structure import Wanted
 from glasshead.recipe.problem import Problem
@@ -72,11 +73,18 @@ def found(
     return results
 
 
-# Which of the numbers that are said of each row these are.
-_SAID = {LogSum: (0,), Largest: (2, 7, 1), EntropySum: (3,), ScoreSum: (4,), DistanceSum: (5,)}
+# Where the number stands that is said of each row.
+_SAID = {
+    LogSum: said.LOG_SUM,
+    EntropySum: said.ENTROPY,
+    ScoreSum: said.SCORES,
+    DistanceSum: said.DISTANCES,
+}
 
 
-def _found(reduction: Reduction, sums: Sums, places: dict[str, int]) -> tuple[Tensor, ...]:
+def _found(  # noqa: PLR0911 - a result each
+    reduction: Reduction, sums: Sums, places: dict[str, int]
+) -> tuple[Tensor, ...]:
     """The results of one, `[batch, heads, …]`; `places` counts what those before it have taken."""
 
     def next_of(name: str, width: int) -> slice:
@@ -98,8 +106,13 @@ def _found(reduction: Reduction, sums: Sums, places: dict[str, int]) -> tuple[Te
         case BlockSum(rows, columns):
             part = sums.maps[..., next_of("maps", rows * columns)]
             return (part.unflatten(-1, (rows, columns)),)
-    said = tuple(sums.rows[:, :, number] for number in _SAID[type(reduction)])
-    return (said[0], said[1].long(), said[2]) if len(said) == 3 else said
+        case Largest():
+            key = (
+                sums.rows[:, :, said.KEY].long()
+                + said.MANY * sums.rows[:, :, said.MANY_KEYS].long()
+            )
+            return sums.rows[:, :, said.MAX_WEIGHT], key, sums.rows[:, :, said.MAX_SCORE]
+    return (sums.rows[:, :, _SAID[type(reduction)]],)
 
 
 def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:

@@ -5,10 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming.said import SAID
 from glasshead.engines.streaming.structure import Structure, Wanted
-
-# How many numbers are said of each row: the list stands in the kernel `weigh`.
-SAID = 8
 
 
 class Sums(NamedTuple):
@@ -16,7 +14,7 @@ class Sums(NamedTuple):
 
     Attributes:
         context: `[…, queries, value_dim]`.
-        rows: What is said of each row, `[…, 8, queries]`.
+        rows: What is said of each row, `[…, 9, queries]`.
         by_key: P·R, `[…, r, queries]`.
         top, keys: The largest weights and their keys, `[…, queries, k]`.
         by_query: Pᵀ·L, `[…, l, keys]`.

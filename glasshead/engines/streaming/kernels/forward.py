@@ -7,6 +7,15 @@ from glasshead.engines.streaming.kernels.columns import add_blocks, add_columns,
 from glasshead.engines.streaming.kernels.compiling import entry, fill, together
 from glasshead.engines.streaming.kernels.rows import largest, sum_by_key, sum_distances
 from glasshead.engines.streaming.kernels.weigh import weigh
+from glasshead.engines.streaming.said import (
+    DISTANCES,
+    FACTOR,
+    KEY,
+    LOG_SUM,
+    MANY,
+    MANY_KEYS,
+    MAX_SCORE,
+)
 
 
 @entry
@@ -26,9 +35,10 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
         if start == stop:
-            fill(results.rows[0, first:last], -np.inf)
-            fill(results.rows[1, first:last], -np.inf)
-            fill(results.rows[7, first:last], -1)
+            fill(results.rows[LOG_SUM, first:last], -np.inf)
+            fill(results.rows[MAX_SCORE, first:last], -np.inf)
+            fill(results.rows[KEY, first:last], MANY - 1)
+            fill(results.rows[MANY_KEYS, first:last], -1)
             continue
         scores = score(
             recipe,
@@ -53,7 +63,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
             wants.keyed,
             results.rows,
         )
-        factors = results.rows[6, first:last]
+        factors = results.rows[FACTOR, first:last]
         if len(value.numbers):
             _mix(
                 scores,
@@ -78,7 +88,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
             )
         if wants.far:
             position = first + recipe.offset - start
-            sum_distances(weights, factors, position, results.rows[5, first:last])
+            sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
         for r in range(len(wants.per_key)):
             sum_by_key(
                 weights,

@@ -8,18 +8,29 @@ from glasshead.engines.streaming.kernels.exponential import exponential
 
 @kernel
 def cap(scores, softcap):
-    """s = softcap · tanh(s / softcap), by e^(-2|s| / softcap), which is vector code."""
+    """s = softcap · tanh(s / softcap), of what is vector code.
+
+    Far from 0 by e^(-2|y|) for y = s / softcap; near to it, where that would lose the digits, by
+    the series of tanh, whose next term is below 4e-15 of the sum.
+    """
     real = scores.dtype.type
-    one, factor = real(1), real(-2 / softcap)
+    one, most, factor = real(1), real(softcap), real(1 / softcap)
     for j in range(len(scores)):
-        power = exponential(abs(scores[j]) * factor)
-        size = real(softcap) * (one - power) / (one + power)
-        scores[j] = size if scores[j] >= 0 else -size
+        y = abs(scores[j]) * factor
+        power = exponential(real(-2) * y)
+        square = y * y
+        series = real(62 / 2835) - square * real(1382 / 155925)
+        series = real(-17 / 315) + square * series
+        series = real(2 / 15) + square * series
+        series = real(-1 / 3) + square * series
+        size = y * (one + square * series) if y < real(0.1) else (one - power) / (one + power)
+        scores[j] = most * (size if scores[j] >= 0 else -size)
 
 
 @kernel
 def add_table(scores, table, first):
-    """s_ij += table_(first + last row - i + j): one number a diagonal."""
+    """s_ij += table_(first + last row - i + j), one number a diagonal, and -inf where that is."""
+    hidden = scores.dtype.type(-np.inf)
     last = len(scores) - 1
     for i in range(len(scores)):
         place = first + last - i
@@ -27,7 +38,7 @@ def add_table(scores, table, first):
         diagonal = table[place : place + scores.shape[1]]
         row = scores[i, : len(diagonal)]
         for j in range(len(row)):
-            row[j] += diagonal[j]
+            row[j] = hidden if diagonal[j] == hidden else row[j] + diagonal[j]
 
 
 @kernel

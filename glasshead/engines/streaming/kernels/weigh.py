@@ -4,6 +4,18 @@ import numpy as np
 
 from glasshead.engines.streaming.kernels.compiling import fill, kernel
 from glasshead.engines.streaming.kernels.exponential import exponential
+from glasshead.engines.streaming.said import (
+    ENTROPY,
+    FACTOR,
+    KEY,
+    LOG_SUM,
+    MANY,
+    MANY_KEYS,
+    MAX_SCORE,
+    MAX_WEIGHT,
+    SAID,
+    SCORES,
+)
 
 
 @kernel
@@ -18,9 +30,8 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
         sink: A score without a key, -inf if there is none.
         groups: Room for the maxima of keys that are so many apart, as many as are wanted.
         keyed: Whether the key of the maximum is wanted.
-        rows: `[8, queries]` of all queries, of which these are written:
-            0 logsumexp · 1 max s · 2 max p · 3 entropy · 4 Σ p·s · 6 what turns the
-            scores as they are left into weights · 7 the key of the maximum.
+        rows: What is said of each row, `[9, queries]` of all queries: all but the distances. FACTOR
+            is what makes weights of the scores as they are left here.
     """
     real = scores.dtype.type
     zero, nothing = real(0), real(-np.inf)
@@ -55,10 +66,10 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
                 broken = broken or row[j] != row[j]
         if largest == -np.inf and not broken:
             fill(row, zero)
-            for r in range(8):
+            for r in range(SAID):
                 rows[r, at] = 0
-            rows[0, at] = rows[1, at] = -np.inf
-            rows[7, at] = -1
+            rows[LOG_SUM, at] = rows[MAX_SCORE, at] = nothing
+            rows[KEY, at], rows[MANY_KEYS, at] = MANY - 1, -1
             continue
 
         key = -1
@@ -87,10 +98,17 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
             whole += real(np.exp(sink - top))
         inverse = real(1) / whole
         log = real(np.log(whole))
-        rows[0, at] = top + log
-        rows[1, at] = largest
-        rows[2, at] = real(np.exp(largest - top)) * inverse
-        rows[3, at] = (log * total - by_log) * inverse
-        rows[4, at] = (by_log + top * total) * inverse
-        rows[6, at] = inverse
-        rows[7, at] = key
+        rows[LOG_SUM, at] = top + log
+        rows[MAX_SCORE, at] = largest
+        rows[MAX_WEIGHT, at] = real(np.exp(largest - top)) * inverse
+        rows[ENTROPY, at] = (log * total - by_log) * inverse
+        rows[SCORES, at] = (by_log + top * total) * inverse
+        rows[FACTOR, at] = inverse
+        if np.isnan(total):
+            # Where a score is not a number, it is the first such that counts as the largest.
+            rows[MAX_SCORE, at] = rows[MAX_WEIGHT, at] = total
+            for j in range(len(row)):
+                if np.isnan(row[j]):
+                    key = j + start + first_key
+                    break
+        rows[KEY, at], rows[MANY_KEYS, at] = key % MANY, key // MANY
