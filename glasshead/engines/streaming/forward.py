@@ -14,6 +14,7 @@ from glasshead.engines.streaming.kernels.arguments import Matrix, Results, Room,
 from glasshead.engines.streaming.kernels.forward import forward_blocks
 from glasshead.engines.streaming.results import Sums, room_for_sums
 from glasshead.engines.streaming.structure import Structure, Wanted, real_of
+from glasshead.statistics.reductions import edges
 
 # How many scores a block may have: those of a long text are to take some megabytes, not more.
 _NUMBERS = 2**21
@@ -64,9 +65,9 @@ def _divide(maps: Tensor, wanted: Wanted, queries: int) -> None:
     """Make means over the queries of each row of blocks."""
     first = 0
     for rows, columns in wanted.sizes():
-        edges = torch.arange(rows + 1) * queries // rows
+        sizes = torch.tensor(edges(queries, rows)).diff()
         part = maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
-        part /= edges.diff()[:, None]
+        part /= sizes[:, None]
         first += rows * columns
 
 

@@ -79,7 +79,7 @@ class Results(NamedTuple):
 
     Attributes:
         context: `[queries, value_dim]`.
-        rows: What `weigh` says of each row, `[8, queries]`.
+        rows: What `weigh` says of each row, `[9, queries]`.
         by_key: P·R, `[r, queries]`.
         by_query: Pᵀ·L, `[l, keys]`, in float64 as those that follow.
         diagonals: Sums along them, `[queries + keys - 1]`.
