@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Positions are counted in 64 bits; half of them leave room for a sum of two.
-_LARGEST = 2**62
+# Positions are counted in 64 bits; these leave room for a sum of a few.
+_LARGEST = 2**60
 
 
 def whole_number(value: Any, name: str, *, least: int | None = 0) -> int:
@@ -27,7 +27,7 @@ def whole_number(value: Any, name: str, *, least: int | None = 0) -> int:
     if least is not None and value < least:
         raise ValueError(f"{name} takes a whole number{bound}, and got {_shown(value)}.")
     if abs(value) > _LARGEST:
-        raise ValueError(f"{name} takes a whole number of 62 bits, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes a whole number of 60 bits, and got {_shown(value)}.")
     return value
 
 
@@ -58,9 +58,18 @@ def whole_numbers(values: Any, name: str) -> Tensor:
 
 def offset_of(value: Any, name: str) -> int | Tensor:
     """An offset: a whole number, or a tensor of them, one per batch row."""
-    if isinstance(value, Tensor):
-        return whole_numbers(value, name)
-    return whole_number(value, name, least=None)
+    if not isinstance(value, Tensor):
+        return whole_number(value, name, least=None)
+    numbers = whole_numbers(value, name)
+    # Elsewhere its numbers are not known yet, or would have to be waited for.
+    known = numbers.device.type == "cpu" and not torch.compiler.is_compiling()
+    if (
+        known
+        and numbers.numel()
+        and not -_LARGEST <= int(numbers.min()) <= int(numbers.max()) <= _LARGEST
+    ):
+        raise ValueError(f"{name} takes whole numbers of 60 bits, and got {_shown(value)}.")
+    return numbers
 
 
 def finite(value: Any, name: str) -> float:
