@@ -38,7 +38,7 @@ def forward(
         key, value: `[batch, kv_heads, keys, dim]`; without a value there is no context.
         structure, wanted: See there.
     """
-    sums = room_for_sums(query, key, value, wanted)
+    sums = room_for_sums(query, key, value, wanted, _zeros)
     sums.keys.fill_(-1)
     cut = Cut(query, key, structure, numbers=_NUMBERS, shares=4)
     stripes = [
@@ -59,6 +59,12 @@ def forward(
             result.copy_(sum(parts[1:], parts[0]))
     _divide(sums.maps, wanted, query.shape[2])
     return sums._replace(context=sums.context.to(query.dtype))
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros that PyTorch's threads do not make: after work these spin, on cores that are wanted."""
+    numbers = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
+    return torch.from_numpy(np.zeros(shape, numbers[dtype]))
 
 
 def _divide(maps: Tensor, wanted: Wanted, queries: int) -> None:

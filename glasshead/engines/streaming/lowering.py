@@ -217,22 +217,24 @@ def _without_unseen(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The inputs, with 0 in what no query of the batch row sees, or in what sees nothing.
 
-    Such rows may hold anything, NaN included, which a product would spread. Where all numbers are
-    finite there is nothing to spread.
+    Such rows may hold anything, NaN included, which a product would spread.
     """
     query, key, value = problem.query, problem.key, problem.value
     if problem.mask is None and not problem.biases:
         return query, key, value
     tracing = torch.compiler.is_compiling()
-    if not tracing and all(
-        bool(x.detach().sum(dtype=problem.dtype).isfinite()) for x in (query, key, value)
-    ):
-        return query, key, value
     batch = problem.scores_shape[:-3]
     if simple:
         sees, seen = _seen_by_bounds(bounds, key.shape[-2])
+        if not tracing and bool(sees.all() & seen.all()):
+            return query, key, value
         shape = batch if len(bounds) > 1 else ()
         sees, seen = (x.reshape(*shape, 1, -1, 1) for x in (sees, seen))
+    elif not tracing and all(
+        bool(x.detach().sum(dtype=problem.dtype).isfinite()) for x in (query, key, value)
+    ):
+        # To look at every pair takes longer than to see that there is nothing to spread.
+        return query, key, value
     elif tracing:
         _, visible = problem.bias_and_visible(problem.mask, problem.tile())
         if visible is None:

@@ -88,7 +88,11 @@ def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
 def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
     *_, per_key, per_query, _, _, keyed, far, diagonal, top, maps, _ = others
     wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
-    sums = room_for_sums(query, key, value, wanted)
+
+    def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return query.new_zeros(shape, dtype=dtype)
+
+    sums = room_for_sums(query, key, value, wanted, zeros)
     return tuple(sums._replace(context=sums.context.to(query.dtype)))
 
 

@@ -1,5 +1,6 @@
 """What the passes give, and room for it, which traced tensors can be given, too."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -32,7 +33,13 @@ class Sums(NamedTuple):
     maps: Tensor
 
 
-def room_for_sums(query: Tensor, key: Tensor, value: Tensor | None, wanted: Wanted) -> Sums:
+def room_for_sums(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    wanted: Wanted,
+    zeros: Callable[[tuple[int, ...], torch.dtype], Tensor],
+) -> Sums:
     """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
@@ -41,7 +48,7 @@ def room_for_sums(query: Tensor, key: Tensor, value: Tensor | None, wanted: Want
     left = 0 if wanted.per_query is None else wanted.per_query.shape[2]
 
     def room(*shape: int, dtype: torch.dtype = exact) -> Tensor:
-        return query.new_zeros((batch, heads, *shape), dtype=dtype)
+        return zeros((batch, heads, *shape), dtype)
 
     return Sums(
         context=room(queries, 0 if value is None else value.shape[-1]),
