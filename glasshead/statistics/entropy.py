@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.reductions import EntropySum, Reduction
-from glasshead.statistics.statistic import Statistic
+from glasshead.statistics.statistic import PerQuery
 
 
 @dataclass(frozen=True)
-class Entropy(Statistic):
+class Entropy(PerQuery):
     """-Σ_j P_ij ln P_ij, `[..., queries]`, in nats; exp of it is a number of keys.
 
     From 0, all weight on one key, to ln(keys), the same weight on each. 0 ln 0 is 0, and so is the
@@ -23,6 +22,7 @@ class Entropy(Statistic):
     Source: Shannon 1948 (A mathematical theory of communication), section 6; Zhai et al. 2023
     (Stabilizing transformer training by preventing attention entropy collapse), of attention.
 
+    >>> import torch
     >>> import glasshead as gh
     >>> query, key = torch.zeros(3, 1), torch.zeros(3, 1)
     >>> Entropy().of(gh.Attention(mask=gh.causal()).trace(query, key, key))       # ln 1, ln 2, ln 3
@@ -48,6 +48,3 @@ class Entropy(Statistic):
     ) -> Float[Tensor, "*batch heads queries"]:
         del problem
         return reduced[0][0]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)

@@ -11,11 +11,11 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.layout import headed, sees_nothing
 from glasshead.statistics.reductions import LogSum, Reduction
-from glasshead.statistics.statistic import Statistic
+from glasshead.statistics.statistic import PerQuery
 
 
 @dataclass(frozen=True)
-class LogSumExp(Statistic):
+class LogSumExp(PerQuery):
     """ln Σ_j exp s_ij, `[..., queries]`, in nats; a sink of `SoftmaxOne` is one more s.
 
     With it in hand any weight is exact on its own: P_ij = exp(s_ij - lse_i). It is -inf where a
@@ -62,6 +62,3 @@ class LogSumExp(Statistic):
                 f"{self!r} takes weights that are exponentials, of Softmax() or SoftmaxOne(), and "
                 f"got those of {problem.normalizer}: leave it out, or take another normalizer."
             )
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)

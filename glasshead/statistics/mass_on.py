@@ -12,11 +12,11 @@ from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.reductions import Reduction, TimesKeys
-from glasshead.statistics.statistic import Statistic
+from glasshead.statistics.statistic import PerQuery
 
 
 @dataclass(frozen=True)
-class MassOn(Statistic):
+class MassOn(PerQuery):
     """Σ_{j in keys} P_ij, `[..., queries]`, a weight: how much each query gives to some keys.
 
     `MassOn([0])` is what the first key takes, the sink of many language models.
@@ -67,9 +67,6 @@ class MassOn(Statistic):
                 f"MassOn(keys) takes keys below the number of them, {keys}, and got "
                 f"{max(self.keys)}: keys are counted from 0."
             )
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
 
 
 def _distinct(keys: Any) -> tuple[int, ...]:

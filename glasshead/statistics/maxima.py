@@ -10,11 +10,11 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.layout import sees_nothing
 from glasshead.statistics.reductions import Largest, Reduction
-from glasshead.statistics.statistic import Statistic
+from glasshead.statistics.statistic import PerQuery, Statistic
 
 
 @dataclass(frozen=True)
-class MaxWeight(Statistic):
+class MaxWeight(PerQuery):
     """max_j P_ij, `[..., queries]`, a weight: how sure each query is; 0 where it sees nothing.
 
     Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 4, whose mean over the
@@ -42,12 +42,9 @@ class MaxWeight(Statistic):
         del problem
         return reduced[0][0]
 
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
-
 
 @dataclass(frozen=True)
-class ArgMax(Statistic):
+class ArgMax(PerQuery):
     """argmax_j P_ij, `[..., queries]`, a key: where each query looks most; -1 if it sees nothing.
 
     Of weights that are equal the larger score decides, and of equal scores the lower key.
@@ -80,9 +77,6 @@ class ArgMax(Statistic):
     ) -> Int[Tensor, "*batch heads queries"]:
         del problem
         return reduced[0][1]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
 
 
 @dataclass(frozen=True)

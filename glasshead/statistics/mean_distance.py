@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,11 +9,11 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.layout import distances
 from glasshead.statistics.reductions import DistanceSum, Reduction
-from glasshead.statistics.statistic import Statistic
+from glasshead.statistics.statistic import PerQuery
 
 
 @dataclass(frozen=True)
-class MeanDistance(Statistic):
+class MeanDistance(PerQuery):
     """Σ_j P_ij |i + offset - j|, `[..., queries]`, in places: how far each query looks.
 
     0 where a query sees nothing. Weights that sum to less than 1 are not scaled up.
@@ -22,6 +21,7 @@ class MeanDistance(Statistic):
     Source: Vig and Belinkov 2019 (Analyzing the structure of attention in a transformer language
     model), attention distance; Dosovitskiy et al. 2021 (ViT), appendix D.7.
 
+    >>> import torch
     >>> import glasshead as gh
     >>> query, key = torch.zeros(3, 1), torch.zeros(3, 1)
     >>> MeanDistance().of(gh.Attention(mask=gh.causal()).trace(query, key, key))
@@ -43,6 +43,3 @@ class MeanDistance(Statistic):
     ) -> Float[Tensor, "*batch heads queries"]:
         del problem
         return reduced[0][0]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)

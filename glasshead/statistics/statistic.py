@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem
@@ -52,3 +53,10 @@ class Statistic(ABC):
         raise ValueError(
             f"{self!r} of a whole does not follow from that of its chunks: observe it in one go."
         )
+
+
+class PerQuery(Statistic):
+    """A statistic that is a number for each query, `[..., queries]`: chunks follow each other."""
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second], -1)
