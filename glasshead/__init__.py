@@ -6,6 +6,27 @@ from typing import Any
 _HOMES = {
     "glasshead.attention": ("Attention", "Observation", "Plan", "Weights"),
     "glasshead.explanation": ("Explanation", "explain"),
+    "glasshead.layers": (
+        "DecoderBlock",
+        "EncoderBlock",
+        "FeedForward",
+        "GatedFeedForward",
+        "KeyValueCache",
+        "Learned",
+        "MultiHeadAttention",
+        "PostNorm",
+        "PreNorm",
+        "Rotary",
+        "Sinusoidal",
+    ),
+    "glasshead.models": (
+        "Classifier",
+        "ClassifierConfig",
+        "LanguageModel",
+        "LanguageModelConfig",
+        "Translator",
+        "TranslatorConfig",
+    ),
     "glasshead.recipe.biases": ("ALiBi", "Bias", "RelativeBias"),
     "glasshead.recipe.masks": (
         "Mask",

@@ -44,6 +44,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 LAYERS = (
     "cli",
+    "models",
+    "layers",
     "explanation",
     "ladder",
     "drawing",

@@ -1,0 +1,89 @@
+"""The block of a decoder."""
+
+from functools import partial
+from typing import Self
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glasshead.layers.cache import KeyValueCache
+from glasshead.layers.encoder_block import Norm
+from glasshead.layers.multi_head_attention import MultiHeadAttention
+from glasshead.layers.residual import PostNorm
+from glasshead.recipe.masks import Mask
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, cross-attention to the source, then the feed-forward.
+
+    Args:
+        attention: What looks back at the words so far; its rule is to be causal.
+        cross_attention: What looks at the source.
+        feed_forward: What each position makes of both.
+        residual: `PostNorm`, as in the texts, or `PreNorm`.
+        norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
+        dropout: The probability that a number is dropped before it is added, in training only.
+
+    Source: Vaswani et al. 2017, section 3.1.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> causal = gh.MultiHeadAttention(6, num_heads=2, attention=gh.Attention(mask=gh.causal()))
+    >>> block = DecoderBlock(causal, gh.MultiHeadAttention(6, num_heads=3), gh.FeedForward(6, 24))
+    >>> block(torch.rand(2, 5, 6), torch.rand(2, 7, 6)).shape
+    torch.Size([2, 5, 6])
+    """
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        *,
+        residual: type[PostNorm] = PostNorm,
+        norm: Norm = nn.LayerNorm,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.around_attention = residual(norm(attention.d_model), dropout)
+        self.around_cross_attention = residual(norm(attention.d_model), dropout)
+        self.around_feed_forward = residual(norm(attention.d_model), dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        source: Float[Tensor, "batch source_length d_source"],
+        *,
+        mask: Mask | Tensor | None = None,
+        source_mask: Mask | Tensor | None = None,
+        cache: KeyValueCache | None = None,
+        source_cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """What each position becomes.
+
+        Args:
+            x: The words so far, or with a cache the new ones among them.
+            source: What the encoder made of the source.
+            mask, cache: Of the self-attention.
+            source_mask, source_cache: Of the cross-attention.
+        """
+        x = self.around_attention(x, partial(self.attention, mask=mask, cache=cache))
+        crossed = partial(self.cross_attention, key=source, mask=source_mask, cache=source_cache)
+        x = self.around_cross_attention(x, crossed)
+        return self.around_feed_forward(x, self.feed_forward)
+
+    @classmethod
+    def from_torch(cls, layer: nn.TransformerDecoderLayer) -> Self:
+        """The same as `nn.TransformerDecoderLayer` with a causal mask, with its weights.
+
+        Errors: a TypeError for another module.
+
+        >>> DecoderBlock.from_torch(nn.TransformerDecoderLayer(6, 2, 24)).attention.num_heads
+        2
+        """
+        from glasshead.layers.loading import load_decoder_block
+
+        return load_decoder_block(cls, layer)

@@ -1,0 +1,225 @@
+"""Multi-head attention: learned projections around one attention rule."""
+
+from typing import Any, Self
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glasshead.attention import Attention, Observation, Weights
+from glasshead.attention.attention import Statistics
+from glasshead.layers.cache import KeyValueCache
+from glasshead.layers.positions import Rotary
+from glasshead.layers.projections import Projections
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.trace import Trace
+
+
+class MultiHeadAttention(nn.Module):
+    """H = [head_1, head_2, …] W_oᵀ + b_o, with head_h = attention(Q_h, K_h, V_h).
+
+    Q = X_q W_qᵀ + b_q, K = X_k W_kᵀ + b_k and V = X_v W_vᵀ + b_v are cut into heads of `head_dim`
+    columns each. Self-attention is given one input, cross-attention two: the keys' stands for the
+    values' too, unless there is a third.
+
+    Args:
+        d_model: The width of the result, and of the inputs.
+        num_heads: How many heads ask.
+        num_kv_heads: How many heads answer, where several queries share one; `num_heads` if not
+            given. Query head i reads head i // (num_heads / num_kv_heads).
+        head_dim: The width of a head; d_model / num_heads if not given.
+        d_input: The width of all three inputs, or of each; `d_model` if not given.
+        attention: The rule: score, mask, normalizer, …; `Attention()` if not given.
+        rotary: Turns queries and keys by their positions.
+        bias: Whether the projections add biases.
+
+    Errors: a ValueError where the numbers of heads and widths do not divide.
+
+    Source: Vaswani et al. 2017, section 3.2.2; shared keys and values: Ainslie et al. 2023 (GQA),
+    section 2.2. Heads as wide as the model, which one text on encoders has, are
+    `head_dim=d_model`.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> layer = gh.MultiHeadAttention(12, num_heads=3, attention=gh.Attention(mask=gh.causal()))
+    >>> layer(torch.rand(2, 5, 12)).shape
+    torch.Size([2, 5, 12])
+    >>> layer.trace(torch.rand(2, 5, 12)).weights.shape
+    torch.Size([2, 3, 5, 5])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        *,
+        d_input: int | tuple[int, int, int] | None = None,
+        attention: Attention | None = None,
+        rotary: Rotary | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.d_model = whole_number(d_model, "d_model", least=1)
+        self.num_heads = whole_number(num_heads, "num_heads", least=1)
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        whole_number(self.num_kv_heads, "num_kv_heads", least=1)
+        _check_divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
+        if head_dim is None:
+            _check_divides("num_heads", num_heads, "d_model", d_model)
+        self.head_dim = (
+            d_model // num_heads
+            if head_dim is None
+            else whole_number(head_dim, "head_dim", least=1)
+        )
+        asking, answering = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.projections = Projections(
+            _widths(d_model if d_input is None else d_input),
+            (asking, answering, answering),
+            bias=bias,
+        )
+        self.attention = Attention() if attention is None else attention
+        self.rotary = rotary
+        self.output: nn.Module = nn.Linear(asking, d_model, bias=bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch queries d_query"],
+        key: Float[Tensor, "batch keys d_key"] | None = None,
+        value: Float[Tensor, "batch keys d_value"] | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch queries d_model"]:
+        """What each query finds.
+
+        Args:
+            query: What asks.
+            key: What is asked; the query's input if not given: self-attention.
+            value: What is answered; the keys' input if not given.
+            mask: Of this call, and-ed with the rule's own.
+            bias: Of this call, added to the rule's own.
+            cache: Of self-attention, holds the keys and values of the tokens before these, and
+                takes in those of these; of cross-attention, is filled once, and read from then on.
+
+        Errors: a ValueError where an input has not three axes or not its width, and as for a call
+        of `Attention`.
+        """
+        heads = self.heads(query, key, value, cache=cache)
+        context = self.attention(*heads, mask=mask, bias=bias)  # [batch, heads, queries, head_dim]
+        return self.output(context.transpose(1, 2).flatten(2))  # [batch, queries, d_model]
+
+    def trace(
+        self,
+        query: Float[Tensor, "batch queries d_query"],
+        key: Float[Tensor, "batch keys d_key"] | None = None,
+        value: Float[Tensor, "batch keys d_value"] | None = None,
+        **asked: Any,
+    ) -> Trace:
+        """Every step of the attention between the projections, as `Attention.trace` gives it."""
+        return self.attention.trace(*self.heads(query, key, value), **asked)
+
+    def observe(
+        self,
+        query: Float[Tensor, "batch queries d_query"],
+        key: Float[Tensor, "batch keys d_key"] | None = None,
+        value: Float[Tensor, "batch keys d_value"] | None = None,
+        *,
+        statistics: Statistics,
+        **asked: Any,
+    ) -> Observation:
+        """Statistics of the weights, as `Attention.observe` gives them; the context is of heads."""
+        return self.attention.observe(*self.heads(query, key, value), statistics, **asked)
+
+    def weights(
+        self,
+        query: Float[Tensor, "batch queries d_query"],
+        key: Float[Tensor, "batch keys d_key"] | None = None,
+        **asked: Any,
+    ) -> Weights:
+        """The matrix of weights that is never there, as `Attention.weights` gives it."""
+        return self.attention.weights(*self.heads(query, key)[:2], **asked)
+
+    def heads(
+        self,
+        query: Float[Tensor, "batch queries d_query"],
+        key: Float[Tensor, "batch keys d_key"] | None = None,
+        value: Float[Tensor, "batch keys d_value"] | None = None,
+        *,
+        cache: KeyValueCache | None = None,
+    ) -> tuple[
+        Float[Tensor, "batch heads queries head_dim"],
+        Float[Tensor, "batch kv_heads keys head_dim"],
+        Float[Tensor, "batch kv_heads keys head_dim"],
+    ]:
+        """Queries, keys and values of the heads: what the attention is given."""
+        crosses = key is not None
+        key = query if key is None else key
+        given = (query, key, key if value is None else value)
+        self._check(given)
+        if crosses and cache is not None and cache.length:
+            (q,) = self.projections(query)
+            return self._turned(self._split(q), 0), *cache.held
+        q, k, v = (self._split(x) for x in self.projections(*given))
+        start = 0 if cache is None or crosses else cache.length
+        q, k = self._turned(q, start), self._turned(k, start)
+        return (q, k, v) if cache is None else (q, *cache.append(k, v))
+
+    @classmethod
+    def from_module(cls, module: nn.Module) -> Self:
+        """The same attention as `nn.MultiheadAttention`, or a rung of the ladder, with its weights.
+
+        Rungs without an output projection have none here. The weights are copies.
+
+        Errors: a TypeError for another module; a ValueError for a setting that there is none of
+        here.
+
+        >>> from torch import nn
+        >>> MultiHeadAttention.from_module(nn.MultiheadAttention(6, 2)).head_dim
+        3
+        """
+        from glasshead.layers.loading import load_attention
+
+        return load_attention(cls, module)
+
+    def _split(self, projected: Tensor) -> Tensor:
+        return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def _turned(self, heads: Tensor, start: int) -> Tensor:
+        return heads if self.rotary is None else self.rotary(heads, start)
+
+    def _check(self, given: tuple[Tensor, ...]) -> None:
+        for name, x, width in zip(
+            ("query", "key", "value"), given, self.projections.inputs, strict=True
+        ):
+            if x.ndim != 3 or x.shape[-1] != width:
+                raise ValueError(
+                    f"{name} takes [batch, length, {width}], and got {list(x.shape)}: give one "
+                    f"text as {name}[None], or build with d_input equal to its width."
+                )
+
+    def extra_repr(self) -> str:
+        shared = (
+            "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
+        )
+        return f"{self.d_model}, num_heads={self.num_heads}{shared}, head_dim={self.head_dim}"
+
+
+def _check_divides(name: str, divisor: int, of: str, number: int) -> None:
+    if number % divisor:
+        raise ValueError(
+            f"{name} takes a number that divides {of}={number}, and got {divisor}: choose another."
+        )
+
+
+def _widths(given: int | tuple[int, ...]) -> tuple[int, ...]:
+    widths = (given,) * 3 if isinstance(given, int) else tuple(given)
+    if len(widths) != 3:
+        raise ValueError(
+            f"d_input takes one width, or those of query, key and value, and got {given}: name "
+            "three."
+        )
+    return tuple(whole_number(width, "d_input", least=1) for width in widths)

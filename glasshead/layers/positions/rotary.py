@@ -1,0 +1,75 @@
+"""Positions as turns of queries and keys."""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glasshead.recipe.numbers import positive, whole_number
+
+Pairing = Literal["halves", "neighbours"]
+
+
+class Rotary(nn.Module):
+    """(a, b) ↦ (a cos pθ_i - b sin pθ_i, a sin pθ_i + b cos pθ_i), with θ_i = base^(-2i/d).
+
+    Each pair of a head's numbers is turned by an angle that grows with the position p, so that the
+    inner product of a query and a key depends on their distance alone. Pair i is made of numbers
+    i and i + d/2 ("halves": GPT-NeoX, Hugging Face's Llama), or of 2i and 2i + 1 ("neighbours":
+    the paper, GPT-J, Llama's own code): the same but for the order of the numbers.
+
+    Args:
+        head_dim: The width d of a head, even.
+        base: What the angles are powers of.
+        pairing: "halves" or "neighbours".
+
+    Errors: a ValueError where the width is odd or the pairing unknown.
+
+    Source: Su et al. 2021 (RoFormer), section 3.2.2.
+
+    >>> Rotary(2)(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor([[1.0000, 0.0000],
+            [0.5403, 0.8415]])
+    """
+
+    def __init__(
+        self, head_dim: int, *, base: float = 10_000.0, pairing: Pairing = "halves"
+    ) -> None:
+        super().__init__()
+        if whole_number(head_dim, "head_dim", least=1) % 2:
+            raise ValueError(f"Rotary takes an even head_dim, and got {head_dim}: add one.")
+        if pairing not in get_args(Pairing):
+            raise ValueError(f"pairing takes 'halves' or 'neighbours', and got {pairing!r}.")
+        self.head_dim, self.base, self.pairing = head_dim, positive(base, "base"), pairing
+        # What is computed once for all layers and calls; no part of what is saved.
+        self._turns: tuple[Tensor, Tensor] | None = None
+
+    def forward(
+        self, heads: Float[Tensor, "*batch length head_dim"], start: int = 0
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Queries or keys turned, the first of which stands at position `start`."""
+        cosines, sines = self._at(start, start + heads.shape[-2], heads)
+        if self.pairing == "halves":
+            a, b = heads.chunk(2, dim=-1)
+            return torch.cat([a * cosines - b * sines, a * sines + b * cosines], dim=-1)
+        a, b = heads.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = torch.stack([a * cosines - b * sines, a * sines + b * cosines], dim=-1)
+        return turned.flatten(-2)
+
+    def _at(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        turns = self._turns
+        if (
+            turns is None
+            or len(turns[0]) < stop
+            or (turns[0].dtype, turns[0].device) != (like.dtype, like.device)
+        ):
+            # In float32, the angles of late positions would lose their digits.
+            pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64, device=like.device)
+            positions = torch.arange(2 * stop, dtype=torch.float64, device=like.device)
+            angles = positions[:, None] * self.base ** (-pairs / self.head_dim)
+            turns = self._turns = angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+        return turns[0][start:stop], turns[1][start:stop]
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}"

@@ -1,0 +1,81 @@
+"""Projections: one matrix product for all that is made from one input."""
+
+from collections.abc import Sequence
+from itertools import accumulate, groupby
+from typing import NamedTuple, cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class _Place(NamedTuple):
+    """Which of the stacked maps an output is made by, and which rows of it."""
+
+    stack: int
+    start: int
+    stop: int
+
+
+class Projections(nn.Module):
+    """Several linear maps, x ↦ x Wᵀ + b each, stacked where they read inputs of one width.
+
+    Neighbours of one width share a matrix, their rows one below the other. Where they are given
+    the same input too, as in self-attention, one product makes them all; in cross-attention, keys
+    and values are made together.
+
+    Args:
+        inputs: The width of each input.
+        outputs: The width of each output.
+        bias: Whether each map adds a bias.
+
+    >>> import torch
+    >>> projections = Projections((7, 5, 5), (6, 4, 4))
+    >>> projections.stacks
+    ModuleList(
+      (0): Linear(in_features=7, out_features=6, bias=True)
+      (1): Linear(in_features=5, out_features=8, bias=True)
+    )
+    >>> words, others = torch.rand(3, 7), torch.rand(3, 5)
+    >>> [x.shape[-1] for x in projections(words, others, others)]
+    [6, 4, 4]
+    """
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], *, bias: bool = True) -> None:
+        super().__init__()
+        self.inputs = tuple(inputs)
+        stacks, places = [], []
+        for width, run in groupby(zip(inputs, outputs, strict=True), lambda pair: pair[0]):
+            stops = list(accumulate(output for _, output in run))
+            starts = [0, *stops[:-1]]
+            places += [_Place(len(stacks), *rows) for rows in zip(starts, stops, strict=True)]
+            stacks.append(nn.Linear(width, stops[-1], bias=bias))
+        self.stacks = nn.ModuleList(stacks)
+        self.places = tuple(places)
+
+    def forward(
+        self, *given: Float[Tensor, "*batch _width"], first: int = 0
+    ) -> list[Float[Tensor, "*batch _output"]]:
+        """The outputs of the maps from number `first` on, one for each input that is given."""
+        outputs = []
+        pairs = zip(given, self.places[first:], strict=False)
+        for (_, stack), run in groupby(pairs, lambda pair: (id(pair[0]), pair[1].stack)):
+            together = list(run)
+            outputs += self._product(together[0][0], stack, [place for _, place in together])
+        return outputs
+
+    def _product(self, given: Tensor, stack: int, places: Sequence[_Place]) -> Sequence[Tensor]:
+        weight, bias = self._rows(_Place(stack, places[0].start, places[-1].stop))
+        return F.linear(given, weight, bias).split([p.stop - p.start for p in places], -1)
+
+    def _rows(self, place: _Place) -> tuple[Tensor, Tensor | None]:
+        linear = cast("nn.Linear", self.stacks[place.stack])
+        weight, bias = linear.weight, linear.bias
+        if (place.start, place.stop) != (0, len(weight)):
+            weight = weight[place.start : place.stop]
+            bias = None if bias is None else bias[place.start : place.stop]
+        return weight, bias
+
+    def maps(self) -> list[tuple[Float[Tensor, "output input"], Float[Tensor, " output"] | None]]:
+        """The weight and the bias of each map, views into what is stacked."""
+        return [self._rows(place) for place in self.places]

@@ -1,0 +1,89 @@
+"""The classifier: an encoder whose words are pooled to one answer."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glasshead.layers import EncoderBlock
+from glasshead.models.checks import check_tokens
+from glasshead.models.config import TransformerConfig
+from glasshead.models.embedding import Embedding
+from glasshead.models.parts import Parts, initialize
+from glasshead.recipe.masks import padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(TransformerConfig):
+    """What a `Classifier` is built from, beside what every model has.
+
+    Attributes:
+        num_answers: How many answers there are.
+        pooling: "mean" or "max" over the words, or "both", side by side.
+    """
+
+    num_answers: int = 2
+    pooling: Literal["mean", "max", "both"] = "both"
+
+
+class Classifier(nn.Module):
+    """p(answer | tokens) = softmax(W pool(norm(blocks(embedding(tokens)))) + b).
+
+    Args:
+        config: What it is built from.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> config = gh.ClassifierConfig(vocab_size=11, d_model=12, num_heads=3, num_answers=2)
+    >>> model = gh.Classifier(config)
+    >>> model(torch.tensor([[3, 1, 4], [1, 5, 0]]), torch.tensor([3, 2])).shape
+    torch.Size([2, 2])
+    """
+
+    config_class = ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        self.config = config
+        parts = Parts(config)
+        self.embedding = Embedding(
+            config.vocab_size, config.d_model, parts.positions(), dropout=config.dropout
+        )
+        self.blocks = nn.ModuleList(
+            EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
+            for _ in range(config.num_layers)
+        )
+        self.norm = parts.last_norm()
+        pooled = config.d_model * (2 if config.pooling == "both" else 1)
+        self.answer = nn.Linear(pooled, config.num_answers)
+        initialize(self, self.blocks)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch length"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch num_answers"]:
+        """The logits of the answers.
+
+        Args:
+            tokens: The texts, padded at the right.
+            lengths: How many tokens of each are real; the others change nothing.
+
+        Errors: a ValueError where tokens are not of the vocabulary, or more than `context_length`.
+        """
+        check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length)
+        where = torch.arange(tokens.shape[1], device=tokens.device)
+        x, mask = self.embedding(tokens, where), padding(lengths)
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return self.answer(self._pooled(self.norm(x), where < lengths[:, None]))
+
+    def _pooled(self, x: Tensor, real: Tensor) -> Tensor:
+        real = real[..., None]
+        pools = {
+            # A text without words is 0, not 0 / 0.
+            "mean": lambda: (x * real).sum(1) / real.sum(1).clamp(min=1),
+            "max": lambda: x.masked_fill(~real, -torch.inf).amax(1).masked_fill(~real.any(1), 0.0),
+        }
+        names = ("mean", "max") if self.config.pooling == "both" else (self.config.pooling,)
+        return torch.cat([pools[name]() for name in names], dim=-1)

@@ -1,0 +1,122 @@
+"""Configs: what a model is built from, in words and numbers that JSON holds."""
+
+import dataclasses
+import difflib
+import types
+from dataclasses import dataclass
+from typing import Any, Literal, Self, Union, get_args, get_origin
+
+from glasshead.recipe.numbers import positive, probability, whole_number
+
+Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
+FeedForwardKind = Literal["relu", "gelu", "swiglu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """What every model here has.
+
+    Attributes:
+        vocab_size: How many tokens there are.
+        context_length: The most tokens of one text.
+        d_model: The width.
+        num_heads: How many heads ask in each attention.
+        num_layers: How many blocks.
+        num_kv_heads: How many heads answer; `num_heads` if None.
+        d_hidden: The width of the feed-forward; four times `d_model` if None, or 8/3 times where it
+            is gated, which is as many parameters.
+        positions: "learned", "sinusoidal", "rotary", "alibi" or "none".
+        norm: "layer" or "rms".
+        order: "pre" or "post": where the norm stands.
+        feed_forward: "relu", "gelu" or "swiglu".
+        bias: Whether linear maps and norms have biases.
+        dropout: Of embeddings and of what sublayers add.
+        attention_dropout: Of the weights; above 0 it takes PyTorch's fused kernel its speed.
+
+    Errors: a ValueError or TypeError where a value is not one of these.
+    """
+
+    vocab_size: int
+    context_length: int = 256
+    d_model: int = 128
+    num_heads: int = 4
+    num_layers: int = 4
+    num_kv_heads: int | None = None
+    d_hidden: int | None = None
+    positions: Positions = "learned"
+    norm: Literal["layer", "rms"] = "layer"
+    order: Literal["pre", "post"] = "pre"
+    feed_forward: FeedForwardKind = "gelu"
+    bias: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check(field.name, getattr(self, field.name), field.type)
+        if self.d_model % self.num_heads:
+            raise ValueError(
+                f"num_heads takes a number that divides d_model={self.d_model}, and got "
+                f"{self.num_heads}: choose another."
+            )
+        if self.positions == "rotary" and self.d_model // self.num_heads % 2:
+            raise ValueError(
+                f"positions='rotary' takes heads of an even width, and got {self.d_model} / "
+                f"{self.num_heads}: choose another num_heads."
+            )
+
+    @property
+    def hidden(self) -> int:
+        """The width of the feed-forward."""
+        if self.d_hidden is not None:
+            return self.d_hidden
+        return 4 * self.d_model if self.feed_forward != "swiglu" else 8 * self.d_model // 3
+
+    def to_json(self) -> dict[str, Any]:
+        """The config as JSON has it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """The config that `to_json` gave.
+
+        Errors: a ValueError or TypeError where a value is missing, unknown, or not what it is to
+        be.
+        """
+        if not isinstance(values, dict):
+            raise TypeError(f"{cls.__name__} takes an object of names and values, got {values!r}.")
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in values:
+            if name not in fields:
+                raise ValueError(f"{cls.__name__} has no {name!r}{closest(name, fields)}.")
+        for name, field in fields.items():
+            if name not in values and field.default is dataclasses.MISSING:
+                raise ValueError(f"{cls.__name__} takes {name}, which is missing: add it.")
+        return cls(**values)
+
+
+def closest(name: str, names: Any) -> str:
+    """What may have been meant, to end a sentence with: ": did you mean …?", or the whole list."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f": did you mean {near[0]!r}?" if near else f": take one of {', '.join(names)}"
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    choices = get_args(kind)
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None and type(None) in choices:
+            return
+        kind = next(choice for choice in choices if choice is not type(None))
+    if get_origin(kind) is Literal:
+        if value not in choices:
+            listed = ", ".join(repr(choice) for choice in choices)
+            raise ValueError(f"{name} takes one of {listed}, and got {value!r}.")
+    elif kind is bool:
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} takes true or false, and got {value!r}.")
+    elif kind is int:
+        whole_number(value, name, least=1)
+    elif "dropout" in name:
+        probability(value, name)
+    else:
+        positive(value, name)
