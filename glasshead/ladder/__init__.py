@@ -1,4 +1,4 @@
-"""The ladder: attention in eight rungs, each one idea more than the last, each one file.
+"""The ladder: attention in ten rungs, each one idea more than the last, each one file.
 
 Names are fetched when they are used, so that the worked example can be read without torch.
 """
@@ -20,6 +20,16 @@ _HOMES = {
     "KeyValueStore": "rung8_key_value_store",
     "hard_attention": "rung8_key_value_store",
     "soft_attention": "rung8_key_value_store",
+    "CNN": "rung9_encoder_layer",
+    "EncoderLayer": "rung9_encoder_layer",
+    "Embeddings": "rung9_encoder",
+    "Encoder": "rung9_encoder",
+    "create_sinusoidal_embeddings": "rung9_encoder",
+    "TransformerClassifier": "rung9_transformer_classifier",
+    "AttentionContext": "rung10_why_attention",
+    "FixedContext": "rung10_why_attention",
+    "SequenceToSequence": "rung10_why_attention",
+    "sentences_to_reverse": "rung10_why_attention",
 }
 
 __all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - the stub has the names

@@ -14,5 +14,15 @@ from .rung8_key_value_store import Answer as Answer
 from .rung8_key_value_store import KeyValueStore as KeyValueStore
 from .rung8_key_value_store import hard_attention as hard_attention
 from .rung8_key_value_store import soft_attention as soft_attention
+from .rung9_encoder import Embeddings as Embeddings
+from .rung9_encoder import Encoder as Encoder
+from .rung9_encoder import create_sinusoidal_embeddings as create_sinusoidal_embeddings
+from .rung9_encoder_layer import CNN as CNN
+from .rung9_encoder_layer import EncoderLayer as EncoderLayer
+from .rung9_transformer_classifier import TransformerClassifier as TransformerClassifier
+from .rung10_why_attention import AttentionContext as AttentionContext
+from .rung10_why_attention import FixedContext as FixedContext
+from .rung10_why_attention import SequenceToSequence as SequenceToSequence
+from .rung10_why_attention import sentences_to_reverse as sentences_to_reverse
 from .worked_example import HELLO_SHINY_SUN as HELLO_SHINY_SUN
 from .worked_example import WorkedExample as WorkedExample
