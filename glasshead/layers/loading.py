@@ -1,6 +1,7 @@
 """Loading: layers with the weights of PyTorch's own, and of the rungs of the ladder."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -15,6 +16,7 @@ from glasshead.layers.feed_forward import FeedForward
 from glasshead.layers.multi_head_attention import MultiHeadAttention
 from glasshead.layers.residual import PostNorm, PreNorm
 from glasshead.recipe.masks import Mask, causal
+from glasshead.recipe.masks.mask import combined
 
 _Map = tuple[Tensor, Tensor | None]
 _Layer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
@@ -58,11 +60,11 @@ def load_attention(
         num_heads=found.num_heads,
         head_dim=rows // found.num_heads,
         d_input=(weights[0].shape[1], weights[1].shape[1], weights[2].shape[1]),
-        attention=Attention(mask=found.mask if mask is None else mask, dropout=found.dropout),
+        attention=Attention(mask=combined([found.mask, mask]), dropout=found.dropout),
         bias=found.maps[0][1] is not None,
     )
-    layer.output = nn.Identity() if found.output is None else _linear(*found.output)
     layer.to(weights[0])
+    layer.output = nn.Identity() if found.output is None else _linear(*found.output)
     for mine, theirs in zip(layer.projections.maps(), found.maps, strict=True):
         for to, of in zip(mine, theirs, strict=True):
             _copy(to, of)
@@ -76,7 +78,7 @@ def load_encoder_block(kind: type[_Encoder], layer: nn.TransformerEncoderLayer) 
         load_attention(MultiHeadAttention, _attention(layer, "self_attn")), **_around(layer)
     )
     _copy_norms(layer, block.around_attention, block.around_feed_forward)
-    return block.to(layer.linear1.weight).train(layer.training)
+    return block.train(layer.training)
 
 
 def load_decoder_block(kind: type[_Decoder], layer: nn.TransformerDecoderLayer) -> _Decoder:
@@ -90,7 +92,7 @@ def load_decoder_block(kind: type[_Decoder], layer: nn.TransformerDecoderLayer) 
     _copy_norms(
         layer, block.around_attention, block.around_cross_attention, block.around_feed_forward
     )
-    return block.to(layer.linear1.weight).train(layer.training)
+    return block.train(layer.training)
 
 
 def _found(module: nn.Module) -> _Found:
@@ -185,15 +187,9 @@ def _around(layer: _Layer) -> dict[str, Any]:
         layer.linear1.out_features,
         activation=layer.activation,
         dropout=layer.dropout.p,
-        bias=layer.linear1.bias is not None,
     )
-    feed_forward.load_state_dict(
-        {
-            f"{mine}.{name}": parameter
-            for mine, theirs in (("hidden", layer.linear1), ("output", layer.linear2))
-            for name, parameter in theirs.state_dict().items()
-        }
-    )
+    feed_forward.hidden = _linear(layer.linear1.weight, layer.linear1.bias)
+    feed_forward.output = _linear(layer.linear2.weight, layer.linear2.bias)
     return {
         "feed_forward": feed_forward,
         "residual": PreNorm if layer.norm_first else PostNorm,
@@ -203,14 +199,11 @@ def _around(layer: _Layer) -> dict[str, Any]:
 
 def _copy_norms(layer: _Layer, *around: PostNorm) -> None:
     for number, residual in enumerate(around, 1):
-        theirs = getattr(layer, f"norm{number}")
-        norm = nn.LayerNorm(theirs.normalized_shape, eps=theirs.eps, bias=theirs.bias is not None)
-        norm.load_state_dict(theirs.state_dict())
-        residual.norm = norm
+        residual.norm = deepcopy(getattr(layer, f"norm{number}")).requires_grad_()
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None).to(weight)
     _copy(linear.weight, weight)
     _copy(linear.bias, bias)
     return linear

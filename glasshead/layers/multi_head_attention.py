@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from glasshead.attention import Attention, Observation, Weights
 from glasshead.attention.attention import Statistics
 from glasshead.layers.cache import KeyValueCache
+from glasshead.layers.checks import check_divides, check_inputs, check_is, three_widths
 from glasshead.layers.positions import Rotary
 from glasshead.layers.projections import Projections
 from glasshead.recipe.biases import Bias
@@ -34,7 +35,8 @@ class MultiHeadAttention(nn.Module):
         rotary: Turns queries and keys by their positions.
         bias: Whether the projections add biases.
 
-    Errors: a ValueError where the numbers of heads and widths do not divide.
+    Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
+    argument is of another type.
 
     Source: Vaswani et al. 2017, section 3.2.2; shared keys and values: Ainslie et al. 2023 (GQA),
     section 2.2. Heads as wide as the model, which one text on encoders has, are
@@ -64,25 +66,22 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.d_model = whole_number(d_model, "d_model", least=1)
         self.num_heads = whole_number(num_heads, "num_heads", least=1)
-        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        whole_number(self.num_kv_heads, "num_kv_heads", least=1)
-        _check_divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
+        num_kv_heads = self.num_heads if num_kv_heads is None else num_kv_heads
+        self.num_kv_heads = whole_number(num_kv_heads, "num_kv_heads", least=1)
+        check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         if head_dim is None:
-            _check_divides("num_heads", num_heads, "d_model", d_model)
-        self.head_dim = (
-            d_model // num_heads
-            if head_dim is None
-            else whole_number(head_dim, "head_dim", least=1)
-        )
-        asking, answering = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+            check_divides("num_heads", self.num_heads, "d_model", self.d_model)
+            head_dim = self.d_model // self.num_heads
+        self.head_dim = whole_number(head_dim, "head_dim", least=1)
+        asking, answering = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.projections = Projections(
-            _widths(d_model if d_input is None else d_input),
+            three_widths(self.d_model if d_input is None else d_input),
             (asking, answering, answering),
             bias=bias,
         )
-        self.attention = Attention() if attention is None else attention
-        self.rotary = rotary
-        self.output: nn.Module = nn.Linear(asking, d_model, bias=bias)
+        self.attention = Attention() if attention is None else check_is(attention, Attention)
+        self.rotary = None if rotary is None else check_is(rotary, Rotary)
+        self.output: nn.Module = nn.Linear(asking, self.d_model, bias=bias)
 
     def forward(
         self,
@@ -105,8 +104,9 @@ class MultiHeadAttention(nn.Module):
             cache: Of self-attention, holds the keys and values of the tokens before these, and
                 takes in those of these; of cross-attention, is filled once, and read from then on.
 
-        Errors: a ValueError where an input has not three axes or not its width, and as for a call
-        of `Attention`.
+        Errors: a TypeError or ValueError where an input is no numbers, or has not three axes or not
+        its width, and as for a call of `Attention`; a ValueError for a cache of cross-attention
+        with a rotary.
         """
         heads = self.heads(query, key, value, cache=cache)
         context = self.attention(*heads, mask=mask, bias=bias)  # [batch, heads, queries, head_dim]
@@ -141,7 +141,10 @@ class MultiHeadAttention(nn.Module):
         **asked: Any,
     ) -> Weights:
         """The matrix of weights that is never there, as `Attention.weights` gives it."""
-        return self.attention.weights(*self.heads(query, key)[:2], **asked)
+        given = (query, query if key is None else key)
+        check_inputs(given, self.projections.inputs)
+        q, k = (self._turned(self._split(x), 0) for x in self.projections(*given))
+        return self.attention.weights(q, k, **asked)
 
     def heads(
         self,
@@ -159,10 +162,15 @@ class MultiHeadAttention(nn.Module):
         crosses = key is not None
         key = query if key is None else key
         given = (query, key, key if value is None else value)
-        self._check(given)
+        check_inputs(given, self.projections.inputs)
+        if crosses and cache is not None and self.rotary is not None:
+            raise ValueError(
+                "a cache of cross-attention takes no rotary, as it does not know at which "
+                "positions its queries stand: build it without rotary."
+            )
         if crosses and cache is not None and cache.length:
             (q,) = self.projections(query)
-            return self._turned(self._split(q), 0), *cache.held
+            return self._split(q), *cache.held
         q, k, v = (self._split(x) for x in self.projections(*given))
         start = 0 if cache is None or crosses else cache.length
         q, k = self._turned(q, start), self._turned(k, start)
@@ -191,35 +199,8 @@ class MultiHeadAttention(nn.Module):
     def _turned(self, heads: Tensor, start: int) -> Tensor:
         return heads if self.rotary is None else self.rotary(heads, start)
 
-    def _check(self, given: tuple[Tensor, ...]) -> None:
-        for name, x, width in zip(
-            ("query", "key", "value"), given, self.projections.inputs, strict=True
-        ):
-            if x.ndim != 3 or x.shape[-1] != width:
-                raise ValueError(
-                    f"{name} takes [batch, length, {width}], and got {list(x.shape)}: give one "
-                    f"text as {name}[None], or build with d_input equal to its width."
-                )
-
     def extra_repr(self) -> str:
         shared = (
             "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         )
         return f"{self.d_model}, num_heads={self.num_heads}{shared}, head_dim={self.head_dim}"
-
-
-def _check_divides(name: str, divisor: int, of: str, number: int) -> None:
-    if number % divisor:
-        raise ValueError(
-            f"{name} takes a number that divides {of}={number}, and got {divisor}: choose another."
-        )
-
-
-def _widths(given: int | tuple[int, ...]) -> tuple[int, ...]:
-    widths = (given,) * 3 if isinstance(given, int) else tuple(given)
-    if len(widths) != 3:
-        raise ValueError(
-            f"d_input takes one width, or those of query, key and value, and got {given}: name "
-            "three."
-        )
-    return tuple(whole_number(width, "d_input", least=1) for width in widths)

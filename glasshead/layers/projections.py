@@ -54,19 +54,22 @@ class Projections(nn.Module):
         self.places = tuple(places)
 
     def forward(
-        self, *given: Float[Tensor, "*batch _width"], first: int = 0
+        self, *given: Float[Tensor, "*batch _width"]
     ) -> list[Float[Tensor, "*batch _output"]]:
-        """The outputs of the maps from number `first` on, one for each input that is given."""
-        outputs = []
-        pairs = zip(given, self.places[first:], strict=False)
-        for (_, stack), run in groupby(pairs, lambda pair: (id(pair[0]), pair[1].stack)):
-            together = list(run)
-            outputs += self._product(together[0][0], stack, [place for _, place in together])
+        """The outputs of the first maps, one for each input that is given."""
+        outputs: list[Tensor] = []
+        while len(outputs) < len(given):
+            outputs += self._product(given, len(outputs))
         return outputs
 
-    def _product(self, given: Tensor, stack: int, places: Sequence[_Place]) -> Sequence[Tensor]:
-        weight, bias = self._rows(_Place(stack, places[0].start, places[-1].stop))
-        return F.linear(given, weight, bias).split([p.stop - p.start for p in places], -1)
+    def _product(self, given: Sequence[Tensor], first: int) -> Sequence[Tensor]:
+        """The output of map `first`, and of those after it that one product makes with it."""
+        x, after = given[first], first + 1
+        while after < len(given) and given[after] is x:
+            after += 1
+        places = self.places[first:after]
+        weight, bias = self._rows(_Place(places[0].stack, places[0].start, places[-1].stop))
+        return F.linear(x, weight, bias).split([p.stop - p.start for p in places], -1)
 
     def _rows(self, place: _Place) -> tuple[Tensor, Tensor | None]:
         linear = cast("nn.Linear", self.stacks[place.stack])

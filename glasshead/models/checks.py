@@ -1,7 +1,12 @@
 """Checks of what models are given."""
 
+from typing import Any
+
 import torch
+from jaxtyping import Int
 from torch import Tensor
+
+from glasshead.recipe.numbers import whole_numbers
 
 
 def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
@@ -9,6 +14,9 @@ def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
 
     Errors: a TypeError or ValueError that says which.
     """
+    if not isinstance(tokens, Tensor):
+        kind = type(tokens).__name__
+        raise TypeError(f"{name} takes a tensor of token ids, and got {kind}: make a tensor of it.")
     if tokens.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"{name} takes whole numbers, and got {tokens.dtype}: take token ids.")
     if tokens.ndim != 2:
@@ -28,3 +36,17 @@ def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
                 f"{name} takes ids from 0 to {vocab_size - 1}, and got "
                 f"{least if least < 0 else most}: take the tokenizer that belongs to the model."
             )
+
+
+def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
+    """`counts` as a tensor of one whole number for each text of `tokens`.
+
+    Errors: a TypeError or ValueError where they are not.
+    """
+    numbers = whole_numbers(counts, name).to(tokens.device)
+    if numbers.shape != tokens.shape[:1]:
+        raise ValueError(
+            f"{name} takes a number for each text, [{len(tokens)}], and got {list(numbers.shape)}: "
+            "count its tokens."
+        )
+    return numbers

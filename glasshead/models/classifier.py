@@ -6,9 +6,10 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from glasshead.layers import EncoderBlock
-from glasshead.models.checks import check_tokens
+from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.embedding import Embedding
 from glasshead.models.parts import Parts, initialize
@@ -69,9 +70,11 @@ class Classifier(nn.Module):
             tokens: The texts, padded at the right.
             lengths: How many tokens of each are real; the others change nothing.
 
-        Errors: a ValueError where tokens are not of the vocabulary, or more than `context_length`.
+        Errors: a TypeError or ValueError where tokens are not of the vocabulary, or more than
+        `context_length`, and where the lengths are not one number a text.
         """
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length)
+        lengths = one_each(lengths, "lengths", tokens)
         where = torch.arange(tokens.shape[1], device=tokens.device)
         x, mask = self.embedding(tokens, where), padding(lengths)
         for block in self.blocks:
@@ -79,9 +82,9 @@ class Classifier(nn.Module):
         return self.answer(self._pooled(self.norm(x), where < lengths[:, None]))
 
     def _pooled(self, x: Tensor, real: Tensor) -> Tensor:
-        real = real[..., None]
+        # A text without words is 0, not 0 / 0, nor the maximum of nothing.
+        x, real = F.pad(x, (0, 0, 0, 1)), F.pad(real, (0, 1))[..., None]
         pools = {
-            # A text without words is 0, not 0 / 0.
             "mean": lambda: (x * real).sum(1) / real.sum(1).clamp(min=1),
             "max": lambda: x.masked_fill(~real, -torch.inf).amax(1).masked_fill(~real.any(1), 0.0),
         }

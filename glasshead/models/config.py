@@ -6,6 +6,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
+from glasshead.layers.checks import check_divides
 from glasshead.recipe.numbers import positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
@@ -53,12 +54,12 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _check(field.name, getattr(self, field.name), field.type)
-        if self.d_model % self.num_heads:
-            raise ValueError(
-                f"num_heads takes a number that divides d_model={self.d_model}, and got "
-                f"{self.num_heads}: choose another."
-            )
+            value = _checked(field.name, getattr(self, field.name), field.type)
+            # As plain numbers, which JSON holds, whatever they came as.
+            object.__setattr__(self, field.name, value)
+        check_divides("num_heads", self.num_heads, "d_model", self.d_model)
+        if self.num_kv_heads is not None:
+            check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         if self.positions == "rotary" and self.d_model // self.num_heads % 2:
             raise ValueError(
                 f"positions='rotary' takes heads of an even width, and got {self.d_model} / "
@@ -84,7 +85,8 @@ class TransformerConfig:
         be.
         """
         if not isinstance(values, dict):
-            raise TypeError(f"{cls.__name__} takes an object of names and values, got {values!r}.")
+            kind = type(values).__name__
+            raise TypeError(f"{cls.__name__} takes an object of names and values, and got {kind}.")
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             if name not in fields:
@@ -101,11 +103,11 @@ def closest(name: str, names: Any) -> str:
     return f": did you mean {near[0]!r}?" if near else f": take one of {', '.join(names)}"
 
 
-def _check(name: str, value: Any, kind: Any) -> None:
+def _checked(name: str, value: Any, kind: Any) -> Any:
     choices = get_args(kind)
     if get_origin(kind) in (Union, types.UnionType):
         if value is None and type(None) in choices:
-            return
+            return None
         kind = next(choice for choice in choices if choice is not type(None))
     if get_origin(kind) is Literal:
         if value not in choices:
@@ -115,8 +117,7 @@ def _check(name: str, value: Any, kind: Any) -> None:
         if not isinstance(value, bool):
             raise TypeError(f"{name} takes true or false, and got {value!r}.")
     elif kind is int:
-        whole_number(value, name, least=1)
-    elif "dropout" in name:
-        probability(value, name)
+        return whole_number(value, name, least=1)
     else:
-        positive(value, name)
+        return probability(value, name) if "dropout" in name else positive(value, name)
+    return value

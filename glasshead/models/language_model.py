@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import Cache, EncoderBlock
-from glasshead.models.checks import check_tokens
+from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.embedding import Embedding
 from glasshead.models.parts import Parts, initialize
@@ -88,14 +88,15 @@ class LanguageModel(nn.Module):
             padding: How many tokens at the left of each text are none, which nobody sees.
             cache: What was computed for the tokens before these, and takes in these.
 
-        Errors: a ValueError where the tokens are not of the vocabulary, or more than
-        `context_length` in all.
+        Errors: a TypeError or ValueError where the tokens are not of the vocabulary, or more than
+        `context_length` in all, and where the padding is not one number a text.
         """
         start = 0 if cache is None else cache.length
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length - start)
         where = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         mask: Mask | None = None
         if padding is not None:
+            padding = one_each(padding, "padding", tokens)
             where, mask = (where - padding[:, None]).clamp(min=0), ~prefix(padding)
         x = self.embedding(tokens, where)  # [batch, length, d_model]
         for number, block in enumerate(self.blocks):

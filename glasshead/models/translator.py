@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import Cache, DecoderBlock, EncoderBlock
-from glasshead.models.checks import check_tokens
+from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
 from glasshead.models.embedding import Embedding
 from glasshead.models.parts import Parts, initialize
@@ -92,7 +92,8 @@ class Translator(nn.Module):
             lengths: How many tokens of each are real.
             target: The translations so far, padded at the right.
 
-        Errors: a ValueError where tokens are not of the vocabulary, or more than `context_length`.
+        Errors: a TypeError or ValueError where tokens are not of the vocabulary, or more than
+        `context_length`, and where the lengths are not one number a text.
         """
         return self.decode(target, self.encode(source, lengths), lengths)
 
@@ -100,7 +101,7 @@ class Translator(nn.Module):
         self, source: Int[Tensor, "batch source_length"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch source_length d_model"]:
         """What the encoder makes of the source."""
-        x, mask = self._embedded(source, "source", 0), padding(lengths)
+        x, mask = self._embedded(source, "source", 0), padding(one_each(lengths, "lengths", source))
         for block in self.encoder:
             x = block(x, mask=mask)
         return self.encoder_norm(x)
@@ -115,7 +116,7 @@ class Translator(nn.Module):
     ) -> Float[Tensor, "batch length vocab"]:
         """The logits of the token after each of the target; with a cache, after the new ones."""
         x = self._embedded(target, "target", 0 if cache is None else cache.length)
-        mask: Mask = padding(lengths)
+        mask: Mask = padding(one_each(lengths, "lengths", target))
         for number, block in enumerate(self.decoder):
             caches = {}
             if cache is not None:

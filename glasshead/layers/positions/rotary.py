@@ -24,7 +24,7 @@ class Rotary(nn.Module):
         base: What the angles are powers of.
         pairing: "halves" or "neighbours".
 
-    Errors: a ValueError where the width is odd or the pairing unknown.
+    Errors: a ValueError where the width is odd, not that of the heads, or the pairing unknown.
 
     Source: Su et al. 2021 (RoFormer), section 3.2.2.
 
@@ -49,6 +49,11 @@ class Rotary(nn.Module):
         self, heads: Float[Tensor, "*batch length head_dim"], start: int = 0
     ) -> Float[Tensor, "*batch length head_dim"]:
         """Queries or keys turned, the first of which stands at position `start`."""
+        if heads.shape[-1] != self.head_dim:
+            raise ValueError(
+                f"Rotary({self.head_dim}) takes heads of that width, and got {list(heads.shape)}: "
+                f"build it with head_dim={heads.shape[-1]}."
+            )
         cosines, sines = self._at(start, start + heads.shape[-2], heads)
         if self.pairing == "halves":
             a, b = heads.chunk(2, dim=-1)
@@ -64,12 +69,17 @@ class Rotary(nn.Module):
             or len(turns[0]) < stop
             or (turns[0].dtype, turns[0].device) != (like.dtype, like.device)
         ):
-            # In float32, the angles of late positions would lose their digits.
-            pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64, device=like.device)
-            positions = torch.arange(2 * stop, dtype=torch.float64, device=like.device)
-            angles = positions[:, None] * self.base ** (-pairs / self.head_dim)
-            turns = self._turns = angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+            turns = self._turns = self._first(2 * stop, like)
         return turns[0][start:stop], turns[1][start:stop]
+
+    # What was made in inference mode would refuse the gradients of a later step.
+    @torch.inference_mode(False)
+    def _first(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        # In float32, the angles of late positions would lose their digits.
+        pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64, device=like.device)
+        positions = torch.arange(count, dtype=torch.float64, device=like.device)
+        angles = positions[:, None] * self.base ** (-pairs / self.head_dim)
+        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}"

@@ -1,0 +1,141 @@
+"""With a cache, token by token and chunk by chunk, each finds what it finds in the whole text."""
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.layers import Cache
+from layers.torch_names import loud
+
+BATCH, LENGTH, KEYS, D_MODEL = 3, 37, 7, 12
+
+
+def self_attention(**options):
+    rule = gh.Attention(mask=gh.causal())
+    return loud(gh.MultiHeadAttention(D_MODEL, 6, attention=rule, **options))
+
+
+def fed(layer, x, chunks, cache=None, **call):
+    """The results of a text that is fed in chunks."""
+    cache = gh.KeyValueCache() if cache is None else cache
+    return torch.cat([layer(part, cache=cache, **call) for part in x.split(chunks, 1)], 1)
+
+
+class TestSelfAttention:
+    # The buffer's first 16 rows are passed by single tokens, and by a chunk.
+    CHUNKS = ([1] * LENGTH, [5, 11, 1, 1, 19], [2, 35], [LENGTH])
+
+    @pytest.mark.parametrize("chunks", CHUNKS, ids=["tokens", "chunks", "a long one", "whole"])
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"num_kv_heads": 2}, {"rotary": gh.Rotary(2)}, {"head_dim": 5, "bias": False}],
+        ids=["plain", "shared keys", "turned", "other width"],
+    )
+    def test_in_chunks_equals_whole(self, options, chunks):
+        layer, x = self_attention(**options), torch.randn(BATCH, LENGTH, D_MODEL).double()
+        torch.testing.assert_close(fed(layer, x, chunks), layer(x))
+        torch.testing.assert_close(
+            fed(layer.float(), x.float(), chunks).double(), layer.double()(x), rtol=1e-5, atol=1e-5
+        )
+
+    def test_with_a_bias_and_a_mask_of_the_whole_text(self):
+        rule = gh.Attention(mask=gh.causal() & gh.window(before=4), bias=gh.ALiBi(6))
+        layer = loud(gh.MultiHeadAttention(D_MODEL, 6, attention=rule))
+        x = torch.randn(BATCH, LENGTH, D_MODEL).double()
+        unseen = ~gh.prefix([0, 2, 5])
+        torch.testing.assert_close(fed(layer, x, [3, 1, 33], mask=unseen), layer(x, mask=unseen))
+
+    @pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 0], [2], [0, 1, 2, 2, 0]])
+    def test_reordered_rows_go_on_where_they_were(self, rows):
+        layer, rows = self_attention(rotary=gh.Rotary(2)), torch.tensor(rows)
+        x, more = torch.randn(BATCH, 5, D_MODEL), torch.randn(len(rows), 29, D_MODEL)
+        x, more, cache = x.double(), more.double(), gh.KeyValueCache()
+        layer(x, cache=cache)
+        cache.reorder(rows)
+        found = fed(layer, more, [1, 28], cache)
+        torch.testing.assert_close(found, layer(torch.cat([x[rows], more], 1))[:, 5:])
+
+    def test_an_empty_cache_may_be_reordered(self):
+        cache = gh.KeyValueCache()
+        cache.reorder(torch.tensor([1, 0]))
+        assert cache.length == 0
+
+    def test_it_holds_what_was_fed(self):
+        layer, cache = self_attention(num_kv_heads=2), gh.KeyValueCache()
+        x = torch.randn(BATCH, LENGTH, D_MODEL).double()
+        fed(layer, x, [5, 32], cache)
+        assert cache.length == LENGTH
+        torch.testing.assert_close(cache.held, layer.heads(x)[1:])
+        assert not any(part.requires_grad for part in cache.held)
+
+    def test_what_was_held_does_not_change_with_what_is_appended(self):
+        cache, first = gh.KeyValueCache(), torch.randn(2, 3, 5, 7)
+        keys, values = cache.append(first, 2 * first)
+        for _ in range(13):
+            cache.append(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
+        assert torch.equal(keys, first)
+        assert torch.equal(values, 2 * first)
+        assert cache.length == 18
+
+    def test_works_in_inference_mode(self):
+        layer, x = self_attention(rotary=gh.Rotary(2)), torch.randn(2, 19, D_MODEL).double()
+        with torch.inference_mode():
+            found = fed(layer, x, [1, 18])
+        torch.testing.assert_close(found, layer(x))
+
+
+class TestCrossAttention:
+    @pytest.mark.parametrize("num_kv_heads", [2, 6])
+    def test_keys_are_projected_once(self, num_kv_heads):
+        layer = loud(gh.MultiHeadAttention(D_MODEL, 6, num_kv_heads, d_input=(D_MODEL, 5, 7)))
+        x = torch.randn(BATCH, LENGTH, D_MODEL).double()
+        key, value = torch.randn(BATCH, KEYS, 5).double(), torch.randn(BATCH, KEYS, 7).double()
+        mask, cache = gh.padding([7, 3, 5]), gh.KeyValueCache()
+        expected = layer(x, key, value, mask=mask)
+        first, *others = x.split([2, 1, 34], 1)
+        parts = [layer(first, key, value, mask=mask, cache=cache)]
+        # Were they projected again, the results would be NaN.
+        key.fill_(torch.nan), value.fill_(torch.nan)
+        parts += [layer(part, key, value, mask=mask, cache=cache) for part in others]
+        torch.testing.assert_close(torch.cat(parts, 1), expected)
+        assert cache.length == KEYS
+
+    def test_reordered_rows_look_at_their_own_source(self):
+        layer, rows = loud(gh.MultiHeadAttention(D_MODEL, 6)), torch.tensor([2, 0, 0, 1])
+        source = torch.randn(BATCH, KEYS, D_MODEL).double()
+        cache, x = gh.KeyValueCache(), torch.randn(4, 5, D_MODEL).double()
+        layer(x[:BATCH], source, cache=cache)
+        cache.reorder(rows)
+        torch.testing.assert_close(layer(x, source[rows], cache=cache), layer(x, source[rows]))
+
+    def test_a_rotary_is_refused(self):
+        layer = gh.MultiHeadAttention(D_MODEL, 6, rotary=gh.Rotary(2))
+        x = torch.randn(BATCH, 5, D_MODEL)
+        with pytest.raises(ValueError, match="cross-attention takes no rotary.*build it without"):
+            layer(x, x, cache=gh.KeyValueCache())
+
+
+class TestOfAModel:
+    def test_reorders_every_attention(self):
+        cache, x = Cache(2), torch.arange(3.0).reshape(3, 1, 1, 1)
+        for one in (*cache.own, *cache.crossed):
+            one.append(x, -x)
+        cache.reorder(torch.tensor([2, 2, 0, 1]))
+        assert cache.length == 1
+        for one in (*cache.own, *cache.crossed):
+            keys, values = one.held
+            assert keys.flatten().tolist() == [2, 2, 0, 1]
+            assert values.flatten().tolist() == [-2, -2, 0, -1]
+
+
+class TestErrors:
+    def test_an_empty_cache_holds_nothing(self):
+        with pytest.raises(ValueError, match="this cache is empty: run the attention with it"):
+            _ = gh.KeyValueCache().held
+
+    def test_another_number_of_rows(self):
+        layer, cache = self_attention(), gh.KeyValueCache()
+        layer(torch.randn(BATCH, 5, D_MODEL).double(), cache=cache)
+        with pytest.raises(ValueError, match="a cache of 3 rows takes as many, and got 2: begin a"):
+            layer(torch.randn(2, 1, D_MODEL).double(), cache=cache)
+        assert cache.length == 5

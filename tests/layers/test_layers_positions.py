@@ -1,0 +1,170 @@
+"""Positions by hand, and what follows from them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import glasshead as gh
+
+PAIRINGS = ["halves", "neighbours"]
+START = st.integers(0, 5000)
+
+
+def turned_by_hand(x, position, pairing, base=10_000.0):
+    """Each pair as a complex number, multiplied by e^(ipθ)."""
+    d, turned = len(x), [0.0] * len(x)
+    for i in range(d // 2):
+        a, b = (i, i + d // 2) if pairing == "halves" else (2 * i, 2 * i + 1)
+        z = complex(x[a], x[b]) * complex(
+            math.cos(position * base ** (-2 * i / d)), math.sin(position * base ** (-2 * i / d))
+        )
+        turned[a], turned[b] = z.real, z.imag
+    return turned
+
+
+class TestSinusoidal:
+    @pytest.mark.parametrize("d_model", [1, 2, 7, 10])
+    def test_by_hand(self, d_model):
+        positions = torch.tensor([[0, 1, 2], [13, 997, 65_537]])
+        found = gh.Sinusoidal(d_model)(positions)
+        assert found.shape == (2, 3, d_model)
+        for place in torch.cartesian_prod(torch.arange(2), torch.arange(3)).tolist():
+            for number in range(d_model):
+                angle = positions[*place].item() / 10_000 ** ((number - number % 2) / d_model)
+                wave = math.cos(angle) if number % 2 else math.sin(angle)
+                assert found[*place, number].item() == pytest.approx(wave, abs=1e-6)
+
+    def test_learns_nothing_and_saves_nothing(self):
+        module = gh.Sinusoidal(6)
+        assert not module.state_dict()
+        assert repr(module) == "Sinusoidal(6)"
+
+    def test_positions_of_32_bits(self):
+        positions = torch.arange(11)
+        module = gh.Sinusoidal(6)
+        assert torch.equal(module(positions.int()), module(positions))
+
+
+class TestLearned:
+    def test_is_its_table(self):
+        module = gh.Learned(11, 5)
+        found = module(torch.tensor([[3, 0], [10, 3]]))
+        assert torch.equal(found, module.table.weight[torch.tensor([[3, 0], [10, 3]])])
+        found.sum().backward()
+        assert module.table.weight.grad[:, 0].tolist() == [1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 1]
+
+    @pytest.mark.parametrize("position", [11, -1])
+    def test_has_no_other_positions(self, position):
+        with pytest.raises(IndexError, match="out of range"):
+            gh.Learned(11, 5)(torch.tensor([position]))
+
+
+class TestRotary:
+    @pytest.mark.parametrize("pairing", PAIRINGS)
+    @pytest.mark.parametrize("base", [10_000.0, 100.0])
+    def test_by_hand(self, pairing, base):
+        x = torch.randn(2, 7, 10).double()
+        found = gh.Rotary(10, base=base, pairing=pairing)(x, start=3)
+        expected = [
+            [turned_by_hand(row, 3 + place, pairing, base) for place, row in enumerate(head)]
+            for head in x.tolist()
+        ]
+        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+    @pytest.mark.parametrize("pairing", PAIRINGS)
+    @given(query=START, key=START, shift=START, seed=st.integers(0, 99))
+    def test_inner_products_depend_on_distance_alone(self, pairing, query, key, shift, seed):
+        generator = torch.Generator().manual_seed(seed)
+        q, k = (torch.randn(1, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+        rotary = gh.Rotary(6, pairing=pairing)
+        product = (rotary(q, query) * rotary(k, key)).sum()
+        torch.testing.assert_close(
+            (rotary(q, query + shift) * rotary(k, key + shift)).sum(), product, rtol=1e-9, atol=1e-9
+        )
+
+    def test_lengths_stay(self):
+        x = torch.randn(2, 3, 11, 6).double()
+        torch.testing.assert_close(gh.Rotary(6)(x).norm(dim=-1), x.norm(dim=-1))
+
+    def test_the_pairings_differ_by_the_order_of_numbers(self):
+        x, order = torch.randn(2, 3, 11, 10), torch.tensor([0, 2, 4, 6, 8, 1, 3, 5, 7, 9])
+        neighbours = gh.Rotary(10, pairing="neighbours")(x)
+        assert torch.equal(gh.Rotary(10)(x[..., order]), neighbours[..., order])
+        assert not torch.allclose(gh.Rotary(10)(x), neighbours)
+
+    @pytest.mark.parametrize("pairing", PAIRINGS)
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+    def test_a_part_is_the_slice_of_the_whole(self, pairing, dtype):
+        x, rotary = torch.randn(2, 3, 37, 6, dtype=dtype), gh.Rotary(6, pairing=pairing)
+        whole = rotary(x)
+        assert whole.dtype == dtype
+        for start, stop in ((0, 1), (1, 2), (5, 23), (36, 37)):
+            for module in (rotary, gh.Rotary(6, pairing=pairing)):
+                assert torch.equal(module(x[..., start:stop, :], start), whole[..., start:stop, :])
+
+    def test_one_module_serves_every_dtype_in_turn(self):
+        x, rotary = torch.randn(2, 11, 6).double(), gh.Rotary(6)
+        exact = rotary(x, 7)
+        for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float32, 1e-6)):
+            found = rotary(x.to(dtype), 7)
+            assert found.dtype == dtype
+            torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+        assert torch.equal(rotary(x, 7), exact)
+
+    def test_late_positions_keep_their_digits(self):
+        x = torch.tensor([[1.0, 0.0]])
+        angle = 99_991.0
+        found = gh.Rotary(2)(x, start=99_991)[0].tolist()
+        assert found == pytest.approx([math.cos(angle), math.sin(angle)], abs=1e-6)
+
+    def test_gradients_turn_back(self):
+        x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+        upstream = torch.randn(7, 6).double()
+        (gradient,) = torch.autograd.grad(gh.Rotary(6)(x), x, upstream)
+        torch.testing.assert_close(gh.Rotary(6)(gradient), upstream)
+
+    @pytest.mark.parametrize("pairing", PAIRINGS)
+    def test_learns_after_it_was_looked_at_in_inference_mode(self, pairing):
+        rotary, x = gh.Rotary(6, pairing=pairing), torch.randn(7, 6)
+        with torch.inference_mode():
+            expected = rotary(x)
+        x.requires_grad_()
+        found = rotary(x)
+        found.sum().backward()
+        assert torch.equal(found, expected)
+
+    def test_saves_nothing(self):
+        rotary = gh.Rotary(6)
+        rotary(torch.ones(5, 6))
+        assert not rotary.state_dict()
+        assert repr(rotary) == "Rotary(6, base=10000, pairing='halves')"
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("build", "sentence"),
+        [
+            (lambda: gh.Rotary(7), "takes an even head_dim, and got 7: add one"),
+            (lambda: gh.Rotary(0), "head_dim takes a whole number of at least 1, and got 0"),
+            (lambda: gh.Rotary(6, base=0.0), r"base takes a number above 0, and got 0\.0"),
+            (lambda: gh.Rotary(6, base=math.nan), "base takes a finite number, and got nan"),
+            (lambda: gh.Rotary(6, pairing="pairs"), "'halves' or 'neighbours', and got 'pairs'"),
+            (lambda: gh.Learned(0, 3), "context_length.*at least 1, and got 0"),
+            (lambda: gh.Learned(3, 0), "d_model.*at least 1, and got 0"),
+            (lambda: gh.Sinusoidal(0), "d_model.*at least 1, and got 0"),
+        ],
+    )
+    def test_numbers_that_do_not_fit(self, build, sentence):
+        with pytest.raises(ValueError, match=sentence):
+            build()
+
+    @pytest.mark.parametrize("width", [4, 8])
+    def test_heads_of_another_width(self, width):
+        sentence = (
+            rf"Rotary\(2\) takes heads of that width.*{width}\]: build it with head_dim={width}"
+        )
+        with pytest.raises(ValueError, match=sentence):
+            gh.Rotary(2)(torch.ones(1, 3, 5, width))

@@ -1,0 +1,108 @@
+"""The classifier: what pads a text changes nothing of its answer, and no text is too short."""
+
+import pytest
+import torch
+
+import glasshead as gh
+from layers.torch_names import loud
+
+VOCABULARY, LENGTH, D_MODEL = 13, 11, 18
+LENGTHS = torch.tensor([11, 3, 0, 7])
+POOLINGS = ["mean", "max", "both"]
+
+SETTINGS = [
+    {"pooling": "mean", "positions": "sinusoidal", "order": "post"},
+    {"pooling": "max", "positions": "rotary", "norm": "rms"},
+    {"pooling": "both", "positions": "learned", "feed_forward": "swiglu"},
+    {"pooling": "both", "positions": "alibi", "num_kv_heads": 1, "bias": False},
+    {"pooling": "both", "positions": "none"},
+]
+every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
+
+
+def model_of(**settings):
+    sizes = {"vocab_size": VOCABULARY, "context_length": 17, "d_model": D_MODEL, "num_heads": 3}
+    config = gh.ClassifierConfig(**{**sizes, "num_layers": 2, "num_answers": 5, **settings})
+    return loud(gh.Classifier(config), 0.3).float()
+
+
+def texts(*shape):
+    return torch.randint(VOCABULARY, shape)
+
+
+def assert_close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@every_setting
+class TestEverySetting:
+    def test_what_pads_changes_nothing(self, settings):
+        model, tokens = model_of(**settings), texts(4, LENGTH)
+        found = model(tokens, LENGTHS)
+        assert found.shape == (4, 5)
+        for row, length in enumerate(LENGTHS.tolist()):
+            alone = model(tokens[row : row + 1, :length], LENGTHS[row : row + 1])
+            assert_close(found[row], alone[0])
+        other = torch.where(torch.arange(LENGTH) < LENGTHS[:, None], tokens, texts(4, LENGTH))
+        assert_close(model(other, LENGTHS), found)
+
+    def test_every_real_word_counts(self, settings):
+        model, tokens = model_of(**settings), texts(1, LENGTH)
+        was = model(tokens, LENGTHS[:1])
+        for place in range(LENGTH):
+            other = tokens.clone()
+            other[:, place] = (tokens[:, place] + 1) % VOCABULARY
+            assert (model(other, LENGTHS[:1]) - was).abs().max() > 1e-4
+
+    @pytest.mark.parametrize("length", [0, LENGTH])
+    def test_empty_texts_give_finite_answers_and_gradients(self, settings, length):
+        model = model_of(**settings)
+        found = model(texts(2, length), torch.tensor([0, 0]))
+        found.sum().backward()
+        # Nothing is pooled, so that the bias alone is left.
+        assert torch.equal(found, model.answer.bias.expand(2, 5))
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        assert all(torch.isfinite(grad).all() for grad in grads)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pools_what_the_last_norm_gives(pooling):
+    model, tokens, seen = model_of(pooling=pooling), texts(4, LENGTH), {}
+    model.norm.register_forward_hook(lambda *call: seen.update(words=call[-1]))
+    model.answer.register_forward_pre_hook(lambda _, given: seen.update(pooled=given[0]))
+    model(tokens, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        words = seen["words"][row, :length]
+        pools = {
+            "mean": words.mean(0) if length else torch.zeros(D_MODEL),
+            "max": words.amax(0) if length else torch.zeros(D_MODEL),
+        }
+        names = ("mean", "max") if pooling == "both" else (pooling,)
+        assert_close(seen["pooled"][row], torch.cat([pools[name] for name in names]))
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("tokens", "sentence"),
+        [
+            (texts(2, 18), "tokens takes at most 17 tokens, and got 18"),
+            (texts(2, 3) + VOCABULARY, "tokens takes ids from 0 to 12, and got"),
+            (texts(3), r"tokens takes \[batch, length\].*tokens\[None\]"),
+        ],
+    )
+    def test_tokens_that_are_no_texts(self, tokens, sentence):
+        with pytest.raises(ValueError, match=sentence):
+            model_of()(tokens, torch.tensor([3, 1]))
+
+    def test_lengths_of_another_shape_or_type(self):
+        model, tokens = model_of(), texts(2, 3)
+        with pytest.raises(
+            ValueError, match=r"lengths takes a number for each text, \[2\], and got"
+        ):
+            model(tokens, torch.tensor([3]))
+        with pytest.raises(TypeError, match="lengths takes whole numbers, and got .*float32"):
+            model(tokens, torch.tensor([3.0, 1.0]))
+
+    def test_lengths_may_be_a_list(self):
+        model, tokens = model_of(), texts(2, 3)
+        assert torch.equal(model(tokens, [3, 1]), model(tokens, torch.tensor([3, 1])))

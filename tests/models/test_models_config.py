@@ -1,0 +1,151 @@
+"""A config is plain words and numbers, all of them checked, that JSON gives back as they were."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+import glasshead as gh
+from glasshead.models.parts import Parts
+
+CONFIGS = [gh.LanguageModelConfig, gh.TranslatorConfig, gh.ClassifierConfig]
+every_config = pytest.mark.parametrize("kind", CONFIGS)
+
+
+@every_config
+class TestEveryConfig:
+    def test_comes_back_from_json(self, kind):
+        more = {"num_kv_heads": 2, "d_hidden": 31, "positions": "rotary", "dropout": 0.25}
+        for config in (kind(vocab_size=11), kind(vocab_size=11, bias=False, **more)):
+            told = json.loads(json.dumps(config.to_json()))
+            assert kind.from_json(told) == config
+            assert set(told) == {field.name for field in dataclasses.fields(kind)}
+
+    def test_what_json_does_not_tell_is_as_usual(self, kind):
+        assert kind.from_json({"vocab_size": 11, "d_model": 12}) == kind(vocab_size=11, d_model=12)
+
+    def test_is_frozen(self, kind):
+        config = kind(vocab_size=11)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            config.d_model = 12
+        assert hash(config) == hash(kind(vocab_size=11))
+
+    def test_numbers_of_numpy_are_kept_as_numbers(self, kind):
+        config = kind(vocab_size=np.int64(11), dropout=np.float64(0.25), d_hidden=np.int32(31))
+        assert config == kind(vocab_size=11, dropout=0.25, d_hidden=31)
+        assert kind.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+    @pytest.mark.parametrize(
+        ("values", "sentence"),
+        [
+            ({"d_model": 10}, "num_heads takes a number that divides d_model=10, and got 4"),
+            ({"num_kv_heads": 3}, "num_kv_heads takes a number that divides num_heads=4.*got 3"),
+            ({"d_model": 12, "positions": "rotary"}, "heads of an even width, and got 12 / 4"),
+            ({"vocab_size": 0}, "vocab_size takes a whole number of at least 1, and got 0"),
+            ({"context_length": -1}, "context_length takes .* at least 1, and got -1"),
+            ({"num_layers": 0}, "num_layers takes .* at least 1, and got 0"),
+            ({"d_hidden": 0}, "d_hidden takes .* at least 1, and got 0"),
+            ({"dropout": 1.0}, r"dropout takes a probability from 0 to below 1, and got 1\.0"),
+            ({"dropout": -0.1}, r"dropout takes a probability .*, and got -0\.1"),
+            ({"dropout": math.nan}, "dropout takes a finite number, and got nan"),
+            ({"attention_dropout": math.inf}, "attention_dropout takes a finite number"),
+            ({"positions": "rotery"}, "positions takes one of 'learned', .*, and got 'rotery'"),
+            ({"norm": "batch"}, "norm takes one of 'layer', 'rms', and got 'batch'"),
+            ({"order": None}, "order takes one of 'pre', 'post', and got None"),
+            ({"feed_forward": "silu"}, "feed_forward takes one of .*, and got 'silu'"),
+        ],
+        ids=str,
+    )
+    def test_values_that_cannot_be(self, kind, values, sentence):
+        with pytest.raises(ValueError, match=sentence):
+            kind(**{"vocab_size": 11, **values})
+        with pytest.raises(ValueError, match=sentence):
+            kind.from_json({"vocab_size": 11, **values})
+
+    @pytest.mark.parametrize(
+        ("values", "sentence"),
+        [
+            ({"d_model": True}, "d_model takes a whole number of at least 1, and got True"),
+            ({"d_model": "128"}, "d_model takes a whole number of at least 1, and got str '128'"),
+            ({"d_model": 128.0}, r"d_model takes a whole number of at least 1, and got 128\.0"),
+            ({"num_layers": None}, "num_layers takes a whole number.*, and got NoneType None"),
+            ({"num_kv_heads": "2"}, "num_kv_heads takes a whole number.*, and got str '2'"),
+            ({"dropout": "0.1"}, r"dropout takes a number, and got str '0\.1'"),
+            ({"dropout": True}, "dropout takes a number, and got True"),
+            ({"bias": 1}, "bias takes true or false, and got 1"),
+            ({"bias": "false"}, "bias takes true or false, and got 'false'"),
+        ],
+        ids=str,
+    )
+    def test_values_of_another_type(self, kind, values, sentence):
+        with pytest.raises(TypeError, match=sentence):
+            kind(**{"vocab_size": 11, **values})
+
+    def test_names_that_are_not_there(self, kind):
+        with pytest.raises(ValueError, match=f"{kind.__name__} takes vocab_size, which is missing"):
+            kind.from_json({})
+        with pytest.raises(ValueError, match=r"has no 'd_modle': did you mean 'd_model'\?"):
+            kind.from_json({"vocab_size": 11, "d_modle": 12})
+        with pytest.raises(
+            ValueError, match="has no 'zzz': take one of vocab_size, context_length"
+        ):
+            kind.from_json({"vocab_size": 11, "zzz": 12})
+
+    @pytest.mark.parametrize("values", [[], None, "vocab_size", 11])
+    def test_json_that_is_no_object(self, kind, values):
+        with pytest.raises(TypeError, match="takes an object of names and values, and got"):
+            kind.from_json(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "sentence"),
+    [
+        (gh.LanguageModelConfig, {"tied": 0}, "tied takes true or false, and got 0"),
+        (gh.TranslatorConfig, {"num_decoder_layers": "3"}, "num_decoder_layers takes a whole"),
+        (gh.ClassifierConfig, {"num_answers": 2.0}, "num_answers takes a whole number"),
+    ],
+)
+def test_the_own_values_of_a_config_are_checked_too(kind, values, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        kind(vocab_size=11, **values)
+
+
+def test_the_pooling_is_one_of_three():
+    with pytest.raises(
+        ValueError, match="pooling takes one of 'mean', 'max', 'both', and got 'sum'"
+    ):
+        gh.ClassifierConfig(vocab_size=11, pooling="sum")
+
+
+@pytest.mark.parametrize(
+    ("values", "hidden"),
+    [
+        ({}, 4 * 128),
+        ({"feed_forward": "swiglu"}, 341),
+        ({"feed_forward": "swiglu", "d_hidden": 31}, 31),
+        ({"d_hidden": 31}, 31),
+    ],
+)
+def test_the_width_of_the_feed_forward(values, hidden):
+    assert gh.LanguageModelConfig(vocab_size=11, **values).hidden == hidden
+
+
+def test_every_word_makes_its_part():
+    def parts(**values):
+        return Parts(gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, **values))
+
+    assert isinstance(parts(positions="learned").positions(), gh.Learned)
+    assert isinstance(parts(positions="sinusoidal").positions(), gh.Sinusoidal)
+    for positions in ("rotary", "alibi", "none"):
+        assert parts(positions=positions).positions() is None
+    rotary = parts(positions="rotary")
+    assert rotary.attention().rotary is rotary.attention().rotary is not None
+    assert rotary.attention(crosses=True).rotary is None
+    assert isinstance(parts(positions="alibi").attention().attention.bias, gh.ALiBi)
+    assert parts(positions="alibi").attention(crosses=True).attention.bias is None
+    assert parts(attention_dropout=0.25).attention().attention.dropout == 0.25
+    assert parts(norm="rms").norm(5).weight.shape == (5,)
+    assert parts(bias=False).norm(5).bias is None
+    assert parts(order="post").last_norm()(3) == 3

@@ -1,0 +1,165 @@
+"""Weights come back as they were; what does not fit is named, and changes nothing."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import glasshead as gh
+from glasshead.models.saving import read_weights, write_weights
+
+MODELS = {
+    "tied": lambda: gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, **SIZES)),
+    "untied": lambda: gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, tied=False, **SIZES)),
+    "translator": lambda: gh.Translator(gh.TranslatorConfig(vocab_size=11, **SIZES)),
+    "classifier": lambda: gh.Classifier(gh.ClassifierConfig(vocab_size=11, **SIZES)),
+    "turned": lambda: gh.LanguageModel(
+        gh.LanguageModelConfig(vocab_size=11, positions="rotary", **SIZES)
+    ),
+}
+SIZES = {"d_model": 12, "num_heads": 3, "num_layers": 2, "context_length": 7}
+OUTPUT = "blocks.1.attention.output.weight"
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+def changed(path, change):
+    """The file with other tensors, by the same program."""
+    with safe_open(path, framework="pt") as opened:
+        told = opened.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata=told)
+
+
+def assert_refused(model, file, sentence, error=ValueError):
+    """One sentence, and the model is as it was."""
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(error, match=sentence) as raised:
+        read_weights(model, file)
+    assert "\n" not in str(raised.value)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+class TestRoundTrip:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+    def test_comes_back_bit_for_bit(self, build, dtype, file):
+        model, other = build().to(dtype), build().to(dtype)
+        write_weights(model, file)
+        read_weights(other, file)
+        states = model.state_dict(), other.state_dict()
+        assert list(states[0]) == list(states[1])
+        for mine, theirs in zip(*(state.values() for state in states), strict=True):
+            assert mine.dtype == theirs.dtype
+            assert torch.equal(mine, theirs)
+
+    def test_every_number_is_in_the_file_once(self, build, file):
+        model = build()
+        write_weights(model, file)
+        count = sum(x.numel() for x in load_file(file).values())
+        assert count == sum(p.numel() for p in model.parameters())
+        assert file.stat().st_size < 4 * count + 10_000
+
+
+def test_a_frozen_model_and_one_in_use_can_be_saved(file):
+    model, tokens = MODELS["turned"](), torch.tensor([[3, 1, 4]])
+    model(tokens).sum().backward()
+    write_weights(model.requires_grad_(False), file)
+    other = MODELS["turned"]().eval()
+    read_weights(other, file)
+    assert torch.equal(other(tokens), model.eval()(tokens))
+    assert all(parameter.requires_grad for parameter in other.parameters())
+
+
+class TestWhatDoesNotFit:
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            (lambda tensors: tensors.pop(OUTPUT), f"fit the model: it lacks {OUTPUT}: take the"),
+            (lambda tensors: tensors.update(own=torch.ones(3)), "it has besides own: take the"),
+            (
+                lambda tensors: tensors.update(own=tensors.pop(OUTPUT)),
+                f"it lacks {OUTPUT} and has besides own: take the weights",
+            ),
+            (
+                lambda tensors: tensors.update({OUTPUT: torch.ones(12, 11)}),
+                rf"{OUTPUT} is \[12, 11\] and has to be \[12, 12\]: take the",
+            ),
+            (
+                lambda tensors: tensors[OUTPUT][3].fill_(torch.nan),
+                f"finite weights, and {OUTPUT} has NaN or infinity: train the model again",
+            ),
+            (lambda tensors: tensors[OUTPUT][3].fill_(torch.inf), "has NaN or infinity"),
+            (lambda tensors: tensors.update({"a\x1b[31m": torch.ones(1)}), r"besides a\\x1b\[31m:"),
+        ],
+        ids=["missing", "surplus", "renamed", "shape", "NaN", "infinity", "a name that steers"],
+    )
+    def test_is_named(self, file, change, sentence):
+        write_weights(MODELS["tied"](), file)
+        changed(file, change)
+        assert_refused(MODELS["tied"](), file, sentence)
+
+    def test_many_names_are_counted(self, file):
+        write_weights(MODELS["classifier"](), file)
+        assert_refused(MODELS["translator"](), file, r"lacks .*, .*, .* and \d+ more and has")
+
+    def test_a_vocabulary_of_another_size(self, file):
+        write_weights(MODELS["tied"](), file)
+        other = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=13, **SIZES))
+        sentence = r"embedding.tokens.weight is \[11, 12\] and has to be \[13, 12\].*tokenizer"
+        assert_refused(other, file, sentence)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("content", [b"", b"weights", pickle.dumps({"a": 1})])
+    def test_of_another_kind(self, file, content):
+        file.write_bytes(content)
+        assert_refused(MODELS["tied"](), file, "is not a safetensors file")
+
+    @pytest.mark.parametrize("part", [0.999, 0.5, 0.01])
+    def test_that_were_cut_off(self, file, part):
+        write_weights(MODELS["tied"](), file)
+        content = file.read_bytes()
+        file.write_bytes(content[: int(part * len(content))])
+        assert_refused(MODELS["tied"](), file, "is not a safetensors file")
+
+    def test_of_another_program_or_purpose(self, file):
+        save_file({"a": torch.ones(3)}, file)
+        assert_refused(MODELS["tied"](), file, "holds no weights that glasshead has saved")
+        x = torch.randn(5, 3)
+        gh.Attention().observe(x, x, x, [gh.Entropy()]).save(file)
+        assert_refused(MODELS["tied"](), file, "holds no weights, but observation")
+
+    def test_that_are_not_there(self, tmp_path):
+        model = MODELS["tied"]()
+        assert_refused(model, tmp_path / "none", "there is no file .*none", FileNotFoundError)
+        assert_refused(model, tmp_path, "is a folder: name a file in it", IsADirectoryError)
+        with pytest.raises(FileNotFoundError, match="there is no folder .*none: make it first"):
+            write_weights(model, tmp_path / "none" / "model.safetensors")
+        with pytest.raises(IsADirectoryError, match="is a folder: name a file in it"):
+            write_weights(model, tmp_path)
+
+    def test_a_full_disk_leaves_the_older_file(self, file, monkeypatch):
+        model = MODELS["tied"]()
+        write_weights(model, file)
+
+        def half(tensors, path, metadata):
+            del tensors, metadata
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("glasshead.attention.files.save_file", half)
+            with pytest.raises(OSError, match="cannot be written .No space left on device.: name"):
+                write_weights(MODELS["tied"](), file)
+        assert list(file.parent.iterdir()) == [file]
+        back = MODELS["tied"]()
+        read_weights(back, file)
+        assert torch.equal(back.get_parameter(OUTPUT), model.get_parameter(OUTPUT))
