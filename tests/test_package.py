@@ -44,6 +44,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 LAYERS = (
     "cli",
+    "tasks",
     "models",
     "layers",
     "explanation",

@@ -5,8 +5,12 @@ from typing import Annotated
 import typer
 
 from glasshead import __version__
+from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
+from glasshead.cli.near import near
 from glasshead.cli.observe import observe
+from glasshead.cli.train import train
+from glasshead.cli.write import write
 
 app = typer.Typer(
     name="glasshead",
@@ -17,6 +21,10 @@ app = typer.Typer(
 )
 app.command()(explain)
 app.command()(observe)
+app.add_typer(train, name="train")
+app.command()(evaluate)
+app.command()(write)
+app.command()(near)
 
 
 def _show_version(asked: bool) -> None:

@@ -11,7 +11,7 @@ from glasshead.cli.inputs.wording import whole_number
 _SENTENCE, _RECIPE, _OUTPUT = "The sentence", "The attention", "The output"
 
 
-def explain(  # noqa: PLR0913 - the options of the command line
+def explain(
     text: Annotated[
         str | None,
         Argument(

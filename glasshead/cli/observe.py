@@ -1,27 +1,38 @@
 """The command `observe`: its options."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from glasshead.cli.inputs.naming import input_file, output_file
 from glasshead.cli.inputs.wording import whole_number
 from glasshead.cli.observing.request import ObserveRequest
+from glasshead.cli.observing.runs.request import ObserveRunRequest
 
 _SUBJECT, _RECIPE, _OUTPUT = "What is observed", "The attention", "The output"
 
 
 def observe(
-    text: Annotated[
+    subject: Annotated[
         str | None,
         Argument(
-            metavar="TEXT",
+            metavar="TEXT|RUN",
             show_default=False,
-            help="A sentence, whose words get made-up vectors, or those of --vectors. Without one "
-            "and without --vectors: the worked example of the texts.",
+            help="A sentence, whose words get made-up vectors, or those of --vectors. With --text, "
+            "the folder of a run of train write. Without any and without --vectors: the worked "
+            "example of the texts.",
         ),
     ] = None,
     *,
+    text: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            rich_help_panel=_SUBJECT,
+            help="A text that the model of RUN reads in pieces as long as its context, while each "
+            "of its attentions is observed: plain, or the texts of a .jsonl, .csv or .tsv.",
+        ),
+    ] = None,
     vectors: Annotated[
         str | None,
         Option(
@@ -33,22 +44,26 @@ def observe(
         ),
     ] = None,
     mask: Annotated[
-        str,
+        str | None,
         Option(
             metavar="M",
+            show_default=False,
             rich_help_panel=_RECIPE,
             help="What a query sees: none hides nothing; causal: nothing later; window:3: itself "
-            "and 3 before; window:3:1: and 1 after; causal+window:3:1: what both show.",
+            "and 3 before; window:3:1: and 1 after; causal+window:3:1: what both show. If not "
+            "given: none; a model has its own.",
         ),
-    ] = "none",
+    ] = None,
     engine: Annotated[
-        str,
+        str | None,
         Option(
             metavar="E",
+            show_default=False,
             rich_help_panel=_RECIPE,
-            help="What computes it: auto, the fastest; fused, streaming or reference.",
+            help="What computes it: auto, the fastest; fused, streaming or reference. If not "
+            "given: auto; a model has its own.",
         ),
-    ] = "auto",
+    ] = None,
     stat: Annotated[
         list[str] | None,
         Option(
@@ -57,8 +72,19 @@ def observe(
             rich_help_panel=_SUBJECT,
             help="A statistic, and again for each more: entropy, max-weight, mean-distance, "
             "received or received:16 (by the last 16 queries), mass-on:0,1 (on these keys), "
-            "top-k:3, log-sum-exp, max-score, distance-histogram:0,1,8,inf. If not given, the "
-            "first six.",
+            "top-k:3 (not of a model), log-sum-exp, max-score, distance-histogram:0,1,8,inf. If "
+            "not given, the first six.",
+        ),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            parser=whole_number,
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+            help="Which layer's keys and map are drawn, from 0, of a model. If not given, the mean "
+            "over all.",
         ),
     ] = None,
     head: Annotated[
@@ -76,7 +102,8 @@ def observe(
         Option(
             metavar="FILE",
             rich_help_panel=_OUTPUT,
-            help="Also write the observation, as safetensors, for gh.Observation.load in Python.",
+            help="Also write the observation, as safetensors, for gh.Observation.load in Python. "
+            "Of a model: the means, \\[heads, …], such as blocks.0.attention.entropy.",
         ),
     ] = None,
     html: Annotated[
@@ -98,19 +125,22 @@ def observe(
         ),
     ] = None,
 ) -> None:
-    """Observe one attention of any length: statistics of its weights, without the matrix."""
-    request = ObserveRequest(
-        text=text,
-        vectors=input_file(vectors, "--vectors"),
-        mask=mask,
-        stat=tuple(stat or ()),
-        head=head,
-        engine=engine,
-        save=output_file(save, "--save"),
-        html=output_file(html, "--html"),
-        width=width,
-    )
+    """Observe attention: one of any length, or every one of a model while it reads a text."""
+    options: dict[str, Any] = {
+        "stat": tuple(stat or ()),
+        "layer": layer,
+        "head": head,
+        "vectors": input_file(vectors, "--vectors"),
+        "save": output_file(save, "--save"),
+        "html": output_file(html, "--html"),
+        "width": width,
+    }
+    recipe = {"mask": mask, "engine": engine}
+    options |= {name: written for name, written in recipe.items() if written is not None}
+    file = input_file(text, "--text")
+    if file is None:
+        request = ObserveRequest(text=subject, **options)
+    else:
+        request = ObserveRunRequest(run=subject, text=file, **options)
     request.check()
-    from glasshead.cli.observing.run import run
-
-    run(request)
+    request.execute()

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,16 +11,15 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.attention import Observation, Plan
 from glasshead.cli.explaining.masks import build_mask
+from glasshead.cli.observing.options import check_place
+from glasshead.cli.observing.pooled import MAP, pooled_map
 from glasshead.cli.observing.request import ObserveRequest
 from glasshead.cli.observing.statistics import Asked, default_statistics
 from glasshead.cli.observing.subject import Subject
-from glasshead.cli.observing.weights_map import COLUMNS, ROWS
-from glasshead.statistics.reductions import edges
 
 if TYPE_CHECKING:
     from glasshead import Mask
 
-MAP = "pooled_map"
 _MOST_BYTES = 2**32
 
 
@@ -45,30 +43,9 @@ class Observed:
     plan: Plan
     seconds: float
 
-    @property
-    def map_edges(self) -> tuple[list[int], list[int]]:
-        """Where the blocks of queries and of keys of the map begin, and the last one ends."""
-        rows, columns = self.seen[MAP].shape[-2:]
-        queries, keys = self.subject.query.shape[-2], self.subject.key.shape[-2]
-        return edges(queries, rows), edges(keys, columns)
-
     def of_heads(self, value: Float[Tensor, "batch heads *rest"], head: int | None) -> Tensor:
         """A value of one head, or its mean over all, over the batch in any case."""
         return (value if head is None else value[:, head : head + 1]).double().mean((0, 1))
-
-    def hidden(self) -> list[list[bool]]:
-        """Whether the mask hides all of a block of the map."""
-        rows, columns = self.map_edges
-        if self.mask is None:
-            return [[False] * (len(columns) - 1) for _ in rows[1:]]
-        offset = columns[-1] - rows[-1]
-        return [
-            [
-                not self.mask.key_range(gh.Tile(range(*row), range(*column), offset))
-                for column in pairwise(columns)
-            ]
-            for row in pairwise(rows)
-        ]
 
 
 def observed(subject: Subject, request: ObserveRequest) -> Observed:
@@ -77,16 +54,11 @@ def observed(subject: Subject, request: ObserveRequest) -> Observed:
     Errors: a ValueError where the head is not there, a statistic does not fit, the engine does not
     serve or would take more than 4 GiB, or numbers overflow.
     """
-    if request.head is not None and request.head >= subject.heads:
-        heads = "one head" if subject.heads == 1 else f"{subject.heads} heads"
-        raise ValueError(
-            f"--head takes a head from 0 to {subject.heads - 1}, and got {request.head}: there "
-            f"{'is' if subject.heads == 1 else 'are'} {heads}."
-        )
+    check_place("head", request.head, subject.heads)
     queries, keys = subject.query.shape[-2], subject.key.shape[-2]
     asked = request.statistics() or default_statistics(keys)
     statistics = {one.name: one.build() for one in asked}
-    statistics[MAP] = gh.PooledMap(min(ROWS, queries), min(COLUMNS, keys))
+    statistics[MAP] = pooled_map(queries, keys)
     mask = build_mask(request.bands())
     attention = gh.Attention(mask=mask, engine=request.engine).eval()
     inputs = subject.query, subject.key, subject.value

@@ -1,18 +1,16 @@
 """Report: what was observed, as a document for the terminal and for a page."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from torch import Tensor
 
-from glasshead.cli.observing.observing import MAP, Observed
+from glasshead.cli.observing.observing import Observed
+from glasshead.cli.observing.pooled import MAP, drawn_map
 from glasshead.cli.observing.statistics import Asked
+from glasshead.cli.observing.tables import counted, histogram_table, receiving_table
 from glasshead.cli.observing.weights_map import WeightsMap
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
-from glasshead.drawing.printable import visible
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
-
-_MOST_RECEIVING = 5
 
 
 def report(observed: Observed, head: int | None) -> Document:
@@ -32,15 +30,15 @@ def report(observed: Observed, head: int | None) -> Document:
 def _inputs(observed: Observed) -> str:
     query, key = observed.subject.query, observed.subject.key
     batch, heads, queries, width = query.shape
-    counts = [_counted(heads, "head")]
+    counts = [counted(heads, "head")]
     if key.shape[1] != heads:
         counts.append(f"on {key.shape[1]} of keys")
     if batch > 1:
         counts.append(f"in each of {batch:,} batch rows")
     mask = "no mask" if observed.mask is None else f"the mask {observed.mask}"
     return (
-        f"{' '.join(counts)}, with {_counted(queries, 'query', 'queries')} and "
-        f"{_counted(key.shape[-2], 'key')} of {width:,} {str(query.dtype).removeprefix('torch.')} "
+        f"{' '.join(counts)}, with {counted(queries, 'query', 'queries')} and "
+        f"{counted(key.shape[-2], 'key')} of {width:,} {str(query.dtype).removeprefix('torch.')} "
         f"{'number' if width == 1 else 'numbers'} each: softmax(q·k/√d) with {mask}."
     )
 
@@ -48,7 +46,7 @@ def _inputs(observed: Observed) -> str:
 def _plan(observed: Observed) -> str:
     plan = observed.plan
     return (
-        f"Engine: {plan.engine}, {_counted(plan.passes, 'pass', 'passes')} over the scores, "
+        f"Engine: {plan.engine}, {counted(plan.passes, 'pass', 'passes')} over the scores, "
         f"{plan.bytes / 1e6:,.3g} MB beyond the inputs, {observed.seconds:.3g} s."
     )
 
@@ -76,15 +74,11 @@ def _statistics(observed: Observed) -> Iterator[Table]:
 def _histogram(statistic: DistanceHistogram, value: Tensor, one: Asked) -> Table:
     """How much weight lies in each bin, a column a head."""
     means = value.double().mean(0)
-    rows = [
-        [f"{low:g} to {high:g}", *(number(share) for share in means[:, place])]
-        for place, (low, high) in enumerate(pairwise(statistic.edges))
-    ]
-    return Table(
-        ["distance", *(f"head {head}" for head in range(len(means)))],
-        rows,
-        caption=f"{one.written.partition(':')[0]}, {statistic.unit}: the mean of a query, by the "
-        f"distance of its keys, from the first number to below the second",
+    return histogram_table(
+        statistic,
+        means,
+        [f"head {head}" for head in range(len(means))],
+        one.written.partition(":")[0],
     )
 
 
@@ -118,32 +112,23 @@ def _receiving(observed: Observed, head: int | None) -> Iterator[Table]:
     name = next((n for n, one in statistics.items() if isinstance(one, Received)), None)
     if name is None:
         return
-    mass = observed.of_heads(observed.seen[name], head)
-    largest, keys = mass.topk(min(_MOST_RECEIVING, len(mass)))
-    tokens, total = observed.subject.tokens, mass.sum().item()
-    rows = []
-    for weight, key in zip(largest.tolist(), keys.tolist(), strict=True):
-        token = [] if tokens is None else [visible(tokens[key])]
-        share = f"{number(100 * weight / total, 3)} %" if total else "–"
-        rows.append([f"{key}", *token, number(weight), share])
-    yield Table(
-        ["key", *([] if tokens is None else ["token"]), "received", "share"],
-        rows,
-        caption=f"The keys that receive most, {_whose(observed, head)}; 1 is all that a query "
-        f"gives, and keys are counted from 0",
+    yield receiving_table(
+        observed.of_heads(observed.seen[name], head),
+        observed.subject.tokens,
+        f"The keys that receive most, {_whose(observed, head)}; 1 is all that a query gives, and "
+        f"keys are counted from 0",
     )
 
 
 def _map(observed: Observed, head: int | None) -> WeightsMap:
     """The weights, pooled where they are many."""
-    means = observed.of_heads(observed.seen[MAP], head).tolist()
-    values = [
-        [None if hides else weight for weight, hides in zip(row, hidden, strict=True)]
-        for row, hidden in zip(means, observed.hidden(), strict=True)
-    ]
-    rows, columns = observed.map_edges
-    caption = f"Weights, {_whose(observed, head)}: a row a query, a column a key"
-    return WeightsMap(values, rows, columns, observed.subject.tokens, caption)
+    return drawn_map(
+        observed.of_heads(observed.seen[MAP], head),
+        observed.mask,
+        (observed.subject.query.shape[-2], observed.subject.key.shape[-2]),
+        observed.subject.tokens,
+        f"Weights, {_whose(observed, head)}: a row a query, a column a key",
+    )
 
 
 def _whose(observed: Observed, head: int | None) -> str:
@@ -153,7 +138,3 @@ def _whose(observed: Observed, head: int | None) -> str:
     if head is None and heads > 1:
         of = f"mean over {heads} heads"
     return f"{of}, mean over {batch:,} batch rows" if batch > 1 else of
-
-
-def _counted(count: int, one: str, several: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"

@@ -28,6 +28,7 @@ class Kind:
 
 PAGE = Kind("--html", "the page", "page.html")
 OBSERVATION = Kind("--save", "the observation", "seen.safetensors")
+PICTURE = Kind("--png", "the picture", "space.png")
 
 
 def check_target(path: Path, kind: Kind = PAGE) -> None:

@@ -1,0 +1,18 @@
+"""Extras: libraries that only some commands need."""
+
+from importlib.util import find_spec
+
+_LIBRARIES = {"train": ("lightning", "tokenizers", "datasets", "matplotlib")}
+
+
+def check_extra(extra: str, command: str) -> None:
+    """Raise a ValueError where a library that a command needs is not installed.
+
+    >>> check_extra("train", "glasshead train")
+    """
+    missing = [name for name in _LIBRARIES[extra] if find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f"{command} takes {', '.join(missing)}, not installed here: pip install "
+            f"'glasshead[{extra}]'."
+        )

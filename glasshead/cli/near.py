@@ -1,0 +1,46 @@
+"""The command `near`: the words that a trained model sees as like one."""
+
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from glasshead.cli.inputs.naming import output_file
+from glasshead.cli.inputs.wording import whole_number
+
+
+def near(
+    run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
+    word: Annotated[
+        str, Argument(metavar="WORD", show_default=False, help="A word that is one token.")
+    ],
+    *,
+    count: Annotated[
+        int, Option(metavar="N", parser=whole_number, help="How many neighbours.")
+    ] = 10,
+    png: Annotated[
+        str | None,
+        Option(metavar="FILE", show_default=False, help="Also draw the space, as PNG."),
+    ] = None,
+) -> None:
+    """List the nearest neighbours of a word in the embedding space that a model learned."""
+    from glasshead.cli.inputs.extras import check_extra
+    from glasshead.cli.outputs.page_file import PICTURE, check_target
+
+    check_extra("train", "glasshead near")
+    picture = output_file(png, "--png")
+    if picture is not None:
+        check_target(picture, PICTURE)
+    if count < 1:
+        raise ValueError(f"--count takes a number from 1, and got {count}.")
+    from glasshead.tasks.embedding_space import EmbeddingSpace
+    from glasshead.tasks.write import Writer
+
+    writer = Writer.load(run)
+    space = EmbeddingSpace(writer.model.embedding.tokens.weight, writer.tokenizer)
+    neighbors = space.near(word, count)
+    for neighbor in neighbors:
+        typer.echo(f"{neighbor.similarity:6.3f}  {neighbor.token.strip() or repr(neighbor.token)}")
+    if picture is not None:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        space.draw(picture, word, neighbors)

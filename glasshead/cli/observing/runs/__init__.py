@@ -1,0 +1,1 @@
+"""Runs: what stands behind `glasshead observe RUN --text FILE`."""

@@ -1,0 +1,154 @@
+"""Report: what was observed of a model, as a document for the terminal and for a page."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.cli.observing.pooled import MAP, drawn_map
+from glasshead.cli.observing.runs.choice import Choice
+from glasshead.cli.observing.runs.gathering import Gathered
+from glasshead.cli.observing.runs.heads_table import HeadsTable
+from glasshead.cli.observing.runs.pieces import Pieces
+from glasshead.cli.observing.statistics import Asked
+from glasshead.cli.observing.tables import counted, histogram_table, receiving_table
+from glasshead.cli.observing.weights_map import WeightsMap
+from glasshead.drawing import Block, Document, HeatMap, Note, Paragraph, number
+from glasshead.recipe.masks import Mask
+from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What was seen of a model, and whose of its heads are drawn.
+
+    Attributes:
+        run, text: What the model and the text are called.
+        pieces: What it read.
+        unknown: How many of the tokens the model does not know.
+        names: The tokens of the piece, where one alone has the full length.
+        asked: The statistics.
+        gathered: Their values.
+        mask: Which pairs of a piece see each other.
+        choice: Whose keys and map are drawn.
+        seconds: How long it took.
+    """
+
+    run: str
+    text: str
+    pieces: Pieces
+    unknown: int
+    names: tuple[str, ...] | None
+    asked: tuple[Asked, ...]
+    gathered: Gathered
+    mask: Mask | None
+    choice: Choice
+    seconds: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many layers there are, and how many heads each has."""
+        layers, heads = self.gathered.values[MAP].shape[:2]
+        return layers, heads
+
+
+def report(observed: Observed) -> Document:
+    """The pieces, each statistic of all layers and heads, and the map of those that are chosen."""
+    blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
+    for one in observed.asked:
+        statistic = observed.gathered.statistics[one.name]
+        value = observed.gathered.values[one.name]
+        if isinstance(statistic, DistanceHistogram):
+            rows = observed.choice.rows(value)
+            label = f"{one.written.partition(':')[0]} {observed.choice.said_of_rows()}"
+            names = observed.choice.names(*observed.shape)
+            blocks.append(histogram_table(statistic, rows, names, label))
+        elif isinstance(statistic, Received):
+            blocks += _received(observed, one, value)
+        else:
+            blocks += _heads(one, statistic, value)
+    blocks.append(_map(observed))
+    return Document(blocks, title=f"The attention of {observed.run} over {observed.text}")
+
+
+def _inputs(observed: Observed) -> str:
+    pieces, (layers, heads) = observed.pieces, observed.shape
+    read = f"{counted(len(pieces.tokens), 'token')} in {counted(pieces.count, 'piece')}"
+    if pieces.count > 1:
+        rest = len(pieces.tokens) - pieces.whole * pieces.length
+        last = f", the last of {rest:,}" if rest else ""
+        read += f" of {pieces.length:,}{last}, each read from its own beginning"
+    return (
+        f"{counted(layers, 'layer')} of {counted(heads, 'head')}, {read}, in "
+        f"{observed.seconds:.3g} s. Layers, heads and positions are counted from 0."
+    )
+
+
+def _notes(observed: Observed) -> Iterator[Note]:
+    if observed.unknown:
+        yield Note(
+            f"The model does not know {counted(observed.unknown, 'token')} of the text, "
+            f"{number(100 * observed.unknown / len(observed.pieces.tokens), 3)} %, and takes all "
+            f"such for one and the same."
+        )
+
+
+def _heads(
+    one: Asked, statistic: Statistic, value: Float[Tensor, "layers heads"]
+) -> Iterator[Block]:
+    """A number for each head of each layer, and which are the extremes."""
+    of = "the largest of all pieces" if isinstance(statistic, MaxScore) else "mean over all tokens"
+    yield HeadsTable(value.tolist(), f"{one.written}, {statistic.unit}: {of}")
+    if value.numel() > 1:
+        least, largest = (_place(value, int(at)) for at in (value.argmin(), value.argmax()))
+        yield Paragraph(f"The least of {one.written} is {least}; the largest, {largest}.")
+
+
+def _place(value: Float[Tensor, "layers heads"], at: int) -> str:
+    layer, head = divmod(at, value.shape[1])
+    return f"{number(value[layer, head])}, in layer {layer}, head {head}"
+
+
+def _received(
+    observed: Observed, one: Asked, value: Float[Tensor, "layers heads keys"]
+) -> Iterator[Block]:
+    """The mass by position, and the positions that receive most."""
+    said, over = observed.choice.said(*observed.shape), _over(observed)
+    yield HeatMap(
+        observed.choice.rows(value),
+        observed.choice.names(*observed.shape),
+        _positions(observed),
+        caption=f"{one.written}, weight: what each position receives "
+        f"{observed.choice.said_of_rows()}{over}",
+    )
+    yield receiving_table(
+        observed.choice.mean(value),
+        observed.names,
+        f"The positions that receive most, {said}{over}; 1 is all that a query gives",
+    )
+
+
+def _map(observed: Observed) -> WeightsMap:
+    """The weights, pooled where they are many."""
+    length = observed.pieces.length
+    return drawn_map(
+        observed.choice.mean(observed.gathered.values[MAP]),
+        observed.mask,
+        (length, length),
+        observed.names,
+        f"Weights, {observed.choice.said(*observed.shape)}{_over(observed)}: a row a query, a "
+        f"column a key",
+    )
+
+
+def _positions(observed: Observed) -> Sequence[str]:
+    return observed.names or [f"{place}" for place in range(observed.pieces.length)]
+
+
+def _over(observed: Observed) -> str:
+    """Over which pieces something is the mean, where there are several."""
+    pieces = observed.pieces
+    if pieces.whole > 1:
+        return f", mean over {pieces.whole:,} pieces of {pieces.length:,}"
+    return f", over the first {pieces.length:,} tokens" if pieces.count > 1 else ""

@@ -1,0 +1,102 @@
+"""The command `write`: a trained model goes on with a text."""
+
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from glasshead.cli.inputs.wording import whole_number
+
+_CHOOSING = "How tokens are chosen"
+
+
+def write(
+    run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
+    *,
+    prompt: Annotated[
+        str, Option(metavar="TEXT", help="How the text begins; nothing: the model begins it.")
+    ] = "",
+    tokens: Annotated[
+        int, Option(metavar="N", parser=whole_number, help="How many tokens at most.")
+    ] = 200,
+    temperature: Annotated[
+        float | None,
+        Option(
+            metavar="T",
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="Below 1 bolder, above 1 wilder, 0 the likeliest token each time. If not given, "
+            "0.8.",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        Option(
+            metavar="K",
+            parser=whole_number,
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="Only the K likeliest tokens.",
+        ),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        Option(
+            metavar="P",
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="Only the likeliest tokens that make up a share P of all.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            parser=whole_number,
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="The same text each time.",
+        ),
+    ] = None,
+    beam: Annotated[
+        int | None,
+        Option(
+            metavar="WIDTH",
+            parser=whole_number,
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="Search for the likeliest text, WIDTH beginnings at a time, instead of drawing.",
+        ),
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        Option(
+            metavar="A",
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="Of the beam: above 0 longer texts lose less. If not given, 1.",
+        ),
+    ] = None,
+) -> None:
+    """Go on with a text, token by token."""
+    from glasshead.cli.inputs.extras import check_extra
+
+    check_extra("train", "glasshead write")
+    from glasshead.cli.training.choosing import chosen_strategy
+    from glasshead.tasks.write import Writer
+
+    strategy = chosen_strategy(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        beam=beam,
+        length_penalty=length_penalty,
+    )
+    if tokens < 1:
+        raise ValueError(f"--tokens takes a number from 1, and got {tokens}.")
+    pieces = Writer.load(run).write(prompt, strategy, max_tokens=tokens)
+    typer.echo(prompt, nl=False)
+    for piece in pieces:
+        typer.echo(piece, nl=False)
+    typer.echo()

@@ -1,0 +1,92 @@
+"""Stepping: models as decoding drives them, a few tokens at a time, each computed once."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from glasshead.models.language_model import LanguageModel
+from glasshead.models.translator import Translator
+
+
+class LanguageModelSteps:
+    """A language model that goes on from what it was fed; a `Steps` of `models.decoding`.
+
+    A text may grow beyond the model's context. Where it would, it is seen from half a context back
+    on, as if it began there, so that the same tokens follow with a cache as without.
+
+    Args:
+        model: What tells the next token.
+        padding: How many tokens at the left of each row are none.
+
+    >>> import glasshead as gh
+    >>> model = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, d_model=8, num_heads=2))
+    >>> LanguageModelSteps(model.eval()).next(torch.tensor([[3, 1, 4]])).shape
+    torch.Size([1, 11])
+    """
+
+    def __init__(self, model: LanguageModel, padding: Int[Tensor, " rows"] | None = None) -> None:
+        self.model = model
+        self._padding = padding
+        self._cache = model.new_cache()
+        self._text: Tensor | None = None
+
+    @torch.inference_mode()
+    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        """The logits of the token that follows these."""
+        self._text = tokens if self._text is None else torch.cat([self._text, tokens], dim=1)
+        if self._cache.length + tokens.shape[1] > self.model.config.context_length:
+            tokens = self._text = self._new_page(self._text)
+        padding = self._padding
+        if padding is not None and not padding.any():
+            padding = None
+        hidden = self.model.hidden(tokens, padding=padding, cache=self._cache)
+        return self.model.logits(hidden[:, -1])
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row `rows[i]` was."""
+        self._cache.reorder(rows)
+        if self._text is not None:
+            self._text = self._text[rows]
+        if self._padding is not None:
+            self._padding = self._padding[rows]
+
+    def _new_page(self, text: Tensor) -> Tensor:
+        """The end of the text, for a new cache."""
+        kept = max(1, self.model.config.context_length // 2)
+        if self._padding is not None:
+            self._padding = (self._padding - (text.shape[1] - kept)).clamp(min=0)
+        self._cache = self.model.new_cache()
+        return text[:, -kept:]
+
+
+class TranslatorSteps:
+    """A translator that goes on with translations of its sources; a `Steps` of `models.decoding`.
+
+    Args:
+        model: What translates.
+        source: The texts, padded at the right.
+        lengths: How many tokens of each are real.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: Translator,
+        source: Int[Tensor, "rows source_length"],
+        lengths: Int[Tensor, " rows"],
+    ) -> None:
+        self.model = model
+        self._lengths = lengths
+        self._memory = model.encode(source, lengths)
+        self._cache = model.new_cache()
+
+    @torch.inference_mode()
+    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        """The logits of the token that follows these."""
+        logits = self.model.decode(tokens, self._memory, self._lengths, cache=self._cache)
+        return logits[:, -1]
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row `rows[i]` was."""
+        self._cache.reorder(rows)
+        self._memory, self._lengths = self._memory[rows], self._lengths[rows]

@@ -1,0 +1,1 @@
+"""Tasks: what a model is trained for, from the files of a user to a run folder."""

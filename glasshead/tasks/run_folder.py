@@ -1,0 +1,258 @@
+"""Run folder: all that is needed to use a trained model again, or to go on training it."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# What stands in a folder before it is a run: `config.json` is written last.
+_BEFORE = {"README.md", "tokenizer.json"}
+# What numbers the processes of one training; the first has 0, or nothing.
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
+
+
+class RunFolder:
+    """The files of a training run, each written whole or not at all.
+
+    Args:
+        path: The folder, which need not be there.
+
+    Of several processes that train together only the first writes.
+
+    >>> run = RunFolder("runs/first")
+    >>> run.config.name, run.weights.name, run.checkpoint.name
+    ('config.json', 'model.safetensors', 'last.safetensors')
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def config(self) -> Path:
+        """What the model is; with it the folder is a run."""
+        return self.path / "config.json"
+
+    @property
+    def weights(self) -> Path:
+        """The best model so far."""
+        return self.path / "model.safetensors"
+
+    @property
+    def tokenizer(self) -> Path:
+        """What makes tokens of a text."""
+        return self.path / "tokenizer.json"
+
+    @property
+    def metrics(self) -> Path:
+        """The figures of the best model and of the last validation."""
+        return self.path / "metrics.json"
+
+    @property
+    def readme(self) -> Path:
+        """What made the run."""
+        return self.path / "README.md"
+
+    @property
+    def log(self) -> Path:
+        """The learning curve as a table."""
+        return self.path / "log.csv"
+
+    @property
+    def curve(self) -> Path:
+        """The learning curve as a picture."""
+        return self.path / "curve.png"
+
+    @property
+    def checkpoint(self) -> Path:
+        """All that resuming needs."""
+        return self.path / "checkpoints" / "last.safetensors"
+
+    def create(self, *, resume: bool = False) -> None:
+        """Make the folder for a new run, or see that there is one to resume.
+
+        Errors: an OSError where it is a file, has a run already, or has none to resume.
+        """
+        if not leads():
+            return
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(
+                f"a run takes a folder, and {self.path} is a file: name another."
+            )
+        if resume:
+            self._check_resumable()
+        elif self.config.exists():
+            raise self._taken()
+        else:
+            self.check_untrained()
+        try:
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"{self.path} cannot be made ({error.strerror}): name another folder."
+            ) from error
+        self._sweep()
+
+    def check_untrained(self) -> None:
+        """Raise a FileExistsError where training has begun already."""
+        if leads() and (self.checkpoint.exists() or self.log.exists()):
+            raise self._taken()
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write what the model is, as the last of what stands there before training."""
+        self.write_json(self.config, config)
+
+    def read_config(self) -> dict[str, Any]:
+        """What the model is.
+
+        Errors: an OSError where the folder is none, or has no run; a ValueError for broken JSON.
+        """
+        self._check_folder()
+        if not self.config.exists():
+            raise FileNotFoundError(
+                f"{self.path} has no run: there is no {self.config.name} in it; check its name."
+            )
+        return read_json(self.config)
+
+    def read_metrics(self) -> dict[str, Any]:
+        """The figures, as `train` gives them.
+
+        Errors: as of `read_config`, and a FileNotFoundError before the first validation.
+        """
+        self.read_config()
+        self._check_validated(self.metrics)
+        return read_json(self.metrics)
+
+    def check_weights(self) -> Path:
+        """Where the best model is.
+
+        Errors: as of `read_metrics`.
+        """
+        self.read_config()
+        self._check_validated(self.weights)
+        return self.weights
+
+    def write_readme(self, title: str, command: str) -> None:
+        """Write what the folder has, and the command that made it."""
+        self.write_text(
+            self.readme,
+            f"# {title}\n\nMade by\n\n    {command}\n\n"
+            "and, where that was interrupted, the same command with `--resume`.\n\n"
+            "| file | what it has |\n|---|---|\n"
+            "| `config.json` | what the model is |\n"
+            "| `model.safetensors` | the weights of the best validation |\n"
+            "| `tokenizer.json` | what makes tokens of a text |\n"
+            "| `metrics.json` | the figures of the best validation and of the last |\n"
+            "| `log.csv`, `curve.png` | the learning curve |\n"
+            "| `checkpoints/last.safetensors` | what resuming needs; to use the model, nothing |\n",
+        )
+
+    def write_json(self, file: Path, value: Mapping[str, Any]) -> None:
+        """Write JSON; an older file stays as it was until the new one is whole."""
+        self.write_text(file, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def write_text(self, file: Path, text: str) -> None:
+        """Write a text; an older file stays as it was until the new one is whole.
+
+        Errors: an OSError where it cannot be written; nothing is left behind.
+        """
+        self.write_bytes(file, text.encode())
+
+    def write_bytes(self, file: Path, content: bytes) -> None:
+        """The same, of bytes."""
+        if not leads():
+            return
+        beside = file.with_name(f".{secrets.token_hex(8)}.tmp")
+        with _told(file):
+            try:
+                beside.write_bytes(content)
+                beside.replace(file)
+            finally:
+                beside.unlink(missing_ok=True)
+
+    def append(self, file: Path, text: str) -> None:
+        """Add to the end of a file, which may be cut off there by whatever kills the process.
+
+        Errors: an OSError where it cannot be written.
+        """
+        if leads():
+            with _told(file), file.open("a", encoding="utf-8", newline="") as opened:
+                opened.write(text)
+
+    def _taken(self) -> FileExistsError:
+        return FileExistsError(
+            f"{self.path} already has a run: go on with it by --resume, or name another folder."
+        )
+
+    def _check_folder(self) -> None:
+        if not self.path.exists():
+            raise FileNotFoundError(f"there is no folder {self.path}: check its name.")
+        if not self.path.is_dir():
+            raise NotADirectoryError(
+                f"a run is a folder, and {self.path} is a file: name the folder of the run."
+            )
+
+    def _check_resumable(self) -> None:
+        self._check_folder()
+        there = {file.name for file in self.path.iterdir() if not file.name.startswith(".")}
+        # Whatever was killed before its config was written has lost nothing by beginning anew.
+        if not self.config.exists() and there - _BEFORE - {"checkpoints"}:
+            raise FileNotFoundError(
+                f"{self.path} has no run to resume: there is no {self.config.name} in it; "
+                f"check its name."
+            )
+
+    def _check_validated(self, file: Path) -> None:
+        if not file.exists():
+            raise FileNotFoundError(
+                f"the run in {self.path} has no {file.name}, as training has not validated yet: "
+                f"go on with --resume."
+            )
+
+    def _sweep(self) -> None:
+        """Remove what a killed process was writing."""
+        for folder in (self.path, self.checkpoint.parent):
+            for beside in folder.glob(".*.tmp"):
+                beside.unlink(missing_ok=True)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Errors: a ValueError that names the file and the line where it is none; an OSError where it
+    cannot be read.
+    """
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{file} is broken JSON in line {error.lineno} ({error.msg}): mend it, or train anew."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8: mend it, or train anew.") from error
+    except OSError as error:
+        raise type(error)(f"{file} cannot be read ({error.strerror}).") from error
+    if not isinstance(value, dict):
+        raise ValueError(  # noqa: TRY004 - what the file has is a value
+            f"{file} is to hold a JSON object, and holds {type(value).__name__}: train anew."
+        )
+    return value
+
+
+@contextmanager
+def _told(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(
+            f"{file} cannot be written ({error.strerror}): make room there, or name another place."
+        ) from error
+
+
+def leads() -> bool:
+    """Whether this process is the first of those that train together, which writes and speaks."""
+    if "RANK" in os.environ:
+        return os.environ["RANK"] == "0"
+    return all(os.environ.get(name, "0") == "0" for name in _RANKS)

@@ -1,0 +1,6 @@
+"""Tokenizing: texts as numbers of tokens, and back."""
+
+from glasshead.tasks.tokenizing.gpt2 import gpt2
+from glasshead.tasks.tokenizing.making import characters, train_bpe, train_wordpiece, words
+from glasshead.tasks.tokenizing.streaming import StreamDecoder
+from glasshead.tasks.tokenizing.tokenizer import Tokenizer

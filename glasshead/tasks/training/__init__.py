@@ -1,0 +1,9 @@
+"""The engine that trains a task, by steps, on Lightning's Trainer, and survives what may come."""
+
+from glasshead.tasks.training.contract import Source, Task
+from glasshead.tasks.training.engine import train
+from glasshead.tasks.training.hardware import Hardware
+from glasshead.tasks.training.interruption import Interrupted
+from glasshead.tasks.training.settings import TrainingSettings
+
+__all__ = ["Hardware", "Interrupted", "Source", "Task", "TrainingSettings", "train"]

@@ -1,0 +1,65 @@
+"""What a run is trained on: it decides how fast, and the weights only in their last digits."""
+
+from dataclasses import dataclass
+
+STRATEGIES = ("auto", "ddp", "fsdp")
+PRECISIONS = ("auto", "32-true", "bf16-mixed")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Where to train, as Lightning is told.
+
+    Attributes:
+        devices: Processes on each machine.
+        strategy: `auto`, `ddp` (a whole model on each device) or `fsdp` (a share of it).
+        nodes: Machines.
+        accelerator: `auto`, `cpu`, `gpu`, `cuda` or `mps`.
+        precision: `32-true`, `bf16-mixed`, or `auto`: bfloat16 on a CUDA device that has it.
+
+    Errors: a ValueError that names what is wrong.
+
+    >>> Hardware(devices=2, strategy="ddp").nodes
+    1
+    """
+
+    devices: int = 1
+    strategy: str = "auto"
+    nodes: int = 1
+    accelerator: str = "auto"
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "nodes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} takes a whole number from 1, and got {value!r}.")
+        for name, known in (
+            ("strategy", STRATEGIES),
+            ("accelerator", ACCELERATORS),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} takes one of {', '.join(known)}, and got {getattr(self, name)!r}."
+                )
+
+
+def check_sharding(hardware: Hardware, *, resume: bool) -> None:
+    """Raise a ValueError where a model cannot be shared out: with no GPU, and to go on."""
+    if hardware.strategy != "fsdp":
+        return
+    import torch
+
+    if not torch.cuda.is_available() or hardware.accelerator == "cpu":
+        raise ValueError(
+            "strategy fsdp takes a GPU, as Lightning has it for nothing else, and there is none to "
+            "be used: take ddp."
+        )
+    if resume:
+        # Lightning reads a checkpoint for FSDP by itself, and only one that is pickled.
+        raise ValueError(
+            "strategy fsdp cannot go on from a checkpoint, as Lightning would unpickle it: train "
+            "anew in another folder, or take ddp for a run that began with it."
+        )

@@ -1,0 +1,95 @@
+"""Which run a checkpoint is of: its settings, its examples and the shape of its model."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training.contract import Source, Task
+from glasshead.tasks.training.settings import TrainingSettings
+
+# These say how long to train and what to tell meanwhile. With more steps, the learning rate goes on
+# along the longer curve.
+_MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
+
+
+def identity(settings: TrainingSettings, source: Source, held_out: Source) -> dict[str, Any]:
+    """What has to be the same where training goes on."""
+    kept = dataclasses.asdict(settings)
+    return {
+        "settings": {name: kept[name] for name in kept if name not in _MAY_CHANGE},
+        "examples": fingerprint(source),
+        "held_out": fingerprint(held_out),
+    }
+
+
+def check_resumable(
+    checkpoint: dict[str, Any], own: dict[str, Any], task: Task, folder: RunFolder
+) -> None:
+    """Raise a ValueError where the checkpoint is of another run."""
+    found = checkpoint["callbacks"]["Saving"]
+    for name, value in own["settings"].items():
+        if found["settings"].get(name) != value:
+            raise ValueError(
+                f"the run in {folder.path} has {name} {found['settings'].get(name)!r}, and "
+                f"{value!r} was asked for: go on with the former, or train anew in another folder."
+            )
+    for name, what in (("examples", "trained on"), ("held_out", "validated with")):
+        if found[name] != own[name]:
+            raise ValueError(
+                f"the run in {folder.path} was {what} other examples: go on with those, or train "
+                f"anew in another folder."
+            )
+    shapes = {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}
+    if shapes != {name: tensor.shape for name, tensor in checkpoint["state_dict"].items()}:
+        raise ValueError(
+            f"the run in {folder.path} is of another model, with tensors of other names or shapes: "
+            f"go on with that, or train anew in another folder."
+        )
+
+
+def check_unfinished(
+    checkpoint: dict[str, Any], settings: TrainingSettings, folder: RunFolder
+) -> None:
+    """Raise a ValueError where there is nothing left to train."""
+    done, worse = checkpoint["global_step"], checkpoint["callbacks"]["Best"]["worse"]
+    if done >= settings.steps:
+        raise ValueError(
+            f"the run in {folder.path} has finished, with {done} steps of {settings.steps}: to go "
+            f"on, ask for more steps."
+        )
+    if settings.patience is not None and worse >= settings.patience:
+        raise ValueError(
+            f"the run in {folder.path} has finished after {done} steps, as {worse} validations "
+            f"were no better: to go on, ask for more patience."
+        )
+
+
+def fingerprint(source: Source) -> str:
+    """A digest of how many batches there are, and of the first, the middle and the last of them.
+
+    >>> class Numbers:
+    ...     def batches(self, epoch): return [[0, 1], [2]]
+    ...     def collate(self, indices): return {"x": torch.tensor(indices)}
+    ...     def count(self, indices): return len(indices)
+    >>> fingerprint(Numbers())[:8]
+    '37cf36b8'
+    """
+    digest = hashlib.sha256()
+    batches = source.batches(0)
+    places = sorted({0, len(batches) // 2, len(batches) - 1})
+    digest.update(repr((len(batches), places)).encode())
+    for place in places:
+        batch = batches[place]
+        digest.update(repr([int(index) for index in batch]).encode())
+        for name, tensor in sorted(source.collate(batch).items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,107 @@
+"""The settings of a training run: what decides which weights it ends with."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+OPTIMIZERS = ("adamw", "sgd", "muon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How to train, by steps; one step is one global batch.
+
+    Attributes:
+        steps: How many steps in all.
+        learning_rate: The highest that the schedule reaches.
+        minimum_learning_rate: Where the cosine ends.
+        warmup: Steps over which the learning rate rises from 0.
+        weight_decay: Of matrices; biases and norms, which have one axis, have none.
+        betas: The decay of AdamW's two averages; SGD has none.
+        clip: The largest norm of the gradient, or None.
+        accumulate: In how many parts a batch is computed, one after another, to spare memory.
+        validate_every: Steps between validations; there is one at the end too.
+        save_every: Steps between checkpoints; there is one after each validation too.
+        log_every: Steps between rows of log.csv.
+        patience: After how many validations without a better one training ends early, or None.
+        seed: Of dropout, and of whatever else the steps draw.
+        optimizer: `adamw`; `sgd`; or `muon`, which has AdamW for all but the hidden matrices.
+
+    Errors: a ValueError that names the setting.
+
+    >>> TrainingSettings(steps=100, learning_rate=3e-4).warmup
+    0
+    >>> TrainingSettings(steps=0)
+    Traceback (most recent call last):
+    ValueError: steps takes a whole number from 1, and got 0.
+    """
+
+    steps: int = 1000
+    learning_rate: float = 1e-3
+    minimum_learning_rate: float = 0.0
+    warmup: int = 0
+    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip: float | None = 1.0
+    accumulate: int = 1
+    validate_every: int = 250
+    save_every: int = 250
+    log_every: int = 10
+    patience: int | None = None
+    seed: int = 0
+    optimizer: str = "adamw"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "accumulate", "validate_every", "save_every", "log_every"):
+            _check_whole(name, getattr(self, name), 1)
+        for name in ("warmup", "seed"):
+            _check_whole(name, getattr(self, name), 0)
+        for name in ("learning_rate", "minimum_learning_rate", "weight_decay"):
+            _check_number(name, getattr(self, name))
+        if self.patience is not None:
+            _check_whole("patience", self.patience, 1)
+        if self.clip is not None:
+            _check_number("clip", self.clip)
+        if self.clip == 0:
+            raise ValueError("clip takes a norm above 0, and got 0: use None to clip nothing.")
+        object.__setattr__(self, "betas", _checked_betas(self.betas))
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"optimizer takes one of {', '.join(OPTIMIZERS)}, and got {self.optimizer!r}."
+            )
+        self._check_together()
+
+    def validates_at(self, step: int) -> bool:
+        """Whether there is a validation after so many steps."""
+        return step % self.validate_every == 0 or step >= self.steps
+
+    def _check_together(self) -> None:
+        if self.minimum_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"minimum_learning_rate takes no more than learning_rate, {self.learning_rate:g}, "
+                f"and got {self.minimum_learning_rate:g}."
+            )
+        if self.warmup >= self.steps:
+            raise ValueError(
+                f"warmup takes fewer steps than there are, {self.steps}, and got {self.warmup}."
+            )
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} takes a whole number from {least}, and got {value!r}.")
+
+
+def _check_number(name: str, value: Any) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or value < 0:
+        raise ValueError(f"{name} takes a number from 0, and got {value!r}.")
+
+
+def _checked_betas(betas: Any) -> tuple[float, float]:
+    good = isinstance(betas, tuple | list) and len(betas) == 2
+    if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
+        raise ValueError(
+            f"betas takes two numbers from 0 and below 1, such as (0.9, 0.95), and got {betas!r}."
+        )
+    return tuple(betas)

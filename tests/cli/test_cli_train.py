@@ -1,0 +1,165 @@
+"""`glasshead train`, and what is done with its runs."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from written import SMALL, written
+
+QUICK = [
+    part
+    for each in (*SMALL, "stories=101", "warmup=0", "steps=4", "validate_every=2", "save_every=1")
+    for part in ("--set", each)
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run", "tokenizer=bpe", "vocabulary=300").path
+
+
+def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
+    folder = tmp_path / "run"
+    made = command("train", "write", "--run", folder, "--preset", "nano", *QUICK)
+    assert made.code == 0
+    assert re.search(r"^step +4\nloss +\d\.\d{4} nats a token\nperplexity ", made.out)
+    assert "parameters" in made.err
+    there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert there == {
+        "README.md",
+        "checkpoints/last.safetensors",
+        "config.json",
+        "curve.png",
+        "log.csv",
+        "metrics.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    assert "glasshead train write --run" in (folder / "README.md").read_text()
+    best = json.loads((folder / "metrics.json").read_text())["best"]
+    evaluated = command("evaluate", folder, "--json")
+    assert json.loads(evaluated.out)["loss"] == pytest.approx(best["loss"], rel=1e-6)
+    told = command("write", folder, "--prompt", "One", "--tokens", 9, "--temperature", 0)
+    assert (told.code, told.err) == (0, "")
+    assert told.out.startswith("One")
+    again = command("train", "write", "--run", folder, "--preset", "nano", *QUICK)
+    assert again.code == 2
+    assert "already has a run: go on with it by --resume" in again.err
+    over = command("train", "write", "--run", folder, "--resume")
+    assert "Traceback" not in over.err
+
+
+def test_the_same_command_makes_the_same_weights(command, tmp_path):
+    for name in "ab":
+        made = command("train", "write", "--run", tmp_path / name, "--preset", "nano", *QUICK)
+        assert made.code == 0
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_seeded_writing_is_the_same_and_streams(command, run):
+    one = command("write", run, "--prompt", "One", "--seed", 5, "--tokens", 30)
+    assert one.out == command("write", run, "--prompt", "One", "--seed", 5, "--tokens", 30).out
+    assert one.out != command("write", run, "--prompt", "One", "--seed", 6, "--tokens", 30).out
+    beam = command("write", run, "--prompt", "One", "--beam", 3, "--tokens", 7)
+    assert (beam.code, beam.err) == (0, "")
+
+
+def test_neighbours_are_listed_and_drawn(command, run, tmp_path):
+    near = command("near", run, "e", "--count", 3, "--png", tmp_path / "new" / "space.png")
+    assert near.code == 0
+    assert len(near.out.splitlines()) == 3
+    assert re.match(r"^ ?-?\d\.\d{3}  \S", near.out)
+    assert (tmp_path / "new" / "space.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--preset", "huge"], "--preset knows no 'huge'"),
+        (["--set", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
+        (["--devices", "0"], "devices takes a whole number from 1, and got 0."),
+        (["--strategy", "horovod"], "strategy takes one of auto, ddp, fsdp, and got 'horovod'."),
+        (["--strategy", "fsdp"], "FSDP"),
+        (["no/such.txt"], "such.txt"),
+        (["--resume"], "there is no folder"),
+        (["text.txt", "--resume"], "--resume takes the files and the settings of the run"),
+    ],
+)
+def test_bad_options_are_one_sentence(command, tmp_path, options, said):
+    outcome = command("train", "write", "--run", tmp_path / "run", *options)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.txt", b"", "empty"),
+        ("short.txt", b"Hello shiny sun!", "the training part of the text takes at least 65"),
+        ("bytes.txt", b"one\ntwo\n\xff\xfe three\n", "bytes.txt, line 3"),
+        ("rows.jsonl", b'{"text": "one"}\n{"text": two}\n', "rows.jsonl, line 2"),
+        ("column.csv", b"words,more\na,b\n", "column.csv"),
+        ("packed.txt.gz", b"not packed", "packed.txt.gz"),
+        ("text.pdf", b"%PDF", "text.pdf"),
+    ],
+)
+def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    run = tmp_path / "run"
+    outcome = command("train", "write", tmp_path / name, "--run", run, "--preset", "nano")
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (run / "config.json").exists()
+
+
+def test_a_learning_rate_that_makes_the_loss_no_number_is_told(command, tmp_path):
+    outcome = command(
+        *("train", "write", "--run", tmp_path / "run", "--preset", "nano", *QUICK),
+        *("--set", "learning_rate=1e30", "--set", "minimum_learning_rate=1e30"),
+        *("--set", "clip=none"),
+    )
+    assert outcome.code == 2
+    assert "learning rate" in outcome.err.splitlines()[-1]
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["write", "RUN", "--tokens", "0"], "--tokens takes a number from 1, and got 0."),
+        (["write", "RUN", "--temperature", "-1"], "temperature=…) takes"),
+        (["write", "RUN", "--top-p", "2"], "top_p=…) takes"),
+        (["write", "RUN", "--beam", "3", "--top-k", "2"], "--beam searches, and --top-k would"),
+        (["write", "RUN", "--length-penalty", "1"], "--length-penalty belongs to a beam"),
+        (["write", "RUN", "--temperature", "0", "--top-k", "2"], "--top-k would change nothing"),
+        (["write", "nowhere"], "there is no folder nowhere"),
+        (["near", "RUN", "zyx"], "'zyx' is no token of this run, but"),
+        (["near", "RUN", "e", "--count", "0"], "--count takes a number from 1"),
+        (["near", "RUN", "e", "--png", "/dev/null"], "--png takes a file to write"),
+        (["evaluate", "RUN", "nothing.txt"], "nothing.txt"),
+    ],
+)
+def test_bad_uses_of_a_run_are_one_sentence(command, run, arguments, said):
+    outcome = command(*[run if each == "RUN" else each for each in arguments])
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_help_needs_no_library_of_training():
+    code = (
+        "import sys; from glasshead.cli import main; main(['train', 'write', '--help']);"
+        "heavy = {'torch', 'lightning', 'datasets'}; print(heavy & {*sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()"
+    assert "--preset" in done.stdout

@@ -1,0 +1,258 @@
+"""Reading the user's files: exact characters, and rows as they are written."""
+
+import csv
+import gzip
+import io
+import json
+import lzma
+import socket
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from glasshead.tasks.reading import read_lines, read_rows, read_texts, row_by_row, rows
+from glasshead.tasks.reading.through_datasets import loaded
+
+PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+# What a file may hold; NUL is refused, and half a character is no UTF-8.
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=7)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file with some content, packed as its name says."""
+
+    def written(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(PACK[path.suffix if path.suffix in PACK else ""](data))
+        return path
+
+    return written
+
+
+@pytest.fixture
+def by_datasets(monkeypatch):
+    """Fail where a table is read row by row, or a network is asked."""
+
+    def refused(*_):
+        raise AssertionError("not by datasets alone")
+
+    monkeypatch.setattr(rows, "rows_of", refused)
+    monkeypatch.setattr(socket.socket, "connect", refused)
+
+
+def as_csv(header, table, delimiter):
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([header, *table])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_plain_text_keeps_every_character(file, packing):
+    text = " One\r\ntwo\n\n\tthree\rfour\u2028\x0cfive ☀\n\n"
+    assert read_texts(file(f"a.txt{packing}", text)) == [text]
+
+
+def test_a_byte_order_mark_is_no_text(file):
+    assert read_texts(file("a.txt", b"\xef\xbb\xbfsun")) == ["sun"]
+    assert read_texts(file("a.csv", b"\xef\xbb\xbftext\nsun\n")) == ["sun"]
+    assert read_texts(file("a.jsonl", b'\xef\xbb\xbf{"text": "sun"}\n')) == ["sun"]
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv"])
+@pytest.mark.usefixtures("by_datasets")
+def test_tables_are_read_by_datasets(file, ending, packing):
+    texts = ["2020-01-01", "007, NA", 'she "said"\nso', "☀ 1e3"]
+    numbered = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
+    table = (
+        "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts))
+        if ending == "jsonl"
+        else as_csv(
+            ["id", "text"], [row.values() for row in numbered], {"csv": ","}.get(ending, "\t")
+        )
+    )
+    path = file(f"odd[1]*::name.{ending}{packing}", table)
+    assert read_texts([path, path]) == texts * 2
+    assert read_rows(path, ["text", "id"]) == numbered
+
+
+def test_neither_bars_nor_files_are_left(file, tmp_path, capfd, monkeypatch):
+    import datasets
+
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    before = datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert loaded(file("a.csv", "text\nsun\n")) is not None
+        assert loaded(file("b.csv", 'text\n"sun\n')) is None
+        assert loaded(file("c.csv", "text,id\n1,2,3\n4,5,6\n")) is None
+        assert loaded(file("d.jsonl", '{"text": 1\n')) is None
+    assert (datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()) == before
+    assert capfd.readouterr() == ("", "")
+    assert not [*place.iterdir()]
+
+
+ONE_TABLE = st.integers(1, 3).flatmap(
+    lambda width: st.lists(
+        st.lists(TEXT.filter(lambda cell: cell.strip()), min_size=width, max_size=width),
+        min_size=1,
+        max_size=5,
+    )
+)
+
+
+@given(ONE_TABLE, st.sampled_from([".jsonl", ".csv", ".tsv"]))
+@example([["2020-01-01"]], ".jsonl")
+@example([["a\rb", "c\r\nd"]], ".csv")
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_both_ways_read_what_was_written(tmp_path, table, ending):
+    names = ["text", "label", "by"][: len(table[0])]
+    expected = [dict(zip(names, row, strict=True)) for row in table]
+    content = (
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in expected)
+        if ending == ".jsonl"
+        else as_csv(names, table, "," if ending == ".csv" else "\t")
+    )
+    path = tmp_path / f"table{ending}"
+    path.write_bytes(content.encode())
+    assert [row for _, row in row_by_row.rows_of(path)] == expected
+    assert read_rows(path, names) == expected
+
+
+def test_what_datasets_cannot_read_whole_is_read_row_by_row(file):
+    # Mixed numbers and texts; a name for the rows; empty cells; a date among dates.
+    mixed = file("a.jsonl", '{"label": "0", "x": 1}\n\n{"label": 1}\n{"label": true}\n')
+    assert [row["label"] for row in read_rows(mixed, ["label"])] == ["0", "1", "true"]
+    unnamed = file("b.csv", ",text\n0,sun\n1,\n")
+    assert read_texts(unnamed) == ["sun", ""]
+    dates = file("c.jsonl", '{"text": "2020-01-01T00:00:00"}\n{"text": "2021-01-01"}\n')
+    assert read_texts(dates) == ["2020-01-01T00:00:00", "2021-01-01"]
+    assert read_texts(file("d.csv", "text\n\nsun\n \nmoon\n")) == ["sun", "moon"]
+    long = "x" * 200_000
+    assert read_texts(file("e.csv", f"text,id\n{long},\n")) == [long]
+
+
+def test_the_column_is_text_or_the_only_one_or_asked_for(file):
+    assert read_texts(file("a.csv", "other,text\n1,sun\n")) == ["sun"]
+    assert read_texts(file("b.jsonl", '{"review": "sun"}')) == ["sun"]
+    two = file("c.tsv", "review\tby\nsun\tme\n")
+    assert read_texts(two, field="review") == ["sun"]
+    with pytest.raises(ValueError, match=r"c\.tsv has no column 'text', but 'review', 'by': say"):
+        read_texts(two)
+    with pytest.raises(ValueError, match=r"c\.tsv has no column 'title', but 'review', 'by': name"):
+        read_texts(two, field="title")
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_lines_are_kept_beside_those_of_another_file(file, packing):
+    content = "one\r\n\ntwo\rhalf\u2028three\x0c\n"
+    assert read_lines(file(f"train.de{packing}", content)) == [
+        "one",
+        "",
+        "two\rhalf\u2028three\x0c",
+    ]
+    assert read_lines(file("a.en", "no end")) == ["no end"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "b"\n', r"a\.jsonl, line 3: .* no JSON \(Exp"),
+        ("a.jsonl", '{"text": "a"}\n["b"]\n', "line 2: expected a JSON object.* got a list"),
+        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2: expected 'text', and the row has"),
+        ("a.jsonl", '{"text": "a"}\n{"text": null}\n', "line 2: expected a text as 'text'.* null"),
+        ("a.jsonl", '{"text": "a"}\n{"text": 5}\n', "line 2: expected a text as 'text'.* a number"),
+        ("a.jsonl", '{"text": 4}\n{"text": 5}\n', "line 1: expected a text as 'text'.* a number"),
+        ("a.jsonl", '{"text": ["a"]}\n', "line 1: expected a text as 'text', and got a list"),
+        ("a.jsonl", '{"text": "\\ud83d"}\n', "line 1: expected whole characters in 'text'"),
+        ("a.jsonl", "[" * 100_000, "line 1: .*nested too deeply"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "\xe4"}\n', "line 2: expected UTF-8.*0xe4: save"),
+        ("a.csv", "text,id\na,1\nb\n", r"a\.csv, line 3: expected 2 cells.*got 1: correct"),
+        ("a.csv", "text,id\n'a\nb',1\n", "line 2: expected 2 cells.*got 1"),
+        ("a.csv", 'text,id\n"a\nb",1\nc,2,3\n', "line 4: expected 2 cells.*got 3"),
+        ("a.csv", "text,id\na,1,2\nb,3,4\n", "line 2: expected 2 cells.*got 3"),
+        ("a.csv", 'text,id\na,1\n"b,2\nc,3\n', "line 3: expected cells that are quoted whole"),
+        ("a.csv", "text,text\na,1\n", "line 1: .*got 'text' twice: rename"),
+        ("a.csv", b"text\na\n\xff\n", r"line 3: expected UTF-8.*0xff"),
+        ("a.csv", "text\n", "has no row but its header"),
+        ("a.txt", b"one\ntwo\nth\xe4\n", "line 3: expected UTF-8 text, and got the byte 0xe4"),
+        ("a.txt", b"\xef\xbb\xbfone\ntwo\x00\n", "line 2: expected UTF-8 text.*0x00"),
+        ("a.txt", "", "is empty: name a file with text"),
+        ("a.txt.gz", " \n", "is empty"),
+        ("a.jsonl.xz", "\n", "is empty"),
+        ("a.docx", "text", r"ends in none of \.txt, .*\.tsv, with \.gz or \.xz.*: rename it"),
+    ],
+)
+def test_an_error_names_the_file_and_the_line(file, name, content, match):
+    path = file(name, content)
+    with pytest.raises(ValueError, match=match) as raised:
+        read_texts(path)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_row_without_a_label_is_named(file):
+    path = file("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0.5}\n')
+    with pytest.raises(
+        ValueError, match="line 2: expected a text or a whole number as 'label'.*frac"
+    ):
+        read_rows(path, ["text", "label"])
+    with pytest.raises(ValueError, match=r"ends in none of \.jsonl, \.csv, \.tsv"):
+        read_rows(file("a.txt", "text"), ["text"])
+
+
+@pytest.mark.parametrize("packing", [".gz", ".xz"])
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "csv"])
+def test_a_packed_file_that_is_broken_is_named(tmp_path, packing, ending):
+    path = tmp_path / f"a.{ending}{packing}"
+    whole = PACK[packing](b'{"text": "sun"}\n' * 99)
+    for broken in (b"text\nsun\n", whole[:-9]):
+        path.write_bytes(broken)
+        with pytest.raises(
+            ValueError, match=rf"{path} is no whole {packing} file.*: pack it again"
+        ):
+            read_texts(path)
+
+
+def test_names_that_are_no_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*a\.txt: check its name"):
+        read_texts(tmp_path / "a.txt")
+    with pytest.raises(FileNotFoundError, match=r"no file .*a\.csv: there is no folder .*none"):
+        read_rows(tmp_path / "none" / "a.csv", ["text"])
+    with pytest.raises(IsADirectoryError, match="is a folder: name a file in it"):
+        read_lines(tmp_path)
+    with pytest.raises(OSError, match="null is no ordinary file"):
+        read_lines("/dev/null")
+    with pytest.raises(ValueError, match="got '-': standard input is not read"):
+        read_texts("-")
+    with pytest.raises(ValueError, match="got '': name one"):
+        read_lines("")
+    with pytest.raises(FileNotFoundError, match=r"no file a\\x00b: check its name"):
+        read_lines("a\0b")
+    with pytest.raises(OSError, match=r"xxx cannot be read \(File name too long\)"):
+        read_lines("x" * 9_999)
+    with pytest.raises(ValueError, match="at least one file of texts, and got none"):
+        read_texts([])
+
+
+def test_the_real_files(data_folder):
+    plain = (data_folder / "shakespeare" / "input.txt").read_bytes().decode()
+    assert read_texts(data_folder / "shakespeare" / "input.txt") == [plain]
+    german, english = (
+        read_lines(data_folder / "multi30k" / f"train.{language}.gz") for language in ("de", "en")
+    )
+    assert len(german) == len(english) == 29_000
+
+
+@pytest.mark.usefixtures("by_datasets")
+def test_reviews_are_read_by_datasets(data_folder):
+    reviews = read_rows(data_folder / "imdb" / "test.jsonl.xz", ["label", "text"])
+    assert len(reviews) == 25_000
+    assert sum(row["label"] == "1" for row in reviews) == 12_500

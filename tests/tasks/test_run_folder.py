@@ -1,0 +1,132 @@
+"""The folder of a run: what it has, what it lacks, and who may write."""
+
+import pytest
+
+from glasshead.tasks.run_folder import RunFolder, leads, read_json
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = RunFolder(tmp_path / "runs" / "first")
+    made.create()
+    return made
+
+
+def test_a_config_makes_it_a_run(folder):
+    with pytest.raises(FileNotFoundError, match=r"first has no run: there is no config.json in it"):
+        folder.read_config()
+    folder.write_config({"d_model": 7, "name": "güneş"})
+    assert folder.read_config() == {"d_model": 7, "name": "güneş"}
+
+
+def test_a_run_is_not_made_twice(folder):
+    folder.write_config({})
+    with pytest.raises(FileExistsError, match="first already has a run: go on with it by --resume"):
+        folder.create()
+    folder.create(resume=True)
+
+
+def test_a_folder_without_a_config_is_no_run_yet(folder):
+    folder.write_readme("A model", "glasshead train write --run first")
+    folder.create()
+    folder.create(resume=True)
+    assert "    glasshead train write --run first\n" in folder.readme.read_text()
+
+
+def test_a_folder_of_something_else_is_not_resumed(tmp_path):
+    (tmp_path / "letters.txt").write_text("Dear")
+    with pytest.raises(FileNotFoundError, match="has no run to resume: there is no config.json in"):
+        RunFolder(tmp_path).create(resume=True)
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere: check its name"):
+        RunFolder(tmp_path / "nowhere").create(resume=True)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        NotADirectoryError, match="a run takes a folder, and .*file is a file: name"
+    ):
+        RunFolder(tmp_path / "file").create()
+    with pytest.raises(
+        NotADirectoryError, match="a run is a folder, and .*file is a file: name th"
+    ):
+        RunFolder(tmp_path / "file").read_config()
+    with pytest.raises(NotADirectoryError, match="below cannot be made .*: name another folder"):
+        RunFolder(tmp_path / "file" / "below").create()
+
+
+def test_a_run_that_has_not_validated_says_so(folder):
+    folder.write_config({})
+    with pytest.raises(FileNotFoundError, match="has no metrics.json, as training has not validat"):
+        folder.read_metrics()
+    with pytest.raises(FileNotFoundError, match="has no model.safetensors, as training has not va"):
+        folder.check_weights()
+    folder.write_json(folder.metrics, {"steps": 3})
+    folder.weights.write_bytes(b"")
+    assert folder.read_metrics() == {"steps": 3}
+    assert folder.check_weights() == folder.weights
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{\n  "steps": 3,\n  oops\n}', r"config.json is broken JSON in line 3 \(Expecting prop"),
+        (b"[1]", "config.json is to hold a JSON object, and holds list: train anew"),
+        (b"\xff\xfe", "config.json is no text in UTF-8: mend it"),
+    ],
+)
+def test_broken_json_is_named(folder, content, message):
+    folder.config.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        folder.read_config()
+
+
+def test_json_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"cannot be read \(Is a directory\)"):
+        read_json(tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(folder, monkeypatch):
+    folder.write_json(folder.metrics, {"steps": 3})
+
+    def refused(self, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", refused)
+        with pytest.raises(OSError, match=r"metrics.json cannot be written \(No space left on dev"):
+            folder.write_json(folder.metrics, {"steps": 5})
+    assert read_json(folder.metrics) == {"steps": 3}
+    assert [file.name for file in folder.path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_what_a_killed_process_was_writing_is_swept_away(folder):
+    folder.write_config({})
+    left = [folder.path / ".0a.tmp", folder.checkpoint.parent / ".0b.tmp"]
+    for file in left:
+        file.write_text("half")
+    folder.create(resume=True)
+    assert not any(file.exists() for file in left)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, True),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
+        ({"LOCAL_RANK": "1"}, False),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
+        ({"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0"}, True),
+        ({"RANK": "2", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),
+        ({"SLURM_PROCID": "3"}, False),
+    ],
+)
+def test_the_first_of_several_processes_leads(tmp_path, monkeypatch, environment, expected):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert leads() is expected
+    other = RunFolder(tmp_path / "other")
+    other.create()
+    assert other.path.exists() is expected

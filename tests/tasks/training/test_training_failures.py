@@ -1,0 +1,207 @@
+"""What goes wrong is told in a sentence, and what was good is kept."""
+
+import dataclasses
+import resource
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny_training import SETTINGS, Sequences, Tiny, everything, run
+
+from glasshead.attention import files
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training import Hardware, TrainingSettings
+
+
+class Spoilt(Tiny):
+    """Becomes not finite at a step, in its loss, its gradient, its weights or when validated."""
+
+    def __init__(self, what, step):
+        super().__init__()
+        self.what, self.step, self.steps = what, step, 0
+
+    def loss(self, batch):
+        loss = super().loss(batch)
+        if not self.model.training:
+            return loss
+        self.steps += 1
+        if self.steps != self.step:
+            return loss
+        if self.what == "weights":
+            self.model[4].bias.data[3] = float("nan")
+        return loss * float("inf") if self.what == "loss" else loss
+
+    def validate(self, batch):
+        sums = super().validate(batch)
+        if self.what == "validation" and self.steps >= self.step:
+            sums["loss"] = sums["loss"] * float("nan")
+        return sums
+
+
+class Infinite(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * float("nan")
+
+
+class SpoiltGradient(Spoilt):
+    def loss(self, batch):
+        loss = super().loss(batch)
+        return Infinite.apply(loss) if self.steps == self.step and loss.requires_grad else loss
+
+
+@pytest.mark.parametrize(
+    ("task", "step"),
+    [
+        (Spoilt("loss", 8), 8),
+        (SpoiltGradient("gradient", 8), 8),
+        (Spoilt("validation", 8), 10),
+    ],
+)
+def test_what_is_not_finite_ends_training_and_the_good_is_kept(tmp_path, task, step):
+    message = f"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*: train anew with"
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, task=task)
+    folder = RunFolder(tmp_path)
+    assert folder.read_metrics()["best"]["step"] == 5
+    assert all(x.isfinite().all() for x in files.read(folder.weights, "weights")[1].values())
+    assert all(x.isfinite().all() for x in task.model.state_dict().values())
+    whole = everything(run(tmp_path / "whole"))
+    assert everything(run(tmp_path, resume=True)) == whole
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    class Late(Tiny):
+        def validate(self, batch):
+            self.validated = getattr(self, "validated", 0) + 1
+            sums = super().validate(batch)
+            # Four batches are held out; after the second validation the weights are spoilt.
+            if self.validated == 8:
+                self.model[4].bias.data[3] = float("inf")
+            return sums
+
+    with pytest.raises(ValueError, match="step 10, .* has a weight that is NaN or infinite"):
+        run(tmp_path, task=Late())
+    folder = RunFolder(tmp_path)
+    for kind, file in (("weights", folder.weights), ("checkpoint", folder.checkpoint)):
+        assert all(x.double().isfinite().all() for x in files.read(file, kind)[1].values())
+
+
+def test_a_step_beyond_all_numbers_is_not_saved(tmp_path):
+    # 3e38 is as large as a number is.
+    settings = TrainingSettings(
+        steps=5, learning_rate=3e38, weight_decay=100, clip=None, optimizer="sgd", save_every=1
+    )
+    with pytest.raises(
+        ValueError, match=r"step 1, with learning rate 3e\+38, has a weight that is"
+    ):
+        run(tmp_path, settings)
+    assert not RunFolder(tmp_path).checkpoint.exists()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_full_disk_is_told_and_the_last_checkpoint_is_kept(tmp_path, monkeypatch, number):
+    whole = everything(run(tmp_path / "whole"))
+    written, save_file = [], files.save_file
+
+    def full(*arguments, **named):
+        written.append(arguments)
+        if len(written) != number:
+            return save_file(*arguments, **named)
+        older = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, older[1]))
+        try:
+            return save_file(*arguments, **named)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, older)
+
+    monkeypatch.setattr(files, "save_file", full)
+    with pytest.raises(OSError, match=r"cannot be written .*(make room there|name another place)"):
+        run(tmp_path / "full")
+    assert everything(run(tmp_path / "full", resume=True)) == whole
+    assert not list((tmp_path / "full").rglob("*.tmp"))
+
+
+def test_a_log_that_cannot_be_read_is_told(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.create()
+    folder.write_config({})
+    folder.log.mkdir()
+    with pytest.raises(OSError, match=r"log.csv cannot be read \(Is a directory\): take it away"):
+        run(tmp_path, resume=True)
+
+
+def test_a_folder_that_is_taken_away_is_told(tmp_path):
+    class Removing(Tiny):
+        def metrics(self, sums):
+            shutil.rmtree(tmp_path)
+            return super().metrics(sums)
+
+    with pytest.raises(OSError, match=r"model.safetensors cannot be written|there is no folder"):
+        run(tmp_path, task=Removing())
+
+
+def test_nothing_to_train_on_is_told(tmp_path):
+    with pytest.raises(ValueError, match="what is to be trained on has no examples, or a batch wi"):
+        run(tmp_path, source=Sequences(examples=0))
+
+
+def test_hardware_that_is_not_there_is_told(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ValueError, match="is not to be had here .*: ask for what the machine has"):
+        run(tmp_path, hardware=Hardware(accelerator="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"devices": 0}, "devices takes a whole number from 1, and got 0"),
+        ({"nodes": True}, "nodes takes a whole number from 1, and got True"),
+        ({"strategy": "dp"}, "strategy takes one of auto, ddp, fsdp, and got 'dp'"),
+        ({"precision": "16"}, "precision takes one of auto, 32-true, bf16-mixed, and got '16'"),
+    ],
+)
+def test_wrong_hardware_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Hardware(**wrong)
+
+
+def test_mixed_precision_trains(tmp_path):
+    folder = run(tmp_path, hardware=Hardware(precision="bf16-mixed", accelerator="cpu"))
+    mixed = folder.read_metrics()["best"]["loss"]
+    single = run(tmp_path / "single").read_metrics()["best"]["loss"]
+    assert mixed != single
+    assert mixed == pytest.approx(single, abs=0.05)
+
+
+def test_training_goes_on_without_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    folder = run(tmp_path)
+    assert not folder.curve.exists()
+    assert folder.read_metrics()["steps"] == 13
+
+
+def test_the_curve_is_a_picture(tmp_path):
+    assert run(tmp_path).curve.read_bytes().startswith(b"\x89PNG")
+
+
+def test_importing_the_engine_imports_nothing_heavy():
+    heavy = ["lightning", "matplotlib", "datasets", "tokenizers"]
+    code = f"import sys, glasshead.tasks.training; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_lightning_says_nothing(tmp_path, capfd):
+    run(tmp_path, dataclasses.replace(SETTINGS, steps=5, warmup=1))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("step 5 of 5: validation loss 2.")

@@ -1,0 +1,153 @@
+"""Going on with a run: what may change, what may not, and what an interruption leaves."""
+
+import dataclasses
+import os
+import random
+import signal
+
+import pytest
+import torch
+from tiny_training import SETTINGS, Sequences, Tiny, everything, rows, run
+from torch import nn
+
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training import Interrupted
+
+# A source collates three batches for its fingerprint, before the first step.
+BEFORE = 3
+
+
+class Interrupting(Sequences):
+    """Asks for the end while a step is computed, as Ctrl-C does."""
+
+    def __init__(self, *steps, number=signal.SIGINT):
+        super().__init__()
+        self.steps, self.number, self.collated = steps, number, -BEFORE
+
+    def collate(self, indices):
+        self.collated += 1
+        for _ in range(self.steps.count(self.collated)):
+            os.kill(os.getpid(), self.number)
+        return super().collate(indices)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return everything(run(tmp_path_factory.mktemp("whole")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [4, 5])
+def test_an_interrupted_run_goes_on_as_if_it_was_not(tmp_path, whole, step, number, capfd):
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted, match=f"after step {step} of 13, and is saved in .* --resume"):
+        run(tmp_path, source=Interrupting(step, number=number))
+    assert signal.getsignal(number) is before
+    assert "Ending after this step, and saving; once more ends at once." in capfd.readouterr().err
+    torch.manual_seed(1234)
+    random.seed(5)
+    assert everything(run(tmp_path, resume=True)) == whole
+
+
+def test_a_second_interruption_ends_at_once(tmp_path, whole):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, source=Interrupting(8, 8))
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [row["step"] for row in rows(RunFolder(tmp_path))] == ["2", "4", "5", "6"]
+    assert everything(run(tmp_path, resume=True)) == whole
+
+
+def test_an_interruption_in_the_last_step_lets_the_run_finish(tmp_path, whole):
+    assert everything(run(tmp_path, source=Interrupting(13))) == whole
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_each_optimizer_goes_on(tmp_path, optimizer):
+    settings = dataclasses.replace(SETTINGS, optimizer=optimizer)
+    expected = everything(run(tmp_path / "whole", settings))
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", settings, source=Interrupting(7))
+    assert everything(run(tmp_path / "parts", settings, resume=True)) == expected
+
+
+def test_the_best_so_far_is_remembered(tmp_path):
+    scores = iter([1.0, 5.0, 3.0, 4.0, 4.0])
+
+    class Scored(Tiny):
+        monitor, higher_is_better = "score", True
+
+        def metrics(self, sums):
+            return {"loss": sums["loss"] / sums["targets"], "score": next(scores)}
+
+    settings = dataclasses.replace(SETTINGS, validate_every=2, patience=3)
+    with pytest.raises(Interrupted):
+        run(tmp_path, settings, task=Scored(), source=Interrupting(7))
+    best = RunFolder(tmp_path).weights.read_bytes()
+    figures = run(tmp_path, settings, task=Scored(), resume=True).read_metrics()
+    assert figures["best"]["step"] == 4
+    assert figures["steps"] == 10
+    assert RunFolder(tmp_path).weights.read_bytes() == best
+
+
+def test_a_run_in_parts_goes_on_too(tmp_path):
+    settings = dataclasses.replace(SETTINGS, accumulate=2)
+    expected = everything(run(tmp_path / "whole", settings))
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", settings, source=Interrupting(2 * 7 - 1))
+    assert everything(run(tmp_path / "parts", settings, resume=True)) == expected
+
+
+def test_more_steps_go_on_from_the_last_checkpoint(tmp_path):
+    longer = dataclasses.replace(SETTINGS, steps=17)
+    run(tmp_path)
+    folder = run(tmp_path, longer, resume=True)
+    steps = [int(row["step"]) for row in rows(folder)]
+    assert steps == [2, 4, 5, 6, 8, 10, 12, 13, 14, 15, 16, 17]
+    assert folder.read_metrics()["last"]["step"] == 17
+
+
+def test_a_finished_run_says_so(tmp_path):
+    run(tmp_path)
+    with pytest.raises(ValueError, match="has finished, with 13 steps of 13: to go on, ask for mo"):
+        run(tmp_path, resume=True)
+
+
+def test_a_run_that_is_there_is_not_trained_over(tmp_path):
+    run(tmp_path)
+    with pytest.raises(FileExistsError, match="already has a run: go on with it by --resume"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0.02}, "has learning_rate 0.01, and 0.02 was asked for"),
+        ({"seed": 8}, "has seed 7, and 8 was asked for: go on with the former, or train anew"),
+        ({"betas": (0.9, 0.99)}, r"has betas \(0.9, 0.95\), and \(0.9, 0.99\) was asked for"),
+        ({"accumulate": 2}, "has accumulate 1, and 2"),
+    ],
+)
+def test_other_settings_are_another_run(tmp_path, change, message):
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(4))
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, dataclasses.replace(SETTINGS, **change), resume=True)
+
+
+def test_other_examples_and_another_model_are_another_run(tmp_path):
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(4))
+    with pytest.raises(ValueError, match="was trained on other examples: go on with those, or"):
+        run(tmp_path, source=Sequences(seed=9), resume=True)
+    task = Tiny()
+    task.model[4] = nn.Linear(13, 12)
+    with pytest.raises(ValueError, match="is of another model, with tensors of other names or sh"):
+        run(tmp_path, task=task, resume=True)
+
+
+def test_a_checkpoint_that_is_none_is_named(tmp_path):
+    folder = run(tmp_path)
+    folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:700])
+    with pytest.raises(ValueError, match=r"last.safetensors is not a safetensors file"):
+        run(tmp_path, resume=True)

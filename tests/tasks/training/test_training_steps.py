@@ -1,0 +1,180 @@
+"""What a step does: the gradient of the whole batch, clipped, at its learning rate."""
+
+import dataclasses
+
+import pytest
+import torch
+from tiny_training import SETTINGS, Sequences, Tiny, rows, run
+from torch import nn
+
+from glasshead.tasks.training import TrainingSettings
+from glasshead.tasks.training.loader import HeldOutLoader, TrainingLoader
+from glasshead.tasks.training.optimizers import optimizer_of
+from glasshead.tasks.training.schedule import learning_rate
+
+
+def weights(task):
+    return torch.cat([tensor.flatten() for tensor in task.model.state_dict().values()])
+
+
+def by_hand(task, source, settings):
+    """The same training, in a loop that anybody would write."""
+    optimizer, step, epoch = optimizer_of(task.model, settings), 0, 0
+    while True:
+        for batch in source.batches(epoch):
+            if step == settings.steps:
+                return
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(settings, step)
+            optimizer.zero_grad()
+            (task.loss(source.collate(batch)) / source.count(batch)).backward()
+            torch.nn.utils.clip_grad_norm_(task.model.parameters(), settings.clip)
+            optimizer.step()
+            step += 1
+        epoch += 1
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_steps_are_those_of_a_plain_loop(tmp_path, optimizer):
+    settings = dataclasses.replace(SETTINGS, clip=0.2, optimizer=optimizer, learning_rate=0.05)
+    plain, task = Tiny(dropout=0), Tiny(dropout=0)
+    by_hand(plain, Sequences(), settings)
+    run(tmp_path, settings, task=task)
+    torch.testing.assert_close(weights(task), weights(plain), rtol=0, atol=1e-6)
+    assert (weights(task) - weights(Tiny())).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("accumulate", [2, 7])
+def test_a_batch_in_parts_has_the_same_gradient(tmp_path, accumulate):
+    settings = dataclasses.replace(SETTINGS, optimizer="sgd", learning_rate=0.1)
+    whole, parts = Tiny(dropout=0), Tiny(dropout=0)
+    run(tmp_path / "whole", settings, task=whole)
+    run(tmp_path / "parts", dataclasses.replace(settings, accumulate=accumulate), task=parts)
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=1e-6)
+
+
+def test_parts_of_all_processes_are_the_global_batch():
+    source, taken = Sequences(), []
+    for rank in range(3):
+        parts = iter(TrainingLoader(source, rank=rank, ranks=3, accumulate=2))
+        for _ in range(2):
+            part = next(parts)
+            if part.share:
+                assert part.share == 1 / source.count(source.batches(0)[0])
+                taken += part.tensors["tokens"][:, 0].tolist()
+    assert len(taken) == 5
+    assert sorted(taken) == sorted(source.collate(source.batches(0)[0])["tokens"][:, 0].tolist())
+
+
+def test_a_loader_goes_on_where_its_state_says():
+    loader = TrainingLoader(Sequences())
+    parts = iter(loader)
+    for _ in range(7):
+        next(parts)
+    # Twenty-three sequences are five batches.
+    assert loader.state_dict() == {"epoch": 1, "position": 2}
+    other = TrainingLoader(Sequences())
+    other.load_state_dict(loader.state_dict())
+    assert torch.equal(next(iter(other)).tensors["tokens"], next(parts).tensors["tokens"])
+
+
+def test_held_out_batches_are_dealt_out_once():
+    source = Sequences(examples=11)
+    seen = sum(
+        int((part.tensors["targets"] >= 0).sum() * part.share)
+        for rank in range(2)
+        for part in HeldOutLoader(source, rank=rank, ranks=2)
+    )
+    assert seen == source.count(range(11))
+
+
+def test_the_learning_rate_rises_and_falls():
+    settings = TrainingSettings(steps=10, learning_rate=0.8, minimum_learning_rate=0.2, warmup=4)
+    rates = [learning_rate(settings, step) for step in range(10)]
+    assert rates[:5] == [0.2, 0.4, 0.6000000000000001, 0.8, 0.8]
+    assert rates[7] == pytest.approx(0.5)
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert learning_rate(settings, 10) == pytest.approx(0.2)
+
+
+def test_only_matrices_decay():
+    optimizer = optimizer_of(Tiny().model, SETTINGS)
+    decays = {
+        group["weight_decay"]: {p.ndim for p in group["params"]} for group in optimizer.param_groups
+    }
+    assert decays == {0.1: {2}, 0.0: {1}}
+
+
+def test_muon_moves_the_hidden_matrices_and_adamw_the_rest(tmp_path):
+    settings = dataclasses.replace(SETTINGS, clip=None, optimizer="muon")
+    plain, task = Tiny(dropout=0), Tiny(dropout=0)
+    hidden, optimizer = plain.model[1].weight, optimizer_of(plain.model, settings)
+    muon = {id(p) for group in optimizer.param_groups[:1] for p in group["params"]}
+    assert muon == {id(hidden)}
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 5
+    start = hidden.detach().clone()
+    source = Sequences()
+    (plain.loss(source.collate(range(5))) / 5).backward()
+    optimizer.step()
+    # The step is nearly orthogonal, and as long as one of AdamW: 0.2 times the learning rate.
+    step = (start * (1 - 0.01 * 0.1) - hidden.detach()) / (0.01 * 0.2 * 13**0.5)
+    assert torch.linalg.svdvals(step).clamp(0.6, 1.3).equal(torch.linalg.svdvals(step))
+    run(tmp_path, settings, task=task)
+    assert (weights(task) - weights(Tiny())).abs().max() > 0.01
+
+
+def test_muon_takes_a_hidden_matrix(tmp_path):
+    task = Tiny()
+    task.model = nn.Sequential(nn.Embedding(11, 7), nn.Linear(7, 11))
+    with pytest.raises(ValueError, match="muon takes a model with hidden matrices: take adamw"):
+        run(tmp_path, dataclasses.replace(SETTINGS, optimizer="muon"), task=task)
+
+
+def test_the_log_has_the_mean_loss_and_the_rate_of_its_steps(tmp_path):
+    settings = dataclasses.replace(SETTINGS, log_every=1, validate_every=13)
+    single = rows(run(tmp_path / "single", settings))
+    double = rows(run(tmp_path / "double", dataclasses.replace(settings, log_every=2)))
+    assert [row["step"] for row in double] == ["2", "4", "6", "8", "10", "12", "13"]
+    first, second = (float(row["loss"]) for row in single[2:4])
+    assert float(double[1]["loss"]) == pytest.approx((first + second) / 2, rel=1e-6)
+    for step, row in enumerate(single):
+        assert float(row["learning_rate"]) == pytest.approx(learning_rate(settings, step))
+
+
+def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
+    class Worse(Tiny):
+        monitor, higher_is_better = "score", True
+        scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
+
+        def metrics(self, sums):
+            return {"loss": sums["loss"] / sums["targets"], "score": next(self.scores)}
+
+    settings = dataclasses.replace(SETTINGS, validate_every=2, patience=2)
+    folder = run(tmp_path, settings, task=Worse())
+    figures = folder.read_metrics()
+    assert figures["steps"] == 8
+    assert (figures["best"]["step"], figures["best"]["score"]) == (4, 3.0)
+    assert figures["last"]["score"] == 3.0
+    assert rows(folder)[-1]["validation_score"] == "3"
+    with pytest.raises(ValueError, match="has finished after 8 steps, as 2 validations were no be"):
+        run(tmp_path, settings, task=Worse(), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"steps": 0}, "steps takes a whole number from 1, and got 0"),
+        ({"accumulate": 1.5}, "accumulate takes a whole number from 1, and got 1.5"),
+        ({"patience": 0}, "patience takes a whole number from 1"),
+        ({"seed": -1}, "seed takes a whole number from 0"),
+        ({"learning_rate": float("nan")}, "learning_rate takes a number from 0, and got nan"),
+        ({"clip": 0}, "clip takes a norm above 0, and got 0: use None to clip nothing"),
+        ({"betas": (0.9, 1)}, r"betas takes two numbers from 0 and below 1, .* got \(0.9, 1\)"),
+        ({"optimizer": "adam"}, "optimizer takes one of .*, and got 'adam'"),
+        ({"minimum_learning_rate": 2}, "minimum_learning_rate takes no more than learning_rate"),
+        ({"warmup": 1000}, "warmup takes fewer steps than there are, 1000, and got 1000"),
+    ],
+)
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingSettings(**wrong)

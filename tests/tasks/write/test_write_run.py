@@ -1,0 +1,219 @@
+"""Runs: what a folder holds, written with and evaluated."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from glasshead.models.decoding import Beam, Greedy, Sampling
+from glasshead.models.stepping import LanguageModelSteps
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.write import Writer, WriteSettings, begin, evaluate, go_on
+from written import written
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def writer(run):
+    return Writer.load(run.path)
+
+
+def text_of(writer, prompt, strategy, tokens):
+    return "".join(writer.write(prompt, strategy, max_tokens=tokens))
+
+
+def test_greedy_text_is_what_the_whole_model_tells_token_by_token(writer):
+    # 7 + 6 tokens: within the context of 13.
+    told = text_of(writer, "One day", Greedy(), 6)
+    tokens = writer.tokenizer.encode("One day")
+    never = [writer.tokenizer.pad_id, writer.tokenizer.start_id, writer.tokenizer.unknown_id]
+    expected = []
+    for _ in range(6):
+        logits = writer.model(torch.tensor([tokens + expected]))[0, -1]
+        logits[never] = -torch.inf
+        expected.append(int(logits.argmax()))
+        if expected[-1] == writer.tokenizer.end_id:
+            break
+    assert told == writer.tokenizer.decode(expected)
+
+
+def test_a_text_longer_than_the_context_goes_on_from_half_a_context_back(writer):
+    model, context = writer.model, writer.model.config.context_length
+    steps = LanguageModelSteps(model)
+    text = torch.randint(4, model.config.vocab_size, (2, 3 * context))
+    seen = 5
+    logits = steps.next(text[:, :seen])
+    for place in range(5, text.shape[1]):
+        seen = seen + 1 if seen < context else context // 2
+        logits = steps.next(text[:, place : place + 1])
+        whole = model(text[:, place + 1 - seen : place + 1])[:, -1]
+        torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
+
+
+def test_prompts_of_unequal_lengths_give_what_each_gives_alone(writer):
+    model = writer.model
+    prompts = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16]]
+    padding = torch.tensor([7 - len(prompt) for prompt in prompts])
+    padded = torch.tensor([[0] * (7 - len(prompt)) + prompt for prompt in prompts])
+    steps, alone = LanguageModelSteps(model, padding), [LanguageModelSteps(model) for _ in prompts]
+    together = steps.next(padded)
+    apart = [one.next(torch.tensor([prompt])) for one, prompt in zip(alone, prompts, strict=True)]
+    # Within the context of 13: pages turn where the longest row is full.
+    for token in range(6):
+        torch.testing.assert_close(together, torch.cat(apart), atol=1e-5, rtol=1e-5)
+        next_tokens = torch.tensor([[token + 4], [token + 5], [token + 6]])
+        together = steps.next(next_tokens)
+        apart = [one.next(row[None]) for one, row in zip(alone, next_tokens, strict=True)]
+
+
+def test_sampling_with_a_seed_is_the_same_text_again(writer):
+    one = text_of(writer, "One", Sampling(seed=3), 40)
+    assert one == text_of(writer, "One", Sampling(seed=3), 40)
+    assert one != text_of(writer, "One", Sampling(seed=4), 40)
+
+
+def test_a_beam_of_one_is_greedy(writer):
+    assert text_of(writer, "Two", Beam(1), 9) == text_of(writer, "Two", Greedy(), 9)
+
+
+def test_an_empty_prompt_begins_a_text(writer):
+    assert text_of(writer, "", Greedy(), 5)
+
+
+def test_a_letter_that_no_text_had_is_refused(writer):
+    with pytest.raises(ValueError, match="the prompt has 'ß', which the texts of this run never"):
+        text_of(writer, "Straße", Greedy(), 5)
+
+
+def test_evaluation_is_the_mean_over_the_windows_of_the_text(writer, tmp_path):
+    text = "One sunny day Emma took her red ball to the park."
+    (tmp_path / "text.txt").write_text(text)
+    figures = evaluate(writer, [str(tmp_path / "text.txt")])
+    tokens = torch.tensor(writer.tokenizer.encode(text))
+    losses = []
+    for start in range(0, len(tokens) - 1, 13):
+        window = tokens[start : start + 14]
+        logits = writer.model(window[None, :-1])[0]
+        losses += F.cross_entropy(logits, window[1:], reduction="none").tolist()
+    loss = sum(losses) / len(losses)
+    assert len(losses) == len(text) - 1
+    assert figures["loss"] == pytest.approx(loss, rel=1e-5)
+    assert figures["perplexity"] == pytest.approx(math.exp(loss), rel=1e-5)
+    assert figures["bits_per_character"] == pytest.approx(loss / math.log(2), rel=1e-5)
+
+
+def test_without_files_the_held_out_part_is_evaluated(writer):
+    figures = evaluate(writer)
+    assert figures["characters"] > 1000
+
+
+def test_bits_per_character_do_not_depend_on_the_tokens(tmp_path):
+    """Two bytes of a token count as the characters that they are."""
+    bpe = Writer.load(written(tmp_path / "run", "tokenizer=bpe", "vocabulary=300").path)
+    text = "One sunny day Emma took her ball."
+    (tmp_path / "text.txt").write_text(text)
+    figures = evaluate(bpe, [str(tmp_path / "text.txt")])
+    first = len(bpe.tokenizer.decode(bpe.tokenizer.encode(text)[:1]))
+    assert figures["characters"] == len(text) - first
+    nats = figures["loss"] * figures["tokens"]
+    assert figures["bits_per_character"] == pytest.approx(
+        nats / math.log(2) / (len(text) - first), rel=1e-6
+    )
+
+
+def test_a_text_is_cut_at_its_last_tenth(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("ab" * 500)
+    prepared = begin(
+        WriteSettings.from_preset("nano", ["context_length=7"], [str(file)]),
+        RunFolder(tmp_path / "run"),
+        "",
+    )
+    assert (len(prepared.source.tokens), len(prepared.held_out.tokens)) == (900, 100)
+
+
+def test_a_run_goes_on_with_the_same_texts_alone(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("ab" * 500)
+    folder = written(tmp_path / "run", files=(str(file),))
+    assert torch.equal(go_on(folder).source.tokens[:3], go_on(folder).source.tokens[:3])
+    file.write_text("ba" * 500)
+    with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
+        go_on(folder)
+    with pytest.raises(ValueError, match="the texts are not those .*: name a FILE to evaluate on"):
+        evaluate(Writer.load(folder.path))
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [
+        (20, "the training part of the text takes at least 65 tokens, and has 18"),
+        (0, "empty"),
+    ],
+)
+def test_too_little_text_is_told(tmp_path, length, said):
+    file = tmp_path / "text.txt"
+    file.write_text("a" * length)
+    settings = WriteSettings.from_preset("nano", files=[str(file)])
+    with pytest.raises(ValueError, match=said):
+        begin(settings, RunFolder(tmp_path / "run"), "")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def broken(run, tmp_path, name, change):
+    """A copy of a run with one of its files changed."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in run.path.iterdir():
+        if file.is_file():
+            (copy / file.name).write_bytes(file.read_bytes())
+    change(copy / name)
+    return copy
+
+
+def rewrite(**changes):
+    def change(file):
+        value = json.loads(file.read_text())
+        for path, new in changes.items():
+            section, _, key = path.partition("__")
+            if key:
+                value[section][key] = new
+            else:
+                value[section] = new
+        file.write_text(json.dumps(value))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "said"),
+    [
+        ("config.json", lambda file: file.unlink(), FileNotFoundError, "has no run"),
+        ("config.json", lambda file: file.write_text("{"), ValueError, "broken JSON in line 1"),
+        ("config.json", rewrite(task="classify"), ValueError, "and has one of 'classify'"),
+        ("config.json", rewrite(model={}), ValueError, "takes vocab_size, which is missing"),
+        ("config.json", rewrite(model__d_model=24), ValueError, "does not fit the model"),
+        (
+            "config.json",
+            rewrite(model__vocab_size=11),
+            ValueError,
+            "take the tokenizer that it was",
+        ),
+        ("config.json", rewrite(model__norm=3), ValueError, "norm takes one of"),
+        ("model.safetensors", lambda file: file.unlink(), FileNotFoundError, "--resume"),
+        ("model.safetensors", lambda file: file.write_bytes(b"?"), ValueError, "safetensors"),
+        ("tokenizer.json", lambda file: file.unlink(), FileNotFoundError, "tokenizer.json"),
+        ("tokenizer.json", lambda file: file.write_text("{}"), ValueError, "no tokenizer"),
+    ],
+)
+def test_a_folder_that_is_half_there_is_told(run, tmp_path, name, change, kind, said):
+    with pytest.raises(kind) as caught:
+        Writer.load(broken(run, tmp_path, name, change))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
