@@ -1,7 +1,6 @@
 """Tables as `datasets` reads them, where it reads them whole; nothing is asked of any network."""
 
 import csv
-import gc
 import io
 import tempfile
 import warnings
@@ -28,8 +27,6 @@ def loaded(path: Path) -> Any | None:
             return _loaded(link, Path(folder) / "cache")
         except Exception:  # noqa: BLE001, S110 - of any kind, and hardly ever with the line
             pass
-        # A file that it left open is closed while the warning of that is not heard.
-        gc.collect()
     return None
 
 
@@ -51,12 +48,9 @@ def _loaded(file: Path, cache: Path) -> Any:
         str(file),
         # Every cell stays the text that it is: 007, NA and 1e3 too.
         features=Features({name: Value("string") for name in header}),
-        keep_default_na=False,
         na_filter=False,
         # Rows that are longer than the header would be names of rows.
         index_col=False,
-        # A blank line would be gone, with what else has no letters in it.
-        skip_blank_lines=False,
         sep=delimiter,
         **options,
     ).data.table

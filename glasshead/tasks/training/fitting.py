@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from torch import distributed
 
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.best import Best
@@ -25,6 +24,7 @@ from glasshead.tasks.training.quiet import quiet
 from glasshead.tasks.training.random_state import RandomState
 from glasshead.tasks.training.saving import Saving
 from glasshead.tasks.training.settings import TrainingSettings
+from glasshead.tasks.training.together import leave_at_exit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +60,7 @@ def fit(run: Run, *, resume: bool) -> dict[str, Any]:
         Progress(run.settings, journal, best),
         Saving(run.folder, run.settings, checkpoints, interruption, own),
     ]
+    leave_at_exit()
     run.task.model.train()
     module = TaskModule(run.task, run.source, run.held_out, run.settings)
     with quiet(), interruption.listening():
@@ -71,10 +72,6 @@ def fit(run: Run, *, resume: bool) -> dict[str, Any]:
             if interruption.ended:
                 raise KeyboardInterrupt from None
             raise
-        if distributed.is_available() and distributed.is_initialized():
-            # Else a process that ends while another still speaks to it may be aborted.
-            distributed.barrier()
-            distributed.destroy_process_group()
     return best.figures
 
 

@@ -43,22 +43,19 @@ class MuonWithAdamW(Optimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices that neither embed nor give logits, by their shape or their module.
+    """The matrices within a model's layers: those that neither embed nor give the answer.
 
-    A matrix with as many rows as an embedding has entries is taken for one that gives logits.
+    What gives the answer is a matrix of the model itself, and not of one of its layers.
 
-    >>> model = nn.Sequential(nn.Embedding(7, 3), nn.Linear(3, 5), nn.Linear(5, 7))
+    >>> model = nn.Sequential(nn.Embedding(7, 3), nn.Sequential(nn.Linear(3, 5)), nn.Linear(5, 7))
     >>> [list(matrix.shape) for matrix in hidden_matrices(model)]
     [[5, 3]]
     """
-    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    embedding = {id(module.weight) for module in embeddings}
-    entries = {module.num_embeddings for module in embeddings}
+    apart = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    apart += [module for module in model.children() if isinstance(module, nn.Linear)]
+    known = {id(module.weight) for module in apart}
     return [
         parameter
         for parameter in model.parameters()
-        if parameter.requires_grad
-        and parameter.ndim == 2
-        and id(parameter) not in embedding
-        and parameter.shape[0] not in entries
+        if parameter.requires_grad and parameter.ndim == 2 and id(parameter) not in known
     ]

@@ -1,9 +1,11 @@
 """What only the first of several processes does, and how all learn whether it went well."""
 
+import atexit
 from collections.abc import Callable
 
 import torch
 from lightning.pytorch import Trainer
+from torch import distributed
 
 
 def by_the_first(trainer: Trainer, work: Callable[[], object]) -> None:
@@ -37,3 +39,14 @@ def ending(error: Exception | None) -> BaseException:
 def told_by_the_first(trainer: Trainer, error: Exception) -> BaseException:
     """How this process ends where all of them end by the same error."""
     return ending(error if trainer.is_global_zero else None)
+
+
+def leave_at_exit() -> None:
+    """Leave the other processes before this one ends: else PyTorch now and then aborts it."""
+    atexit.unregister(_leave)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

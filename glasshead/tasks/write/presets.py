@@ -23,25 +23,72 @@ class Preset:
     training: dict[str, Any]
 
 
+# What serves a small model better than GPT-2's parts: Touvron et al. 2023 (Llama), section 2.2.
+_MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
+# Muon makes more of each step than AdamW: Jordan et al. 2024.
+_MUON = {"optimizer": "muon", "betas": (0.9, 0.99)}
+
 PRESETS = {
     "tiny": Preset(
         about="two minutes on two cores",
         data={"tokenizer": "bpe", "vocabulary": 512, "batch_size": 16},
         model={
+            **_MODERN,
             "context_length": 128,
             "d_model": 96,
             "num_heads": 4,
             "num_layers": 3,
             "dropout": 0.0,
-            "positions": "rotary",
         },
         training={
-            "steps": 800,
-            "learning_rate": 3e-3,
-            "minimum_learning_rate": 3e-4,
+            **_MUON,
+            "steps": 500,
+            "learning_rate": 6e-3,
+            "warmup": 30,
+            "validate_every": 100,
+            "save_every": 50,
+        },
+    ),
+    "small": Preset(
+        about="ten minutes on two cores",
+        data={"tokenizer": "characters", "batch_size": 8},
+        model={
+            **_MODERN,
+            "context_length": 256,
+            "d_model": 192,
+            "num_heads": 6,
+            "num_layers": 4,
+            "dropout": 0.05,
+        },
+        training={
+            **_MUON,
+            "steps": 1900,
+            "learning_rate": 6e-3,
             "warmup": 50,
-            "validate_every": 200,
+            "validate_every": 380,
             "save_every": 100,
+        },
+    ),
+    "base": Preset(
+        about="some hours on a GPU",
+        data={"tokenizer": "bpe", "vocabulary": 8192, "batch_size": 64},
+        model={
+            **_MODERN,
+            "context_length": 512,
+            "d_model": 512,
+            "num_heads": 8,
+            "num_layers": 8,
+            "dropout": 0.1,
+        },
+        training={
+            **_MUON,
+            "steps": 20_000,
+            "learning_rate": 4e-3,
+            "minimum_learning_rate": 4e-4,
+            "warmup": 500,
+            "validate_every": 1000,
+            "save_every": 500,
+            "patience": 5,
         },
     ),
     "nano": Preset(
@@ -57,8 +104,9 @@ PRESETS = {
         },
         training={
             "steps": 2000,
-            "learning_rate": 1e-3,
-            "minimum_learning_rate": 1e-4,
+            # Three times nanoGPT's, by which its 2000 steps reach further.
+            "learning_rate": 3e-3,
+            "minimum_learning_rate": 3e-4,
             "warmup": 100,
             "betas": (0.9, 0.99),
             "validate_every": 500,

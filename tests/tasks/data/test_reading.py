@@ -1,11 +1,14 @@
 """Reading the user's files: exact characters, and rows as they are written."""
 
 import csv
+import gc
 import gzip
 import io
 import json
+import logging
 import lzma
 import socket
+import sys
 import warnings
 from pathlib import Path
 
@@ -81,20 +84,24 @@ def test_tables_are_read_by_datasets(file, ending, packing):
     assert read_rows(path, ["text", "id"]) == numbered
 
 
-def test_neither_bars_nor_files_are_left(file, tmp_path, capfd, monkeypatch):
+def test_nothing_is_said_and_nothing_left(file, tmp_path, capfd, monkeypatch):
     import datasets
 
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    before = datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
+    log = logging.getLogger("datasets")
+    monkeypatch.setattr(log, "handlers", [logging.StreamHandler(sys.stderr)])
+    before = log.level, datasets.are_progress_bars_disabled()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
         assert loaded(file("a.csv", "text\nsun\n")) is not None
         assert loaded(file("b.csv", 'text\n"sun\n')) is None
         assert loaded(file("c.csv", "text,id\n1,2,3\n4,5,6\n")) is None
         assert loaded(file("d.jsonl", '{"text": 1\n')) is None
-    assert (datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()) == before
+        gc.collect()
+    assert not heard
+    assert (log.level, datasets.are_progress_bars_disabled()) == before
     assert capfd.readouterr() == ("", "")
     assert not [*place.iterdir()]
 
@@ -184,6 +191,7 @@ def test_lines_are_kept_beside_those_of_another_file(file, packing):
         ("a.csv", "text\n", "has no row but its header"),
         ("a.txt", b"one\ntwo\nth\xe4\n", "line 3: expected UTF-8 text, and got the byte 0xe4"),
         ("a.txt", b"\xef\xbb\xbfone\ntwo\x00\n", "line 2: expected UTF-8 text.*0x00"),
+        ("a.txt", b"\xef\xbb\xbfone\n\xff", "line 2: expected UTF-8 text.*0xff"),
         ("a.txt", "", "is empty: name a file with text"),
         ("a.txt.gz", " \n", "is empty"),
         ("a.jsonl.xz", "\n", "is empty"),

@@ -30,7 +30,7 @@ class Spoilt(Tiny):
         if self.steps != self.step:
             return loss
         if self.what == "weights":
-            self.model[4].bias.data[3] = float("nan")
+            self.model[2].bias.data[3] = float("nan")
         return loss * float("inf") if self.what == "loss" else loss
 
     def validate(self, batch):
@@ -83,7 +83,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
             sums = super().validate(batch)
             # Four batches are held out; after the second validation the weights are spoilt.
             if self.validated == 8:
-                self.model[4].bias.data[3] = float("inf")
+                self.model[2].bias.data[3] = float("inf")
             return sums
 
     with pytest.raises(ValueError, match="step 10, .* has a weight that is NaN or infinite"):

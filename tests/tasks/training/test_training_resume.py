@@ -141,7 +141,7 @@ def test_other_examples_and_another_model_are_another_run(tmp_path):
     with pytest.raises(ValueError, match="was trained on other examples: go on with those, or"):
         run(tmp_path, source=Sequences(seed=9), resume=True)
     task = Tiny()
-    task.model[4] = nn.Linear(13, 12)
+    task.model[2] = nn.Linear(13, 12)
     with pytest.raises(ValueError, match="is of another model, with tensors of other names or sh"):
         run(tmp_path, task=task, resume=True)
 

@@ -7,8 +7,10 @@ import torch
 from tiny_training import SETTINGS, Sequences, Tiny, rows, run
 from torch import nn
 
+import glasshead as gh
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.training.loader import HeldOutLoader, TrainingLoader
+from glasshead.tasks.training.muon import hidden_matrices
 from glasshead.tasks.training.optimizers import optimizer_of
 from glasshead.tasks.training.schedule import learning_rate
 
@@ -108,7 +110,7 @@ def test_only_matrices_decay():
 def test_muon_moves_the_hidden_matrices_and_adamw_the_rest(tmp_path):
     settings = dataclasses.replace(SETTINGS, clip=None, optimizer="muon")
     plain, task = Tiny(dropout=0), Tiny(dropout=0)
-    hidden, optimizer = plain.model[1].weight, optimizer_of(plain.model, settings)
+    hidden, optimizer = plain.model[1][0].weight, optimizer_of(plain.model, settings)
     muon = {id(p) for group in optimizer.param_groups[:1] for p in group["params"]}
     assert muon == {id(hidden)}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 5
@@ -178,3 +180,15 @@ def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
 def test_wrong_settings_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         TrainingSettings(**wrong)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_of_a_language_model_the_matrices_of_its_blocks_are_hidden(tied):
+    # As many tokens, positions and hidden numbers as each other, which is not to mislead.
+    model = gh.LanguageModel(
+        gh.LanguageModelConfig(
+            vocab_size=24, context_length=24, d_model=6, num_heads=2, num_layers=2, tied=tied
+        )
+    )
+    blocks = {id(p) for p in model.blocks.parameters() if p.ndim == 2}
+    assert {id(p) for p in hidden_matrices(model)} == blocks

@@ -50,9 +50,7 @@ class Tiny:
         torch.manual_seed(seed)
         self.model = nn.Sequential(
             nn.Embedding(VOCABULARY, WIDTH),
-            nn.Linear(WIDTH, 13),
-            nn.Tanh(),
-            nn.Dropout(dropout),
+            nn.Sequential(nn.Linear(WIDTH, 13), nn.Tanh(), nn.Dropout(dropout)),
             nn.Linear(13, VOCABULARY),
         )
 
