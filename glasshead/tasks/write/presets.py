@@ -31,22 +31,22 @@ _MUON = {"optimizer": "muon", "betas": (0.9, 0.99)}
 PRESETS = {
     "tiny": Preset(
         about="two minutes on two cores",
-        data={"tokenizer": "bpe", "vocabulary": 512, "batch_size": 16},
+        data={"tokenizer": "bpe", "vocabulary": 512, "batch_size": 8},
         model={
             **_MODERN,
-            "context_length": 128,
-            "d_model": 96,
+            "context_length": 96,
+            "d_model": 128,
             "num_heads": 4,
-            "num_layers": 3,
+            "num_layers": 2,
             "dropout": 0.0,
         },
         training={
             **_MUON,
-            "steps": 500,
-            "learning_rate": 6e-3,
+            "steps": 2200,
+            "learning_rate": 5e-3,
             "warmup": 30,
-            "validate_every": 100,
-            "save_every": 50,
+            "validate_every": 440,
+            "save_every": 110,
         },
     ),
     "small": Preset(
