@@ -25,7 +25,8 @@ def near(
 ) -> None:
     """List the nearest neighbours of a word in the embedding space that a model learned."""
     from glasshead.cli.inputs.extras import check_extra
-    from glasshead.cli.outputs.page_file import PICTURE, check_target
+    from glasshead.cli.outputs.page_file import PICTURE, check_target, write_bytes
+    from glasshead.drawing.printable import visible
 
     check_extra("train", "glasshead near")
     picture = output_file(png, "--png")
@@ -40,7 +41,6 @@ def near(
     space = EmbeddingSpace(writer.model.embedding.tokens.weight, writer.tokenizer)
     neighbors = space.near(word, count)
     for neighbor in neighbors:
-        typer.echo(f"{neighbor.similarity:6.3f}  {neighbor.token.strip() or repr(neighbor.token)}")
+        typer.echo(f"{neighbor.similarity:6.3f}  {visible(neighbor.token)}")
     if picture is not None:
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        space.draw(picture, word, neighbors)
+        write_bytes(picture, space.picture(word, neighbors), PICTURE)

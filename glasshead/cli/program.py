@@ -8,6 +8,9 @@ from typing import Any
 
 DONE, CLOSED_PIPE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _LONGEST = 500
+_TOO_LARGE = (
+    "this takes more memory than there is: give it fewer tokens, or a smaller model or batch."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except MemoryError:
-        return _refuse("this takes more memory than there is: give it fewer tokens or heads.")
+        return _refuse(_TOO_LARGE)
+    except RuntimeError as error:
+        # PyTorch's words for it.
+        if not re.search("out of memory|can't allocate memory", str(error)):
+            raise
+        _let_go()
+        return _refuse(_TOO_LARGE)
     except (ValueError, TypeError, OSError) as error:
         _let_go()
         return _refuse(_sentence(error))

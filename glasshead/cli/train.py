@@ -31,14 +31,15 @@ def write(
         Option("--run", metavar="DIR", show_default=False, help="The folder of the run."),
     ],
     preset: Annotated[
-        str,
+        str | None,
         Option(
             metavar="P",
+            show_default=False,
             rich_help_panel=_RUN,
             help="tiny: two minutes on two cores; small: ten; base: for a GPU; nano: nanoGPT's "
-            "setting for a CPU.",
+            "setting for a CPU. If not given, tiny.",
         ),
-    ] = "tiny",
+    ] = None,
     assign: Annotated[
         list[str] | None,
         Option(
@@ -52,7 +53,11 @@ def write(
     ] = None,
     resume: Annotated[
         bool,
-        Option("--resume", rich_help_panel=_RUN, help="Go on with the run that is in the folder."),
+        Option(
+            "--resume",
+            rich_help_panel=_RUN,
+            help="Go on with the run that is in the folder, longer or shorter by --set steps=N.",
+        ),
     ] = False,
     devices: Annotated[
         int,

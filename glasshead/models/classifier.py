@@ -43,8 +43,6 @@ class Classifier(nn.Module):
     torch.Size([2, 2])
     """
 
-    config_class = ClassifierConfig
-
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()
         self.config = config

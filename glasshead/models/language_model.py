@@ -45,8 +45,6 @@ class LanguageModel(nn.Module):
     torch.Size([1, 5, 11])
     """
 
-    config_class = LanguageModelConfig
-
     def __init__(self, config: LanguageModelConfig) -> None:
         super().__init__()
         self.config = config

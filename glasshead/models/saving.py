@@ -1,4 +1,4 @@
-"""Saving: weights as safetensors and configs as JSON; nothing that is loaded can run code."""
+"""Saving: weights as safetensors; nothing that is loaded can run code."""
 
 from pathlib import Path
 

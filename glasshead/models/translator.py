@@ -47,8 +47,6 @@ class Translator(nn.Module):
     torch.Size([1, 2, 11])
     """
 
-    config_class = TranslatorConfig
-
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         self.config = config

@@ -1,7 +1,8 @@
 """Embedding space: which tokens a model came to see as near each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from glasshead.drawing.printable import visible
 from glasshead.tasks.tokenizing import Tokenizer
 
 
@@ -17,10 +19,12 @@ class Neighbor:
     """A token near another.
 
     Attributes:
+        number: Of the token.
         token: As it is read.
         similarity: The cosine of the angle between the two vectors, from -1 to 1.
     """
 
+    number: int
     token: str
     similarity: float
 
@@ -31,6 +35,13 @@ class EmbeddingSpace:
     Args:
         vectors: One for each token.
         tokenizer: What the tokens are.
+
+    >>> from glasshead.tasks.tokenizing import characters
+    >>> tokenizer = characters(["abc"])
+    >>> vectors = torch.eye(7)
+    >>> vectors[5] = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+    >>> [neighbor.token for neighbor in EmbeddingSpace(vectors, tokenizer).near("a")]
+    ['b', 'c']
     """
 
     def __init__(self, vectors: Float[Tensor, "vocab d_model"], tokenizer: Tokenizer) -> None:
@@ -53,7 +64,7 @@ class EmbeddingSpace:
         similar = self.vectors @ self.vectors[number]
         order = similar[self._known].argsort(descending=True, stable=True)
         others = [self._known[i] for i in order.tolist() if self._known[i] != number]
-        return [Neighbor(self.tokenizer.token(i), float(similar[i])) for i in others[:count]]
+        return [Neighbor(i, self.tokenizer.token(i), float(similar[i])) for i in others[:count]]
 
     def number(self, word: str) -> int:
         """The token that a word is, alone or after a space.
@@ -82,31 +93,32 @@ class EmbeddingSpace:
         signs = axes[:2].gather(1, axes[:2].abs().argmax(1, keepdim=True)).sign()
         return centered @ (axes[:2] * signs).T
 
-    def draw(self, path: Path, word: str, near: list[Neighbor]) -> None:
-        """A picture of the space, as PNG: all tokens, and the word and its neighbours by name."""
+    def picture(self, word: str, near: Sequence[Neighbor]) -> bytes:
+        """The space as PNG: all tokens, and the word and its neighbours by name."""
         from matplotlib.figure import Figure
 
-        points = self.flat()
-        place = {number: i for i, number in enumerate(self._known)}
+        points = dict(zip(self._known, self.flat().tolist(), strict=True))
         figure = Figure(figsize=(8, 6), layout="constrained")
         axes: Any = figure.subplots()
-        axes.scatter(*points.T.tolist(), s=4, color="0.75")
-        named = {self.tokenizer.token(number): i for number, i in place.items()}
+        axes.scatter(*zip(*points.values(), strict=True), s=4, color="0.75")
         for token in near:
-            self._label(axes, points[named[token.token]], token.token, "C0")
-        self._label(axes, points[place[self.number(word)]], word, "C3")
+            _label(axes, points[token.number], token.token, "C0")
+        _label(axes, points[self.number(word)], word, "C3")
         axes.set_axis_off()
-        axes.set_title(f"the tokens nearest to {word!r}, in the plane in which all differ most")
-        figure.savefig(path, dpi=120)
+        title = f"the tokens nearest to {word!r}, in the plane in which all differ most"
+        axes.set_title(title, parse_math=False)
+        written = BytesIO()
+        figure.savefig(written, dpi=120, format="png")
+        return written.getvalue()
 
-    @staticmethod
-    def _label(axes: Any, point: Tensor, text: str, color: str) -> None:
-        x, y = point.tolist()
-        axes.scatter([x], [y], s=16, color=color)
-        axes.annotate(
-            text.strip() or repr(text),
-            (x, y),
-            xytext=(3, 3),
-            textcoords="offset points",
-            color=color,
-        )
+
+def _label(axes: Any, point: Sequence[float], text: str, color: str) -> None:
+    axes.scatter(*point, s=16, color=color)
+    axes.annotate(
+        visible(text),
+        point,
+        xytext=(3, 3),
+        textcoords="offset points",
+        color=color,
+        parse_math=False,
+    )

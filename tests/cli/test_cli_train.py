@@ -51,7 +51,7 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     assert again.code == 2
     assert "already has a run: go on with it by --resume" in again.err
     over = command("train", "write", "--run", folder, "--resume")
-    assert "Traceback" not in over.err
+    assert "has finished, with 4 steps of 4: to go on, ask for more" in over.err
 
 
 def test_the_same_command_makes_the_same_weights(command, tmp_path):
@@ -61,6 +61,23 @@ def test_the_same_command_makes_the_same_weights(command, tmp_path):
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert a.keys() == b.keys()
     assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_a_run_goes_on_by_the_same_command_and_further(command, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("One sunny day Emma took her red ball to the park. " * 40)
+    begin = ("train", "write", text, "--run", tmp_path / "run", "--preset", "nano", *QUICK)
+    assert command(*begin).code == 0
+    more = command(*begin, "--resume", "--set", "steps=6")
+    assert more.code == 0
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["last"]["step"] == 6
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["training"]["steps"] == 6
+    other = command(*begin, "--resume", "--set", "d_model=24")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "has d_model 12, and 24 was asked for: go on with the former" in other.err
+    (tmp_path / "other.txt").write_text(text.read_text())
+    moved = command("train", "write", tmp_path / "other.txt", "--run", tmp_path / "run", "--resume")
+    assert "has files" in moved.err
 
 
 def test_seeded_writing_is_the_same_and_streams(command, run):
@@ -86,10 +103,11 @@ def test_neighbours_are_listed_and_drawn(command, run, tmp_path):
         (["--set", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
         (["--devices", "0"], "devices takes a whole number from 1, and got 0."),
         (["--strategy", "horovod"], "strategy takes one of auto, ddp, fsdp, and got 'horovod'."),
-        (["--strategy", "fsdp"], "FSDP"),
+        (["--strategy", "fsdp"], "strategy fsdp takes a GPU"),
+        (["--accelerator", "mps"], "accelerator mps is not to be had here"),
         (["no/such.txt"], "such.txt"),
         (["--resume"], "there is no folder"),
-        (["text.txt", "--resume"], "--resume takes the files and the settings of the run"),
+        (["text.txt", "--resume"], "there is no folder"),
     ],
 )
 def test_bad_options_are_one_sentence(command, tmp_path, options, said):
@@ -97,6 +115,8 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
     assert outcome.code == 2
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
+    # What was wrong by itself has made no run.
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,11 @@ def test_the_plane_keeps_the_largest_spread(space):
     assert torch.equal(flat, space.flat())
 
 
-def test_the_picture_is_written(space, tmp_path):
-    space.draw(tmp_path / "space.png", "a", space.near("a"))
-    assert (tmp_path / "space.png").read_bytes().startswith(b"\x89PNG")
+def test_the_picture_is_png(space):
+    assert space.picture("a", space.near("a")).startswith(b"\x89PNG")
+
+
+def test_signs_of_formulas_are_letters_in_the_picture():
+    tokenizer = characters(["$_^\\{"])
+    space = EmbeddingSpace(torch.rand(tokenizer.vocab_size, 3), tokenizer)
+    assert space.picture("$", space.near("$")).startswith(b"\x89PNG")

@@ -72,30 +72,37 @@ def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page; folders that are missing are made.
+    """Write a page, as `write_bytes` does."""
+    write_bytes(path, page.encode(), PAGE)
 
-    The page is written beside its place and then moved there, so that nobody, not even a reader of
-    an older page, ever finds half of it.
+
+def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
+    """Write a file; folders that are missing are made.
+
+    It is written beside its place and then moved there, so that nobody, not even a reader of
+    an older one, ever finds half of it.
 
     Errors: an OSError where it cannot be written; nothing is left behind.
     """
-    check_target(path)
+    check_target(path, kind)
     try:
-        # A link stays a link to the page.
+        # A link stays a link to the file.
         place = path.resolve()
         beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            beside.write_text(page, encoding="utf-8")
+            beside.write_bytes(content)
             if place.exists():
                 beside.chmod(stat.S_IMODE(place.stat().st_mode))
             beside.replace(place)
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise _refusal(path, error) from error
+        raise _refusal(path, error, kind) from error
     except RuntimeError as error:
-        raise OSError(f"--html cannot be {shown(path)}: its links lead in a circle.") from error
+        raise OSError(
+            f"{kind.option} cannot be {shown(path)}: its links lead in a circle."
+        ) from error
 
 
 def _refusal(path: Path, error: OSError, kind: Kind = PAGE) -> OSError:

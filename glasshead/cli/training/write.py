@@ -1,6 +1,7 @@
 """Write: trains a language model, says how good it became, and what to do with it."""
 
 import shlex
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,10 @@ from glasshead.cli.outputs.progress import going_on
 from glasshead.cli.outputs.terminal import remark
 from glasshead.cli.program import INTERRUPTED
 from glasshead.tasks.run_folder import RunFolder, leads
-from glasshead.tasks.training import Hardware, Interrupted
-from glasshead.tasks.write import WriteSettings, begin, go_on
-from glasshead.tasks.write import run as run_to_the_end
+from glasshead.tasks.training import Hardware, Interrupted, check_hardware
+from glasshead.tasks.write import Prepared, WriteSettings, begin, go_on, train_to_the_end
+
+DEFAULT = "tiny"
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class TrainWriteRequest:
 
     files: tuple[str, ...]
     run: str
-    preset: str
+    preset: str | None
     assign: tuple[str, ...]
     resume: bool
     hardware: dict[str, Any]
@@ -30,7 +32,7 @@ class TrainWriteRequest:
         """The command that makes the run again."""
         assigned = [part for each in self.assign for part in ("--set", each)]
         words = ["glasshead", "train", "write", *self.files, "--run", self.run]
-        return shlex.join([*words, "--preset", self.preset, *assigned])
+        return shlex.join([*words, "--preset", self.preset or DEFAULT, *assigned])
 
 
 def run_training(request: TrainWriteRequest) -> None:
@@ -40,17 +42,8 @@ def run_training(request: TrainWriteRequest) -> None:
     wrong.
     """
     hardware, folder = Hardware(**request.hardware), RunFolder(request.run)
-    if request.resume:
-        if request.files or request.assign:
-            raise ValueError(
-                "--resume takes the files and the settings of the run: leave FILE and --set out."
-            )
-        with going_on("reading the texts"):
-            prepared = go_on(folder)
-    else:
-        settings = WriteSettings.from_preset(request.preset, request.assign, request.files)
-        with going_on("reading the texts"):
-            prepared = begin(settings, folder, request.command())
+    with going_on("reading the texts") if leads() else nullcontext():
+        prepared = _prepared(request, folder, hardware)
     if leads():
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
         remark(
@@ -58,16 +51,27 @@ def run_training(request: TrainWriteRequest) -> None:
             f"{len(prepared.held_out.tokens):,} held out"
         )
     try:
-        figures = run_to_the_end(prepared, folder, hardware, resume=request.resume)
+        figures = train_to_the_end(prepared, folder, hardware, resume=request.resume)
     except Interrupted as interrupted:
         remark(str(interrupted))
         raise typer.Exit(INTERRUPTED) from None
     if leads():
-        best = figures["best"]
-        print_figures(best)
+        print_figures(figures["best"])
         run = shlex.quote(request.run)
         typer.echo(f"\nglasshead write {run} --prompt TEXT   goes on with a text")
         typer.echo(f"glasshead near {run} WORD             shows what is like a word")
+
+
+def _prepared(request: TrainWriteRequest, folder: RunFolder, hardware: Hardware) -> Prepared:
+    if request.resume:
+        prepared = go_on(folder, request.preset, request.assign, request.files)
+        check_hardware(hardware, prepared.settings.training.optimizer, resume=True)
+        return prepared
+    preset = request.preset or DEFAULT
+    settings = WriteSettings.from_preset(preset, request.assign, request.files)
+    # Before the folder becomes a run.
+    check_hardware(hardware, settings.training.optimizer, resume=False)
+    return begin(settings, folder, request.command())
 
 
 def print_figures(figures: dict[str, float]) -> None:

@@ -75,11 +75,12 @@ class Rotary(nn.Module):
     # What was made in inference mode would refuse the gradients of a later step.
     @torch.inference_mode(False)
     def _first(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        # In float32, the angles of late positions would lose their digits.
-        pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64, device=like.device)
-        positions = torch.arange(count, dtype=torch.float64, device=like.device)
+        # In float32, the angles of late positions would lose their digits; not every device has
+        # float64.
+        pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
+        positions = torch.arange(count, dtype=torch.float64)
         angles = positions[:, None] * self.base ** (-pairs / self.head_dim)
-        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+        return angles.cos().to(like), angles.sin().to(like)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}"

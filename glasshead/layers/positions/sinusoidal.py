@@ -28,11 +28,12 @@ class Sinusoidal(nn.Module):
 
     def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
         """The vector of each position, in float32."""
-        pairs = torch.arange(0, self.d_model, 2, device=positions.device)
-        # In float32, the angles of late positions would lose their digits.
-        angles = positions[..., None] / 10_000 ** (pairs.double() / self.d_model)
+        # In float32, the angles of late positions would lose their digits; Apple's have no more.
+        where = positions.cpu() if positions.device.type == "mps" else positions
+        pairs = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=where.device)
+        angles = where[..., None] / 10_000 ** (pairs / self.d_model)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-        return waves[..., : self.d_model].float()
+        return waves[..., : self.d_model].float().to(positions.device)
 
     def extra_repr(self) -> str:
         return f"{self.d_model}"

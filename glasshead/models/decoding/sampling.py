@@ -91,7 +91,9 @@ class Sampling(OneByOne):
         generators = [np.random.Generator(np.random.PCG64([seed, row])) for row in request.rows]
 
         def draw(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
-            return self._drawn(following.logits, [generators[row].random() for row in rows])
+            uniform = [generators[row].random() for row in rows]
+            # On the CPU, as not every device has float64.
+            return self._drawn(following.logits.cpu(), uniform).to(following.logits.device)
 
         return draw
 

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,9 @@ from glasshead.tasks.reading.through_datasets import DELIMITERS
 
 # A row, and the line on which it begins.
 Row = tuple[int, dict[str, Any]]
+
+# As long as a cell may be everywhere: more than a C long holds on some systems.
+_LONGEST = 2**31 - 1
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -87,7 +89,7 @@ def _header(path: Path, names: list[str]) -> list[str]:
 
 @contextmanager
 def _cells_of_any_length() -> Iterator[None]:
-    limit = csv.field_size_limit(sys.maxsize)
+    limit = csv.field_size_limit(_LONGEST)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -23,11 +24,19 @@ def loaded(path: Path) -> Any | None:
         # A name without the signs that are patterns of names to `datasets`.
         link = Path(folder) / f"table{ending(path)}{packing(path)}"
         try:
-            link.symlink_to(path.resolve())
+            _linked(link, path)
             return _loaded(link, Path(folder) / "cache")
         except Exception:  # noqa: BLE001, S110 - of any kind, and hardly ever with the line
             pass
     return None
+
+
+def _linked(link: Path, path: Path) -> None:
+    try:
+        link.symlink_to(path.resolve())
+    except OSError:
+        # Not everybody may link everywhere.
+        shutil.copyfile(path, link)
 
 
 def _loaded(file: Path, cache: Path) -> Any:

@@ -1,5 +1,7 @@
 """Streaming: the text of tokens as they come."""
 
+from collections.abc import Sequence
+
 from tokenizers.decoders import DecodeStream
 
 from glasshead.tasks.tokenizing.tokenizer import Tokenizer
@@ -7,6 +9,10 @@ from glasshead.tasks.tokenizing.tokenizer import Tokenizer
 
 class StreamDecoder:
     """Text token by token; a character is shown once all its bytes are there.
+
+    Args:
+        tokenizer: What makes text of tokens.
+        before: Tokens that were shown already, by which it is decided how the next ones begin.
 
     What `add` gave, and `rest` at the end, is together what `decode` makes of all tokens at once.
 
@@ -17,11 +23,11 @@ class StreamDecoder:
     ['a', ' ', '', '', '☀', '!']
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
-        self._tokens: list[int] = []
-        self._shown = 0
+        self._tokens = list(before)
+        self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
+        self._shown = len(tokenizer.decode(self._tokens))
 
     def add(self, token: int) -> str:
         """The text that is complete with this token, which may be none.

@@ -2,7 +2,8 @@
 
 from glasshead.tasks.training.contract import Source, Task
 from glasshead.tasks.training.engine import train
-from glasshead.tasks.training.hardware import Hardware
+from glasshead.tasks.training.hardware import Hardware, check_hardware
+from glasshead.tasks.training.identity import MAY_CHANGE
 from glasshead.tasks.training.interruption import Interrupted
 from glasshead.tasks.training.settings import TrainingSettings
 

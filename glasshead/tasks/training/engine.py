@@ -4,7 +4,7 @@ from typing import Any
 
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.contract import Source, Task
-from glasshead.tasks.training.hardware import Hardware, check_sharding
+from glasshead.tasks.training.hardware import Hardware, check_hardware
 from glasshead.tasks.training.loader import check_batches
 from glasshead.tasks.training.settings import TrainingSettings
 
@@ -49,7 +49,7 @@ def train(
     check_batches(source, "what is to be trained on")
     check_batches(held_out, "what is held out")
     hardware = hardware or Hardware()
-    check_sharding(hardware, resume=resume)
+    check_hardware(hardware, settings.optimizer, resume=resume)
     if not resume:
         folder.check_untrained()
 

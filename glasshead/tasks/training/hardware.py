@@ -46,16 +46,39 @@ class Hardware:
                 )
 
 
-def check_sharding(hardware: Hardware, *, resume: bool) -> None:
-    """Raise a ValueError where a model cannot be shared out: with no GPU, and to go on."""
-    if hardware.strategy != "fsdp":
-        return
+def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
+    """Raise a ValueError where the machine has not what is asked for, as far as can be told now.
+
+    Args:
+        hardware: What is asked for.
+        optimizer: As of `TrainingSettings`.
+        resume: Whether to go on from a checkpoint.
+    """
     import torch
 
-    if not torch.cuda.is_available() or hardware.accelerator == "cpu":
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    there["gpu"] = any(there.values())
+    if not there.get(hardware.accelerator, True):
+        raise ValueError(
+            f"accelerator {hardware.accelerator} is not to be had here: take auto, or cpu."
+        )
+    if hardware.strategy == "fsdp":
+        _check_sharding(there["cuda"] and hardware.accelerator != "cpu", optimizer, resume=resume)
+
+
+def _check_sharding(gpu: bool, optimizer: str, *, resume: bool) -> None:
+    if not gpu:
         raise ValueError(
             "strategy fsdp takes a GPU, as Lightning has it for nothing else, and there is none to "
             "be used: take ddp."
+        )
+    if optimizer == "muon":
+        raise ValueError(
+            "strategy fsdp takes the optimizer adamw or sgd, as muon needs whole matrices: set "
+            "optimizer=adamw."
         )
     if resume:
         # Lightning reads a checkpoint for FSDP by itself, and only one that is pickled.

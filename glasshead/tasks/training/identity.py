@@ -13,14 +13,14 @@ from glasshead.tasks.training.settings import TrainingSettings
 
 # These say how long to train and what to tell meanwhile. With more steps, the learning rate goes on
 # along the longer curve.
-_MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
+MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
 
 
 def identity(settings: TrainingSettings, source: Source, held_out: Source) -> dict[str, Any]:
     """What has to be the same where training goes on."""
     kept = dataclasses.asdict(settings)
     return {
-        "settings": {name: kept[name] for name in kept if name not in _MAY_CHANGE},
+        "settings": {name: kept[name] for name in kept if name not in MAY_CHANGE},
         "examples": fingerprint(source),
         "held_out": fingerprint(held_out),
     }
@@ -59,12 +59,13 @@ def check_unfinished(
     if done >= settings.steps:
         raise ValueError(
             f"the run in {folder.path} has finished, with {done} steps of {settings.steps}: to go "
-            f"on, ask for more steps."
+            f"on, ask for more, as by --set steps={2 * settings.steps}."
         )
     if settings.patience is not None and worse >= settings.patience:
         raise ValueError(
             f"the run in {folder.path} has finished after {done} steps, as {worse} validations "
-            f"were no better: to go on, ask for more patience."
+            f"were no better: to go on, ask for more, as by --set patience="
+            f"{2 * settings.patience}."
         )
 
 

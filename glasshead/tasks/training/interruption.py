@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -52,4 +52,5 @@ class Interruption:
             raise KeyboardInterrupt
         self.asked = True
         # What prints may be in the midst of printing.
-        os.write(2, b"\nEnding after this step, and saving; once more ends at once.\n")
+        with suppress(OSError):
+            os.write(2, b"\nEnding after this step, and saving; once more ends at once.\n")

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from glasshead.tasks.training.contract import Source, Task
 from glasshead.tasks.training.loader import HeldOutLoader, Part, TrainingLoader
-from glasshead.tasks.training.optimizers import optimizer_of
+from glasshead.tasks.training.optimizers import matrices_of, optimizer_of
 from glasshead.tasks.training.settings import TrainingSettings
 
 
@@ -31,6 +31,8 @@ class TaskModule(LightningModule):
         self.loss_of_step = torch.zeros(())
         self.metrics: dict[str, float] = {}
         self._task, self._settings = task, settings
+        # Noted now, as FSDP makes one axis of all.
+        self._matrices = matrices_of(task.model)
         self._source, self._held_out = source, held_out
         self._sums: dict[str, Tensor] = {}
 
@@ -42,7 +44,7 @@ class TaskModule(LightningModule):
         return module
 
     def configure_optimizers(self) -> Optimizer:
-        return optimizer_of(self.model, self._settings)
+        return optimizer_of(self.model, self._settings, self._matrices)
 
     def train_dataloader(self) -> TrainingLoader:
         trainer, accumulate = self.trainer, self._settings.accumulate
@@ -72,11 +74,12 @@ class TaskModule(LightningModule):
         del batch_idx
         for name, value in self._task.validate(part.tensors).items():
             # Sums over many batches: float32 would lose the last digits.
-            own = value.detach().double() * part.share
+            own = value.detach().cpu().double() * part.share
             self._sums[name] = self._sums[name] + own if name in self._sums else own
 
     def on_validation_epoch_end(self) -> None:
         names = sorted(self._sums)
         sums = torch.stack([self._sums[name] for name in names])
-        sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
+        if self.trainer.world_size > 1:
+            sums = self.trainer.strategy.reduce(sums.to(self.device), reduce_op="sum")
         self.metrics = self._task.metrics(dict(zip(names, sums.tolist(), strict=True)))

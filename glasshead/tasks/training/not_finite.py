@@ -10,8 +10,8 @@ def not_finite(what: str, step: int, rate: float) -> ValueError:
     """The error for a loss, a gradient, a weight or a figure that is NaN or infinite."""
     return ValueError(
         f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite, and "
-        f"the last good checkpoint is kept: train anew with a lower learning rate, or a longer "
-        f"warmup."
+        f"the last good checkpoint is kept: train anew, in another folder, with a lower "
+        f"learning rate or a longer warmup."
     )
 
 

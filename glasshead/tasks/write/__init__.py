@@ -2,6 +2,6 @@
 
 from glasshead.tasks.write.evaluating import evaluate
 from glasshead.tasks.write.presets import PRESETS
-from glasshead.tasks.write.run import Writer
 from glasshead.tasks.write.settings import WriteSettings
-from glasshead.tasks.write.training_run import begin, go_on, run
+from glasshead.tasks.write.training_run import Prepared, begin, go_on, train_to_the_end
+from glasshead.tasks.write.writer import Writer

@@ -21,6 +21,7 @@ class WriteData:
         stories: How many stories are made up.
         batch_size: How many pieces of `context_length` tokens make one step.
         sha256: Of all texts; resuming sees by it that they are the same.
+        texts: How many there are to train on; of several, each is ended.
 
     Errors: a ValueError or TypeError that names what is wrong.
     """
@@ -34,6 +35,7 @@ class WriteData:
     stories: int = 20_000
     batch_size: int = 12
     sha256: str | None = None
+    texts: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", tuple(self.files))

@@ -6,12 +6,9 @@ import torch
 
 from glasshead.tasks.reading import read_texts
 from glasshead.tasks.write.corpus import read_corpus, tokenized
-from glasshead.tasks.write.data import WriteData
 from glasshead.tasks.write.next_token import NextToken
-from glasshead.tasks.write.run import Writer
 from glasshead.tasks.write.windows import HeldOutWindows
-
-_AT_ONCE = 8192
+from glasshead.tasks.write.writer import Writer
 
 
 def evaluate(
@@ -27,16 +24,16 @@ def evaluate(
     Args:
         writer: The model.
         files: The texts; none: those that the run held out.
-        field: The column of tables that holds the text.
+        field: The column of tables that holds the text; that of the run if not given.
         progress: Is told how many batches are done, and of how many.
 
     Errors: an OSError or ValueError where a file cannot be read, has less than two tokens, or is
     not the one that the run held a part of out.
     """
     if files:
-        texts = tuple(read_texts(files, field))
+        texts = tuple(read_texts(files, field or writer.settings.data.field))
     else:
-        data = WriteData(**writer.config["data"])
+        data = writer.settings.data
         corpus = read_corpus(data)
         if corpus.sha256 != data.sha256:
             raise ValueError(
@@ -47,7 +44,7 @@ def evaluate(
     if len(tokens.ids) < 2:
         raise ValueError(f"a text takes at least two tokens, and has {len(tokens.ids)}: give more.")
     length = writer.model.config.context_length
-    windows = HeldOutWindows(tokens.ids, length, max(1, _AT_ONCE // length))
+    windows = HeldOutWindows(tokens.ids, length)
     task = NextToken(writer.model, tokens.characters)
     batches, sums = windows.batches(), {"loss": 0.0, "targets": 0.0}
     with torch.inference_mode():

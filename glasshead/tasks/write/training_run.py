@@ -1,6 +1,8 @@
 """Training run: a language model trained into a run folder."""
 
 import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,15 +10,11 @@ import torch
 from glasshead.models import LanguageModel, LanguageModelConfig
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.tokenizing import Tokenizer
-from glasshead.tasks.training import Hardware, TrainingSettings, train
+from glasshead.tasks.training import Hardware, train
 from glasshead.tasks.write.corpus import Corpus, make_tokenizer, read_corpus, tokenized
-from glasshead.tasks.write.data import WriteData
 from glasshead.tasks.write.next_token import NextToken
-from glasshead.tasks.write.settings import TASK, WriteSettings
+from glasshead.tasks.write.settings import WriteSettings
 from glasshead.tasks.write.windows import HeldOutWindows, TrainingWindows
-
-# How many tokens are validated at once: no more than a step of a large model takes.
-_AT_ONCE = 8192
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +45,8 @@ def begin(settings: WriteSettings, folder: RunFolder, command: str) -> Prepared:
     folder.create()
     corpus = read_corpus(settings.data)
     tokenizer = make_tokenizer(settings.data, corpus)
-    data = dataclasses.replace(settings.data, sha256=corpus.sha256)
+    found = {"sha256": corpus.sha256, "texts": len(corpus.training)}
+    data = dataclasses.replace(settings.data, **found)
     settings = dataclasses.replace(settings, data=data)
     prepared = _prepared(settings, corpus, tokenizer)
     if leads():
@@ -57,37 +56,52 @@ def begin(settings: WriteSettings, folder: RunFolder, command: str) -> Prepared:
     return prepared
 
 
-def go_on(folder: RunFolder) -> Prepared:
+def go_on(
+    folder: RunFolder,
+    preset: str | None = None,
+    assignments: Iterable[str] = (),
+    files: Iterable[str] = (),
+) -> Prepared:
     """A run that is there: its settings are those of its folder, and its texts have to be the same.
 
-    Errors: an OSError or ValueError where there is none, a file cannot be read, or the texts are
-    others.
+    Args:
+        folder: Where it is.
+        preset, assignments, files: As the run began, if they are named again; but how long to train
+            and how often to validate, save and log may be other than before.
+
+    Errors: an OSError or ValueError where there is no run, a file cannot be read, the texts are
+    others, or something else was asked for than the run began with.
     """
     folder.create(resume=True)
-    config = folder.read_config()
-    if config.get("task") != TASK:
-        raise ValueError(
-            f"{folder.path} has a run of the task {config.get('task')!r}: resume it by glasshead "
-            f"train {config.get('task')}."
+    if not folder.config.exists():
+        raise FileNotFoundError(
+            f"{folder.path} has no run to resume: there is no {folder.config.name} in it; check "
+            "its name, or begin one without --resume."
         )
-    try:
-        settings = WriteSettings(
-            data=WriteData(**config["data"]),
-            model=config["model"],
-            training=TrainingSettings(**config["training"]),
+    began = WriteSettings.from_run(folder)
+    files = tuple(files) or began.data.files
+    if preset is not None:
+        settings = WriteSettings.from_preset(preset, assignments, files)
+    else:
+        data = dataclasses.replace(
+            began.data, files=tuple(str(Path(file).absolute()) for file in files)
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder.config} is not what training wrote ({error}).") from error
+        settings = dataclasses.replace(began, data=data).changed(assignments)
+    began.check_same(settings, folder)
+    settings = dataclasses.replace(began, training=settings.training)
     corpus = read_corpus(settings.data)
     if corpus.sha256 != settings.data.sha256:
         raise ValueError(
             f"the texts are not those that the run in {folder.path} began with: put them back, or "
             "begin a new run."
         )
-    return _prepared(settings, corpus, Tokenizer.load(folder.tokenizer))
+    prepared = _prepared(settings, corpus, Tokenizer.load(folder.tokenizer))
+    if settings != began:
+        folder.write_config(settings.to_json(prepared.config))
+    return prepared
 
 
-def run(
+def train_to_the_end(
     prepared: Prepared, folder: RunFolder, hardware: Hardware, *, resume: bool = False
 ) -> dict[str, Any]:
     """Train to the end; the figures of the best and of the last validation.
@@ -121,5 +135,5 @@ def _prepared(settings: WriteSettings, corpus: Corpus, tokenizer: Tokenizer) -> 
         config=config,
         task=NextToken(LanguageModel(config), held_out.characters),
         source=TrainingWindows(training.ids, length, settings.data.batch_size, seed),
-        held_out=HeldOutWindows(held_out.ids, length, max(1, _AT_ONCE // length)),
+        held_out=HeldOutWindows(held_out.ids, length),
     )

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+# How many tokens are told at once, which is no more than a step of a large model takes.
+_AT_ONCE = 8192
 # Targets that do not count.
 IGNORED = -100
 
@@ -63,7 +65,7 @@ class TrainingWindows(Windows):
 
     def batches(self, epoch: int) -> list[list[int]]:
         """The places of each batch, the same for the same epoch."""
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         spare = len(self.tokens) - self.length
         first = int(torch.randint(min(self.length, spare), (), generator=generator))
         pieces = (len(self.tokens) - 1 - first) // self.length
@@ -75,9 +77,16 @@ class TrainingWindows(Windows):
 class HeldOutWindows(Windows):
     """The text in pieces from its first token to its last, in order.
 
-    >>> HeldOutWindows(torch.arange(10), length=4, batch_size=2).batches()
-    [[0, 4], [8]]
+    Args:
+        tokens: The text.
+        length: How many tokens a piece has.
+
+    >>> HeldOutWindows(torch.arange(10), length=4).batches()
+    [[0, 4, 8]]
     """
+
+    def __init__(self, tokens: Int[Tensor, " tokens"], length: int) -> None:
+        super().__init__(tokens, length, max(1, _AT_ONCE // length))
 
     def batches(self, epoch: int = 0) -> list[list[int]]:
         """The places of each batch."""

@@ -1,6 +1,7 @@
 """Settings: presets, and what --set changes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_assignments_go_where_their_key_belongs():
     assert settings.training.steps == 201
     assert settings.training.clip is None
     assert settings.data.vocabulary == 311
-    assert settings.data.files == ("a.txt",)
+    assert settings.data.files == (str(Path("a.txt").absolute()),)
     config = settings.model_config(7)
     assert (config.d_model, config.bias, config.norm) == (64, True, "rms")
 

@@ -8,7 +8,7 @@ from glasshead.tasks.write.windows import IGNORED, HeldOutWindows, TrainingWindo
 
 def test_held_out_windows_tell_each_token_but_the_first_once():
     tokens = torch.arange(100, 123)
-    windows = HeldOutWindows(tokens, length=5, batch_size=2)
+    windows = HeldOutWindows(tokens, length=5)
     told, after = [], []
     for batch in windows.batches():
         collated = windows.collate(batch)

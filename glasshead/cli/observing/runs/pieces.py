@@ -61,7 +61,7 @@ def read_pieces(writer: Writer, file: Path) -> Pieces:
 
     Errors: an OSError or ValueError where the file cannot be read, or has no token.
     """
-    tokens = tokenized(writer.tokenizer, read_texts(file)).ids
+    tokens = tokenized(writer.tokenizer, read_texts(file, writer.settings.data.field)).ids
     if not len(tokens):
         raise ValueError(f"{shown(file)} has no text in it: name a file that has some.")
     return Pieces(tokens, min(writer.model.config.context_length, len(tokens)))

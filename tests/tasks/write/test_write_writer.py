@@ -82,8 +82,43 @@ def test_a_beam_of_one_is_greedy(writer):
     assert text_of(writer, "Two", Beam(1), 9) == text_of(writer, "Two", Greedy(), 9)
 
 
-def test_an_empty_prompt_begins_a_text(writer):
-    assert text_of(writer, "", Greedy(), 5)
+def after(writer, token):
+    """What greedy writing goes on with after one token."""
+    tokenizer, written = writer.tokenizer, []
+    never = [tokenizer.pad_id, tokenizer.start_id, tokenizer.unknown_id]
+    for _ in range(5):
+        logits = writer.model(torch.tensor([[token, *written]]))[0, -1]
+        logits[never] = -torch.inf
+        if logits.argmax() == tokenizer.end_id:
+            break
+        written.append(int(logits.argmax()))
+    return tokenizer.decode(written)
+
+
+def test_without_a_prompt_a_text_begins_after_the_end_of_another(writer):
+    told = text_of(writer, "", Greedy(), 5)
+    assert told == after(writer, writer.tokenizer.end_id)
+    assert told != after(writer, writer.tokenizer.encode("\n" if "\n" in told else " ")[0])
+
+
+def test_without_a_prompt_a_single_text_goes_on_after_the_end_of_a_line(tmp_path):
+    (tmp_path / "text.txt").write_text("one two\nthree\n" * 50)
+    single = Writer.load(written(tmp_path / "run", files=(str(tmp_path / "text.txt"),)).path)
+    told = text_of(single, "", Greedy(), 5)
+    assert told == after(single, single.tokenizer.encode("\n")[0])
+
+
+def test_pieces_of_words_are_joined_to_the_prompt(tmp_path):
+    run = written(tmp_path / "run", "tokenizer=wordpiece", "vocabulary=90")
+    pieces = Writer.load(run.path)
+    prompt = "One day Em"
+    for seed in range(5):
+        told = text_of(pieces, prompt, Sampling(seed=seed), 9)
+        assert "#" not in told
+        drawn = text_of(pieces, prompt, Sampling(seed=seed), 1)
+        assert told.startswith(drawn)
+    with pytest.raises(ValueError, match="the prompt has 'ß'"):
+        text_of(pieces, "Straße", Greedy(), 5)
 
 
 def test_a_letter_that_no_text_had_is_refused(writer):
@@ -196,7 +231,7 @@ def rewrite(**changes):
     [
         ("config.json", lambda file: file.unlink(), FileNotFoundError, "has no run"),
         ("config.json", lambda file: file.write_text("{"), ValueError, "broken JSON in line 1"),
-        ("config.json", rewrite(task="classify"), ValueError, "and has one of 'classify'"),
+        ("config.json", rewrite(task="classify"), ValueError, "has a run of the task 'classify'"),
         ("config.json", rewrite(model={}), ValueError, "takes vocab_size, which is missing"),
         ("config.json", rewrite(model__d_model=24), ValueError, "does not fit the model"),
         (
