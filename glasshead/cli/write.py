@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.wording import whole_number
@@ -82,6 +81,7 @@ def write(
     from glasshead.cli.inputs.extras import check_extra
 
     check_extra("train", "glasshead write")
+    from glasshead.cli.outputs.terminal import print_text
     from glasshead.cli.training.choosing import chosen_strategy
     from glasshead.tasks.write import Writer
 
@@ -96,7 +96,7 @@ def write(
     if tokens < 1:
         raise ValueError(f"--tokens takes a number from 1, and got {tokens}.")
     pieces = Writer.load(run).write(prompt, strategy, max_tokens=tokens)
-    typer.echo(prompt, nl=False)
+    print_text(prompt)
     for piece in pieces:
-        typer.echo(piece, nl=False)
-    typer.echo()
+        print_text(piece)
+    print_text("", end="\n")

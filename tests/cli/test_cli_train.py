@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from glasshead.cli.outputs.terminal import print_text
 from written import SMALL, written
 
 QUICK = [
@@ -86,6 +87,17 @@ def test_seeded_writing_is_the_same_and_streams(command, run):
     assert one.out != command("write", run, "--prompt", "One", "--seed", 6, "--tokens", 30).out
     beam = command("write", run, "--prompt", "One", "--beam", 3, "--tokens", 7)
     assert (beam.code, beam.err) == (0, "")
+
+
+def test_a_terminal_is_not_steered_by_what_a_model_writes(monkeypatch, capsys):
+    print_text("one\x1b[2J\ntwo")
+    assert capsys.readouterr().out == "one\x1b[2J\ntwo"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_text("one\x1b[2J\ntwo", end="\n")
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert told.startswith("one")
+    assert told.endswith("\ntwo\n")
 
 
 def test_neighbours_are_listed_and_drawn(command, run, tmp_path):

@@ -26,6 +26,16 @@ def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
     console.print(drawing)
 
 
+def print_text(text: str, *, end: str = "") -> None:
+    """Print a text as it is, at once; in a terminal without what would steer it."""
+    if sys.stdout.isatty():
+        from glasshead.drawing.printable import printable
+
+        text = "\n".join(printable(line) for line in text.split("\n"))
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
 def print_json(value: Any) -> None:
     """Print JSON alone, in ASCII where standard output has no more than that."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

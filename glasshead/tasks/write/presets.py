@@ -63,7 +63,8 @@ PRESETS = {
         training={
             **_MUON,
             "steps": 1900,
-            "learning_rate": 6e-3,
+            "learning_rate": 7e-3,
+            "weight_decay": 0.3,
             "warmup": 50,
             "validate_every": 380,
             "save_every": 100,
