@@ -115,7 +115,7 @@ class EmbeddingSpace:
 def _label(axes: Any, point: Sequence[float], text: str, color: str) -> None:
     axes.scatter(*point, s=16, color=color)
     axes.annotate(
-        visible(text),
+        visible(text.strip() or text),
         point,
         xytext=(3, 3),
         textcoords="offset points",
