@@ -90,7 +90,7 @@ class TransformerConfig:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             if name not in fields:
-                raise ValueError(f"{cls.__name__} has no {name!r}{closest(name, fields)}.")
+                raise ValueError(f"{cls.__name__} has no {name!r}{closest(name, fields)}")
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"{cls.__name__} takes {name}, which is missing: add it.")
@@ -98,9 +98,9 @@ class TransformerConfig:
 
 
 def closest(name: str, names: Any) -> str:
-    """What may have been meant, to end a sentence with: ": did you mean …?", or the whole list."""
+    """What ends a sentence: ": did you mean …?", or ": take one of …." with the whole list."""
     near = difflib.get_close_matches(name, list(names), n=1)
-    return f": did you mean {near[0]!r}?" if near else f": take one of {', '.join(names)}"
+    return f": did you mean {near[0]!r}?" if near else f": take one of {', '.join(names)}."
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

@@ -38,7 +38,7 @@ def assigned(
         home = next((name for name, keys in known.items() if key in keys), None)
         if home is None:
             every = [each for keys in known.values() for each in keys]
-            raise ValueError(f"--set knows no {key!r}{closest(key, every)}.")
+            raise ValueError(f"--set knows no {key!r}{closest(key, every)}")
         changed[home][key] = _value(text)
     return changed
 

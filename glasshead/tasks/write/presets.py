@@ -126,5 +126,5 @@ def preset(name: str) -> Preset:
     128
     """
     if name not in PRESETS:
-        raise ValueError(f"--preset knows no {name!r}{closest(name, PRESETS)}.")
+        raise ValueError(f"--preset knows no {name!r}{closest(name, PRESETS)}")
     return PRESETS[name]

@@ -65,7 +65,7 @@ class SpoiltGradient(Spoilt):
     ],
 )
 def test_what_is_not_finite_ends_training_and_the_good_is_kept(tmp_path, task, step):
-    message = f"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*: train anew with"
+    message = f"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*: train anew, in a"
     with pytest.raises(ValueError, match=message):
         run(tmp_path, task=task)
     folder = RunFolder(tmp_path)
@@ -155,7 +155,7 @@ def test_nothing_to_train_on_is_told(tmp_path):
 def test_hardware_that_is_not_there_is_told(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(ValueError, match="is not to be had here .*: ask for what the machine has"):
+    with pytest.raises(ValueError, match="accelerator cuda is not to be had here: take auto, or c"):
         run(tmp_path, hardware=Hardware(accelerator="cuda"))
 
 
