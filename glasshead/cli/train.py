@@ -9,9 +9,15 @@ from glasshead.cli.inputs.wording import whole_number
 
 train = typer.Typer(
     help="Train a transformer on your texts, into a folder that is all that using it needs.",
-    no_args_is_help=True,
+    invoke_without_command=True,
 )
 _RUN, _HARDWARE = "The run", "The machine"
+
+
+@train.callback()
+def _train(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @train.command("write")

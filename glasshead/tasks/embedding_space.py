@@ -71,6 +71,8 @@ class EmbeddingSpace:
 
         Errors: a ValueError where there is none, with the pieces that it is made of.
         """
+        if not word.strip():
+            raise ValueError(f"a word has a letter at least, and got {word!r}: name one.")
         for written in (f" {word}", word, f" {word.lower()}", word.lower()):
             tokens = self.tokenizer.encode(written)
             if len(tokens) == 1 and tokens[0] in self._known:

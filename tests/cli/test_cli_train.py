@@ -115,7 +115,7 @@ def test_neighbours_are_listed_and_drawn(command, run, tmp_path):
         (["--set", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
         (["--devices", "0"], "devices takes a whole number from 1, and got 0."),
         (["--strategy", "horovod"], "strategy takes one of auto, ddp, fsdp, and got 'horovod'."),
-        (["--strategy", "fsdp"], "strategy fsdp takes a GPU"),
+        (["--strategy", "fsdp", "--accelerator", "cpu"], "strategy fsdp takes a GPU"),
         (["--accelerator", "mps"], "accelerator mps is not to be had here"),
         (["no/such.txt"], "such.txt"),
         (["--resume"], "there is no folder"),
@@ -175,6 +175,7 @@ def test_a_learning_rate_that_makes_the_loss_no_number_is_told(command, tmp_path
         (["write", "RUN", "--temperature", "0", "--top-k", "2"], "--top-k would change nothing"),
         (["write", "nowhere"], "there is no folder nowhere"),
         (["near", "RUN", "zyx"], "'zyx' is no token of this run, but"),
+        (["near", "RUN", ""], "a word has a letter at least, and got ''"),
         (["near", "RUN", "e", "--count", "0"], "--count takes a number from 1"),
         (["near", "RUN", "e", "--png", "/dev/null"], "--png takes a file to write"),
         (["evaluate", "RUN", "nothing.txt"], "nothing.txt"),
@@ -185,6 +186,18 @@ def test_bad_uses_of_a_run_are_one_sentence(command, run, arguments, said):
     assert outcome.code == 2
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_no_folder_is_none(command):
+    outcome = command("train", "write", "--run", "")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "--run takes a folder, and got nothing" in outcome.err
+
+
+def test_train_alone_tells_what_there_is_to_train(command):
+    outcome = command("train")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "write" in outcome.out
 
 
 def test_help_needs_no_library_of_training():

@@ -41,6 +41,8 @@ def run_training(request: TrainWriteRequest) -> None:
     Errors: an OSError or ValueError where an option, a file, the folder or training itself goes
     wrong.
     """
+    if not request.run:
+        raise ValueError("--run takes a folder, and got nothing: name one, as in --run runs/first.")
     hardware, folder = Hardware(**request.hardware), RunFolder(request.run)
     with going_on("reading the texts") if leads() else nullcontext():
         prepared = _prepared(request, folder, hardware)
