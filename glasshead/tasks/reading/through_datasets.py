@@ -1,12 +1,13 @@
 """Tables as `datasets` reads them, where it reads them whole; nothing is asked of any network."""
 
 import csv
+import gc
 import io
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,15 @@ def loaded(path: Path) -> Any | None:
     with _quiet(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # A name without the signs that are patterns of names to `datasets`.
         link = Path(folder) / f"table{ending(path)}{packing(path)}"
-        try:
+        table = None
+        # Errors of any kind, and hardly ever with the line.
+        with suppress(Exception):
             _linked(link, path)
-            return _loaded(link, Path(folder) / "cache")
-        except Exception:  # noqa: BLE001, S110 - of any kind, and hardly ever with the line
-            pass
-    return None
+            table = _loaded(link, Path(folder) / "cache")
+        if table is None:
+            # What a reader that failed has left open is closed here, where nobody hears of it.
+            gc.collect()
+        return table
 
 
 def _linked(link: Path, path: Path) -> None:

@@ -93,8 +93,6 @@ def test_nothing_is_said_and_nothing_left(file, tmp_path, capfd, monkeypatch):
     log = logging.getLogger("datasets")
     monkeypatch.setattr(log, "handlers", [logging.StreamHandler(sys.stderr)])
     before = log.level, datasets.are_progress_bars_disabled()
-    # What others have left behind is theirs.
-    gc.collect()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert loaded(file("a.csv", "text\nsun\n")) is not None
