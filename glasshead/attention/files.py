@@ -6,8 +6,6 @@ They are safetensors, whose metadata has one entry: JSON that says what the tens
 import json
 import math
 import os
-import secrets
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from glasshead.whole_file import whole_file
 
 _ENTRY, _VERSION = "glasshead", 1
 # What JSON itself has no numbers for.
@@ -44,20 +44,10 @@ def write(
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
     told = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
     try:
-        # A link stays a link to the file.
-        place = path.resolve()
-        if not place.parent.is_dir():
+        if not path.resolve().parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent}: make it first.")
-        beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
-        try:
-            beside.touch()
-            # Who may read the older file, or any new one, may read this: save_file asks nobody.
-            mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)
+        with whole_file(path) as beside:
             save_file(_apart(tensors), beside, metadata={_ENTRY: told})
-            beside.chmod(mode)
-            beside.replace(place)
-        finally:
-            beside.unlink(missing_ok=True)
     except (SafetensorError, RuntimeError) as error:
         raise OSError(f"{path} cannot be written ({error}): name another place.") from error
     except OSError as error:

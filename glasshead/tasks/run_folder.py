@@ -2,11 +2,12 @@
 
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from glasshead.whole_file import whole_file
 
 # What stands in a folder before it is a run: `config.json` is written last.
 _BEFORE = {"README.md", "tokenizer.json"}
@@ -164,13 +165,8 @@ class RunFolder:
         """The same, of bytes."""
         if not leads():
             return
-        beside = file.with_name(f".{secrets.token_hex(8)}.tmp")
-        with _told(file):
-            try:
-                beside.write_bytes(content)
-                beside.replace(file)
-            finally:
-                beside.unlink(missing_ok=True)
+        with _told(file), whole_file(file) as beside:
+            beside.write_bytes(content)
 
     def append(self, file: Path, text: str) -> None:
         """Add to the end of a file, which may be cut off there by whatever kills the process.

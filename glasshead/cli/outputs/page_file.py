@@ -1,14 +1,13 @@
 """Page file: a page written whole or not at all, and where a file may be written."""
 
 import os
-import secrets
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from glasshead.cli.inputs.naming import STANDARD_INPUT
 from glasshead.cli.inputs.reading import shown
+from glasshead.whole_file import whole_file
 
 
 @dataclass(frozen=True)
@@ -86,17 +85,9 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
     """
     check_target(path, kind)
     try:
-        # A link stays a link to the file.
-        place = path.resolve()
-        beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as beside:
             beside.write_bytes(content)
-            if place.exists():
-                beside.chmod(stat.S_IMODE(place.stat().st_mode))
-            beside.replace(place)
-        finally:
-            beside.unlink(missing_ok=True)
     except OSError as error:
         raise _refusal(path, error, kind) from error
     except RuntimeError as error:

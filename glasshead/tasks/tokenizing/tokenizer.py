@@ -1,7 +1,6 @@
 """The tokenizer: texts as numbers, and numbers as texts."""
 
 import json
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,6 +12,7 @@ from tokenizers import decoders, pre_tokenizers
 from glasshead.tasks.reading.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizing.byte_level import readable
 from glasshead.tasks.tokenizing.pieces import in_parallel, pieces
+from glasshead.whole_file import whole_file
 
 PAD, UNKNOWN, START, END = SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 END_OF_TEXT = "<|endoftext|>"
@@ -108,13 +108,8 @@ class Tokenizer:
         """
         path = Path(name)
         try:
-            place = path.resolve()
-            beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
-            try:
+            with whole_file(path) as beside:
                 beside.write_text(self.inner.to_str(pretty=True), encoding="utf-8")
-                beside.replace(place)
-            finally:
-                beside.unlink(missing_ok=True)
         except OSError as error:
             raise type(error)(
                 f"{shown(path)} cannot be written ({error.strerror}): name another place."
