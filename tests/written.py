@@ -6,7 +6,7 @@ import torch
 
 from glasshead.models.saving import write_weights
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.write import WriteSettings, begin
+from glasshead.tasks.write import WRITE, WriteSettings
 
 SMALL = ("d_model=12", "num_heads=3", "num_layers=2", "context_length=13", "positions=alibi")
 
@@ -15,7 +15,7 @@ def written(path: Path, *assignments: str, files: tuple[str, ...] = ()) -> RunFo
     """A run folder with the weights that training would begin with."""
     folder = RunFolder(path)
     settings = WriteSettings.from_preset("nano", ["stories=211", *SMALL, *assignments], files)
-    prepared = begin(settings, folder, "glasshead train write")
+    prepared = WRITE.begin(settings, folder, "glasshead train write")
     with torch.no_grad():
         # Sharper than at the beginning, so that texts differ.
         for parameter in prepared.task.model.parameters():

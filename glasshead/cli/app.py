@@ -5,11 +5,14 @@ from typing import Annotated
 import typer
 
 from glasshead import __version__
+from glasshead.cli.classify import classify
+from glasshead.cli.demo import demo
 from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
 from glasshead.cli.train import train
+from glasshead.cli.translate import translate
 from glasshead.cli.write import write
 
 app = typer.Typer(
@@ -19,10 +22,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command()(explain)
 app.command()(observe)
 app.add_typer(train, name="train")
-app.command()(evaluate)
+app.add_typer(evaluate, name="evaluate")
+app.command()(classify)
+app.command()(translate)
 app.command()(write)
 app.command()(near)
 

@@ -23,10 +23,19 @@ class ClassifierConfig(TransformerConfig):
     Attributes:
         num_answers: How many answers there are.
         pooling: "mean" or "max" over the words, or "both", side by side.
+        embedding_norm: Whether what is embedded has a norm, as in BERT.
+        embedding_dropout: Of embeddings; as `dropout` if None.
+        word_dropout: Of whole words.
+        initial: "normal": small weights, N(0, 0.02²), as GPT-2's; "torch": as PyTorch's layers
+            begin.
     """
 
     num_answers: int = 2
     pooling: Literal["mean", "max", "both"] = "both"
+    embedding_norm: bool = False
+    embedding_dropout: float | None = None
+    word_dropout: float = 0.0
+    initial: Literal["normal", "torch"] = "normal"
 
 
 class Classifier(nn.Module):
@@ -47,8 +56,14 @@ class Classifier(nn.Module):
         super().__init__()
         self.config = config
         parts = Parts(config)
+        dropout = config.embedding_dropout
         self.embedding = Embedding(
-            config.vocab_size, config.d_model, parts.positions(), dropout=config.dropout
+            config.vocab_size,
+            config.d_model,
+            parts.positions(),
+            dropout=config.dropout if dropout is None else dropout,
+            norm=parts.norm(config.d_model) if config.embedding_norm else None,
+            word_dropout=config.word_dropout,
         )
         self.blocks = nn.ModuleList(
             EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
@@ -57,7 +72,8 @@ class Classifier(nn.Module):
         self.norm = parts.last_norm()
         pooled = config.d_model * (2 if config.pooling == "both" else 1)
         self.answer = nn.Linear(pooled, config.num_answers)
-        initialize(self, self.blocks)
+        if config.initial == "normal":
+            initialize(self, self.blocks)
 
     def forward(
         self, tokens: Int[Tensor, "batch length"], lengths: Int[Tensor, " batch"]

@@ -31,6 +31,8 @@ class TransformerConfig:
         order: "pre" or "post": where the norm stands.
         feed_forward: "relu", "gelu" or "swiglu".
         bias: Whether linear maps and norms have biases.
+        qkv_bias: Whether queries, keys and values have; as `bias` if None.
+        norm_eps: What keeps norms from dividing by 0; PyTorch's own if None.
         dropout: Of embeddings and of what sublayers add.
         attention_dropout: Of the weights; above 0 it takes PyTorch's fused kernel its speed.
 
@@ -49,6 +51,8 @@ class TransformerConfig:
     order: Literal["pre", "post"] = "pre"
     feed_forward: FeedForwardKind = "gelu"
     bias: bool = True
+    qkv_bias: bool | None = None
+    norm_eps: float | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from torch import nn
 from torch.nn import functional as F
@@ -50,7 +51,7 @@ class Parts:
 
     def __init__(self, config: TransformerConfig) -> None:
         self.config = config
-        self.norm: Norm = partial(_NORMS[config.norm], **self._norm_bias())
+        self.norm: Norm = partial(_NORMS[config.norm], **self._of_norms())
         self.residual: type[PostNorm] = _RESIDUALS[config.order]
         head_dim = config.d_model // config.num_heads
         # One for all layers, so that each angle is computed once.
@@ -60,7 +61,8 @@ class Parts:
         """An attention; across two texts, distances between positions mean nothing."""
         config = self.config
         alibi = config.positions == "alibi" and not crosses
-        return MultiHeadAttention(
+        qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
+        layer = MultiHeadAttention(
             config.d_model,
             config.num_heads,
             config.num_kv_heads,
@@ -70,8 +72,11 @@ class Parts:
                 dropout=config.attention_dropout,
             ),
             rotary=None if crosses else self._rotary,
-            bias=config.bias,
+            bias=qkv_bias,
         )
+        if qkv_bias != config.bias:
+            layer.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+        return layer
 
     def feed_forward(self) -> nn.Module:
         """A feed-forward."""
@@ -96,8 +101,9 @@ class Parts:
         """The arguments of a block beside its sublayers."""
         return {"residual": self.residual, "norm": self.norm, "dropout": self.config.dropout}
 
-    def _norm_bias(self) -> dict[str, bool]:
-        return {"bias": self.config.bias} if self.config.norm == "layer" else {}
+    def _of_norms(self) -> dict[str, Any]:
+        eps = {} if self.config.norm_eps is None else {"eps": self.config.norm_eps}
+        return {"bias": self.config.bias, **eps} if self.config.norm == "layer" else eps
 
 
 def initialize(model: nn.Module, blocks: Iterable[nn.Module], std: float = 0.02) -> None:

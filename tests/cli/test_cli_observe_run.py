@@ -42,7 +42,7 @@ def place(tmp_path, monkeypatch):
         [f"context_length={CONTEXT}", "d_model=18", f"num_heads={HEADS}", f"num_layers={LAYERS}"],
     )
     tokenizer = characters([TEXT])
-    config = settings.model_config(tokenizer.vocab_size)
+    config = settings.model_config(vocab_size=tokenizer.vocab_size)
     model = gh.LanguageModel(config)
     # Larger weights than new ones, so that heads differ.
     for parameter in model.parameters():

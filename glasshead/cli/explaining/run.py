@@ -24,7 +24,7 @@ def run(request: ExplainRequest) -> None:
     Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed or written,
     unless it is the printing that fails: the page, which comes first, stays.
     """
-    explanation = _explanation(request)
+    explanation = explained(request)
     if request.html is not None:
         write_page(request.html, explanation.html())
     if request.json:
@@ -35,7 +35,11 @@ def run(request: ExplainRequest) -> None:
         remark(f"The page is at {shown(request.html)}")
 
 
-def _explanation(request: ExplainRequest) -> Explanation:
+def explained(request: ExplainRequest) -> Explanation:
+    """The explanation that is asked for.
+
+    Errors: a ValueError, TypeError or OSError in one sentence.
+    """
     language = chosen_language(request.lang, os.environ)
     matrices = None if request.weights is None else read_weights(request.weights)
     dim = matrices.d_in if request.dim is None and matrices is not None else request.dim

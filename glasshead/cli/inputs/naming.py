@@ -21,6 +21,25 @@ def input_file(written: str | None, option: str) -> Path | None:
     return path.absolute() if path == STANDARD_INPUT and written != "-" else path
 
 
+def output_folder(written: str, option: str) -> Path:
+    """The folder that an option writes into; it need not be there.
+
+    Errors: a ValueError where the name is empty; an OSError where it is a file.
+
+    >>> output_folder("", "--folder")
+    Traceback (most recent call last):
+    ValueError: --folder takes a folder, and got nothing: name one, or leave it out.
+    """
+    if not written.strip():
+        raise ValueError(f"{option} takes a folder, and got nothing: name one, or leave it out.")
+    path = Path(written)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(
+            f"{option} takes a folder, and {written} is a file: name another."
+        )
+    return path
+
+
 def output_file(written: str | None, option: str) -> Path | None:
     """The file that an option writes; None where none is given.
 

@@ -24,6 +24,7 @@ class TrainingSettings:
         save_every: Steps between checkpoints; there is one after each validation too.
         log_every: Steps between rows of log.csv.
         patience: After how many validations without a better one training ends early, or None.
+        label_smoothing: The share of each answer that training gives to the wrong ones.
         seed: Of dropout, and of whatever else the steps draw.
         optimizer: `adamw`; `sgd`; or `muon`, which has AdamW for all but the hidden matrices.
 
@@ -48,6 +49,7 @@ class TrainingSettings:
     save_every: int = 250
     log_every: int = 10
     patience: int | None = None
+    label_smoothing: float = 0.0
     seed: int = 0
     optimizer: str = "adamw"
 
@@ -62,6 +64,11 @@ class TrainingSettings:
             _check_whole("patience", self.patience, 1)
         if self.clip is not None:
             _check_number("clip", self.clip)
+        _check_number("label_smoothing", self.label_smoothing)
+        if self.label_smoothing >= 1:
+            raise ValueError(
+                f"label_smoothing takes a share below 1, as in 0.1, and got {self.label_smoothing}."
+            )
         if self.clip == 0:
             raise ValueError("clip takes a norm above 0, and got 0: use None to clip nothing.")
         object.__setattr__(self, "betas", _checked_betas(self.betas))

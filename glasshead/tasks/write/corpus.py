@@ -1,15 +1,16 @@
 """Corpus: texts as tokens, the last part of them held out."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from glasshead.tasks.reading import read_texts
+from glasshead.tasks.runs import digest
 from glasshead.tasks.tokenizing import Tokenizer, characters, gpt2, train_bpe, train_wordpiece
 from glasshead.tasks.write.data import WriteData
 
@@ -27,18 +28,16 @@ class Corpus:
     held_out: tuple[str, ...]
 
     @property
-    def sha256(self) -> str:
-        """A number that no other texts have."""
-        digest = hashlib.sha256(str(len(self.training)).encode())
-        for text in (*self.training, *self.held_out):
-            digest.update(hashlib.sha256(text.encode()).digest())
-        return digest.hexdigest()
+    def found(self) -> dict[str, Any]:
+        """What they tell of the run's data."""
+        return {"sha256": digest(self.training, self.held_out), "texts": len(self.training)}
 
 
 def read_corpus(data: WriteData) -> Corpus:
     """The texts of the files, or made-up stories; the last share of them held out.
 
-    A single text is cut within; of several, the last ones are held out.
+    Without files of their own to be held out, a single text is cut within, and of several the last
+    ones are held out.
 
     Errors: an OSError or ValueError where a file cannot be read, or there is too little text.
     """
@@ -50,6 +49,8 @@ def read_corpus(data: WriteData) -> Corpus:
             tuple(held_out(max(1, round(data.stories * data.held_out)))),
         )
     texts = read_texts(data.files, data.field)
+    if data.held_out_files:
+        return Corpus(tuple(texts), tuple(read_texts(data.held_out_files, data.field)))
     if len(texts) == 1:
         cut = int(len(texts[0]) * (1 - data.held_out))
         return Corpus((texts[0][:cut],), (texts[0][cut:],))

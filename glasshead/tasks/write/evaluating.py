@@ -35,7 +35,7 @@ def evaluate(
     else:
         data = writer.settings.data
         corpus = read_corpus(data)
-        if corpus.sha256 != data.sha256:
+        if corpus.found["sha256"] != data.sha256:
             raise ValueError(
                 "the texts are not those that the run was trained on: name a FILE to evaluate on."
             )

@@ -1,27 +1,6 @@
 """Presets: settings that are known to work, from two minutes on two cores upwards."""
 
-from dataclasses import dataclass
-from typing import Any
-
-from glasshead.models.config import closest
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A starting point; `--set` changes any of it.
-
-    Attributes:
-        about: What it is for, in a line.
-        data: Of `WriteData`.
-        model: Of `LanguageModelConfig`.
-        training: Of `TrainingSettings`.
-    """
-
-    about: str
-    data: dict[str, Any]
-    model: dict[str, Any]
-    training: dict[str, Any]
-
+from glasshead.tasks.runs import Preset
 
 # What serves a small model better than GPT-2's parts: Touvron et al. 2023 (Llama), section 2.2.
 _MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
@@ -115,16 +94,3 @@ PRESETS = {
         },
     ),
 }
-
-
-def preset(name: str) -> Preset:
-    """The preset of a name.
-
-    Errors: a ValueError where there is none.
-
-    >>> preset("nano").model["d_model"]
-    128
-    """
-    if name not in PRESETS:
-        raise ValueError(f"--preset knows no {name!r}{closest(name, PRESETS)}")
-    return PRESETS[name]

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from glasshead.tasks.runs.answers import IGNORED
+
 # How many tokens are told at once, which is no more than a step of a large model takes.
 _AT_ONCE = 8192
-# Targets that do not count.
-IGNORED = -100
 
 
 class Windows:

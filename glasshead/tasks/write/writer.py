@@ -7,12 +7,11 @@ from typing import Any, Self
 
 import torch
 
-from glasshead.models import LanguageModel, LanguageModelConfig
+from glasshead.models import LanguageModel
 from glasshead.models.decoding import Beam, Strategy, generate, stream
-from glasshead.models.saving import read_weights
 from glasshead.models.stepping import LanguageModelSteps
-from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizing import StreamDecoder, Tokenizer
+from glasshead.tasks.write.job import WRITE
 from glasshead.tasks.write.settings import WriteSettings
 
 
@@ -37,19 +36,7 @@ class Writer:
         Errors: an OSError where the folder is none, or not whole; a ValueError where it is another
         task's, or its parts do not fit each other.
         """
-        run = RunFolder(folder)
-        settings = WriteSettings.from_run(run)
-        config = LanguageModelConfig.from_json(settings.model)
-        weights = run.check_weights()
-        tokenizer = Tokenizer.load(run.tokenizer)
-        if tokenizer.vocab_size != config.vocab_size:
-            raise ValueError(
-                f"{run.tokenizer} has {tokenizer.vocab_size} tokens, and the model in {run.config} "
-                f"{config.vocab_size}: take the tokenizer that it was trained with."
-            )
-        model = LanguageModel(config)
-        read_weights(model, weights)
-        return cls(model.eval(), tokenizer, settings)
+        return cls(*WRITE.load(folder))
 
     def write(self, prompt: str, strategy: Strategy, *, max_tokens: int) -> Iterator[str]:
         """The text that follows a prompt, in pieces as they come.

@@ -15,10 +15,10 @@ from glasshead.tasks.write.data import WriteData
 def test_every_preset_is_whole(name):
     settings = WriteSettings.from_preset(name)
     assert settings.model_config(vocab_size=7).vocab_size == 7
-    told = json.loads(json.dumps(settings.to_json(settings.model_config(7))))
+    told = json.loads(json.dumps(settings.to_json(settings.model_config(vocab_size=7))))
     assert WriteData(**told["data"]) == settings.data
     assert TrainingSettings(**told["training"]) == settings.training
-    assert LanguageModelConfig.from_json(told["model"]) == settings.model_config(7)
+    assert LanguageModelConfig.from_json(told["model"]) == settings.model_config(vocab_size=7)
 
 
 def test_assignments_go_where_their_key_belongs():
@@ -31,7 +31,7 @@ def test_assignments_go_where_their_key_belongs():
     assert settings.training.clip is None
     assert settings.data.vocabulary == 311
     assert settings.data.files == (str(Path("a.txt").absolute()),)
-    config = settings.model_config(7)
+    config = settings.model_config(vocab_size=7)
     assert (config.d_model, config.bias, config.norm) == (64, True, "rms")
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from glasshead.tasks.write.windows import IGNORED, HeldOutWindows, TrainingWindows
+from glasshead.tasks.runs.answers import IGNORED
+from glasshead.tasks.write.windows import HeldOutWindows, TrainingWindows
 
 
 def test_held_out_windows_tell_each_token_but_the_first_once():

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from glasshead.models.decoding import Beam, Greedy, Sampling
 from glasshead.models.stepping import LanguageModelSteps
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.write import Writer, WriteSettings, begin, evaluate, go_on
+from glasshead.tasks.write import WRITE, Writer, WriteSettings, evaluate
 from written import written
 
 
@@ -165,7 +165,7 @@ def test_bits_per_character_do_not_depend_on_the_tokens(tmp_path):
 def test_a_text_is_cut_at_its_last_tenth(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("ab" * 500)
-    prepared = begin(
+    prepared = WRITE.begin(
         WriteSettings.from_preset("nano", ["context_length=7"], [str(file)]),
         RunFolder(tmp_path / "run"),
         "",
@@ -177,10 +177,10 @@ def test_a_run_goes_on_with_the_same_texts_alone(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("ab" * 500)
     folder = written(tmp_path / "run", files=(str(file),))
-    assert torch.equal(go_on(folder).source.tokens[:3], go_on(folder).source.tokens[:3])
+    assert torch.equal(WRITE.go_on(folder).source.tokens[:3], WRITE.go_on(folder).source.tokens[:3])
     file.write_text("ba" * 500)
     with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
-        go_on(folder)
+        WRITE.go_on(folder)
     with pytest.raises(ValueError, match="the texts are not those .*: name a FILE to evaluate on"):
         evaluate(Writer.load(folder.path))
 
@@ -197,7 +197,7 @@ def test_too_little_text_is_told(tmp_path, length, said):
     file.write_text("a" * length)
     settings = WriteSettings.from_preset("nano", files=[str(file)])
     with pytest.raises(ValueError, match=said):
-        begin(settings, RunFolder(tmp_path / "run"), "")
+        WRITE.begin(settings, RunFolder(tmp_path / "run"), "")
     assert not (tmp_path / "run" / "config.json").exists()
 
 

@@ -1,4 +1,4 @@
-"""Write: trains a language model, says how good it became, and what to do with it."""
+"""Run: trains a model, says how good it became, and what to do with it."""
 
 import shlex
 from contextlib import nullcontext
@@ -10,18 +10,34 @@ import typer
 from glasshead.cli.outputs.progress import going_on
 from glasshead.cli.outputs.terminal import remark
 from glasshead.cli.program import INTERRUPTED
+from glasshead.cli.training.figures import print_figures
+from glasshead.cli.training.jobs import job
 from glasshead.tasks.run_folder import RunFolder, leads
+from glasshead.tasks.runs import Prepared, train_to_the_end
 from glasshead.tasks.training import Hardware, Interrupted, check_hardware
-from glasshead.tasks.write import Prepared, WriteSettings, begin, go_on, train_to_the_end
 
 DEFAULT = "tiny"
+# What to do with a run, and what that does.
+_NEXT = {
+    "classify": {"classify {} TEXT": "tells what a text is"},
+    "translate": {
+        "translate {} TEXT": "translates a text",
+        "translate {} TEXT --attention": "and shows which words it looked at",
+    },
+    "write": {
+        "write {} --prompt TEXT": "goes on with a text",
+        "near {} WORD": "shows what is like a word",
+    },
+}
 
 
 @dataclass(frozen=True)
-class TrainWriteRequest:
-    """What the user wrote; the fields are the options of the command."""
+class TrainRequest:
+    """What the user wrote; the fields are the options of the command, but for the first."""
 
+    task: str
     files: tuple[str, ...]
+    held_out: tuple[str, ...]
     run: str
     preset: str | None
     assign: tuple[str, ...]
@@ -30,12 +46,13 @@ class TrainWriteRequest:
 
     def command(self) -> str:
         """The command that makes the run again."""
+        held_out = [part for each in self.held_out for part in ("--held-out", each)]
         assigned = [part for each in self.assign for part in ("--set", each)]
-        words = ["glasshead", "train", "write", *self.files, "--run", self.run]
+        words = ["glasshead", "train", self.task, *self.files, *held_out, "--run", self.run]
         return shlex.join([*words, "--preset", self.preset or DEFAULT, *assigned])
 
 
-def run_training(request: TrainWriteRequest) -> None:
+def run_training(request: TrainRequest) -> None:
     """Train, or go on training.
 
     Errors: an OSError or ValueError where an option, a file, the folder or training itself goes
@@ -48,10 +65,7 @@ def run_training(request: TrainWriteRequest) -> None:
         prepared = _prepared(request, folder, hardware)
     if leads():
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
-        remark(
-            f"{count:,} parameters, {len(prepared.source.tokens):,} tokens to train on, "
-            f"{len(prepared.held_out.tokens):,} held out"
-        )
+        remark(f"{count:,} parameters, {prepared.about}")
     try:
         figures = train_to_the_end(prepared, folder, hardware, resume=request.resume)
     except Interrupted as interrupted:
@@ -59,31 +73,24 @@ def run_training(request: TrainWriteRequest) -> None:
         raise typer.Exit(INTERRUPTED) from None
     if leads():
         print_figures(figures["best"])
-        run = shlex.quote(request.run)
-        typer.echo(f"\nglasshead write {run} --prompt TEXT   goes on with a text")
-        typer.echo(f"glasshead near {run} WORD             shows what is like a word")
+        typer.echo()
+        commands = {
+            f"glasshead {command.format(shlex.quote(request.run))}": does
+            for command, does in _NEXT[request.task].items()
+        }
+        width = max(map(len, commands))
+        for command, does in commands.items():
+            typer.echo(f"{command:<{width}}   {does}")
 
 
-def _prepared(request: TrainWriteRequest, folder: RunFolder, hardware: Hardware) -> Prepared:
+def _prepared(request: TrainRequest, folder: RunFolder, hardware: Hardware) -> Prepared[Any]:
+    asked = (request.assign, request.files, request.held_out)
+    task = job(request.task)
     if request.resume:
-        prepared = go_on(folder, request.preset, request.assign, request.files)
+        prepared = task.go_on(folder, request.preset, *asked)
         check_hardware(hardware, prepared.settings.training.optimizer, resume=True)
         return prepared
-    preset = request.preset or DEFAULT
-    settings = WriteSettings.from_preset(preset, request.assign, request.files)
+    settings = task.settings.from_preset(request.preset or DEFAULT, *asked)
     # Before the folder becomes a run.
     check_hardware(hardware, settings.training.optimizer, resume=False)
-    return begin(settings, folder, request.command())
-
-
-def print_figures(figures: dict[str, float]) -> None:
-    """The figures of a validation, a line each."""
-    for name, digits, unit in (
-        ("step", 0, ""),
-        ("loss", 4, "nats a token"),
-        ("perplexity", 2, ""),
-        ("bits_per_character", 4, ""),
-    ):
-        if name in figures:
-            written = f"{name.replace('_', ' '):<20}{figures[name]:,.{digits}f} {unit}"
-            typer.echo(written.rstrip())
+    return task.begin(settings, folder, request.command())

@@ -1,0 +1,1 @@
+"""Demonstrating: what stands behind `glasshead demo`."""

@@ -1,0 +1,1 @@
+"""Evaluating: what stands behind `glasshead evaluate`, a file for each task."""

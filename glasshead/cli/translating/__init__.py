@@ -1,0 +1,1 @@
+"""Translating: what stands behind `glasshead translate`."""

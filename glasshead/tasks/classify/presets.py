@@ -1,0 +1,112 @@
+"""Presets: settings that are known to work, from a minute on two cores upwards."""
+
+from glasshead.tasks.runs import Preset
+
+# What serves a small model better than the parts of 2017: Touvron et al. 2023, section 2.2.
+_MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
+
+PRESETS = {
+    "tiny": Preset(
+        about="a minute on two cores",
+        data={"vocabulary": 1000, "first": 64, "last": 0, "batch_tokens": 1500},
+        model={
+            **_MODERN,
+            "context_length": 64,
+            "d_model": 64,
+            "num_heads": 4,
+            "num_layers": 2,
+            "dropout": 0.1,
+        },
+        training={
+            "steps": 600,
+            "learning_rate": 3e-3,
+            "warmup": 30,
+            "validate_every": 100,
+            "save_every": 100,
+        },
+    ),
+    "small": Preset(
+        about="half an hour on two cores",
+        data={"vocabulary": 30_000, "first": 200, "last": 200, "batch_tokens": 12_800},
+        model={
+            "positions": "sinusoidal",
+            "context_length": 400,
+            "d_model": 64,
+            "num_heads": 4,
+            "num_layers": 1,
+            "dropout": 0.1,
+            "embedding_dropout": 0.4,
+            "word_dropout": 0.2,
+        },
+        training={
+            "steps": 3000,
+            "learning_rate": 2e-3,
+            "warmup": 100,
+            "validate_every": 500,
+            "save_every": 250,
+        },
+    ),
+    "base": Preset(
+        about="an hour or so on a GPU",
+        data={
+            "tokenizer": "bpe",
+            "vocabulary": 32_000,
+            "first": 256,
+            "last": 256,
+            "batch_tokens": 32_768,
+        },
+        model={
+            **_MODERN,
+            "context_length": 512,
+            "d_model": 512,
+            "num_heads": 8,
+            "num_layers": 6,
+            "dropout": 0.2,
+            "word_dropout": 0.1,
+        },
+        training={
+            "steps": 10_000,
+            "learning_rate": 5e-4,
+            "warmup": 500,
+            "validate_every": 500,
+            "save_every": 500,
+            "patience": 5,
+        },
+    ),
+    "course": Preset(
+        about="rung 9 of the ladder, as the course notebook trains it, but with padding masked",
+        data={
+            "vocabulary": 50_002,
+            "first": 200,
+            "last": 0,
+            "batch_tokens": 32_800,
+            "held_out": 0.2,
+        },
+        model={
+            "context_length": 200,
+            "d_model": 32,
+            "num_heads": 2,
+            "num_layers": 1,
+            "d_hidden": 128,
+            "positions": "sinusoidal",
+            "norm": "layer",
+            "norm_eps": 1e-6,
+            "order": "post",
+            "feed_forward": "relu",
+            "qkv_bias": False,
+            "dropout": 0.0,
+            "pooling": "max",
+            "embedding_norm": True,
+            "initial": "torch",
+        },
+        training={
+            "steps": 1220,
+            "learning_rate": 1e-4,
+            "weight_decay": 0.0,
+            "betas": (0.9, 0.999),
+            "clip": None,
+            "validate_every": 122,
+            "save_every": 122,
+        },
+    ),
+}

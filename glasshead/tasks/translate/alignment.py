@@ -1,0 +1,124 @@
+"""Alignment: which words of a text each word of its translation looked at."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.layers import DecoderBlock
+from glasshead.models.observing import observing
+from glasshead.statistics import PooledMap
+from glasshead.tasks.tokenizing import Tokenizer
+from glasshead.tasks.translate.text_translator import TextTranslator, Translation
+
+# A word with its apostrophes and hyphens, or a mark.
+_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """What each word of a translation took from each word of the text.
+
+    Attributes:
+        source: The words of the text.
+        target: Those of the translation.
+        weights: A row for each word of the translation, which sums to 1, a column for each of the
+            text.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Float[Tensor, "target source"]
+
+    def pairs(self) -> list[tuple[str, str, float]]:
+        """Each word of the translation, the word that it looked at most, and how much."""
+        most = self.weights.max(-1)
+        return [
+            (word, self.source[at], weight)
+            for word, at, weight in zip(
+                self.target, most.indices.tolist(), most.values.tolist(), strict=True
+            )
+        ]
+
+
+@torch.inference_mode()
+def align(
+    translator: TextTranslator,
+    translation: Translation,
+    layer: int | None = None,
+    head: int | None = None,
+) -> Alignment:
+    """The weights of the decoder's attention to the text, of whole words.
+
+    A word's row is that of the moment at which it is written, when the query is the word before
+    it. Where a word is several tokens, its row is the mean of theirs, and its column their sum.
+
+    Args:
+        translator: What translated.
+        translation: What it made of a text.
+        layer: Of the decoder, counted from 0; the last one if not given.
+        head: Counted from 0; the mean of all if not given.
+
+    Errors: a ValueError where there is no such layer or head.
+
+    Source: Bahdanau et al. 2015, section 5.2.1 and figure 3.
+    """
+    model, tokenizer = translator.model, translator.tokenizer
+    layers, heads = len(model.decoder), model.config.num_heads
+    layer = layers - 1 if layer is None else _checked("layer", layer, layers)
+    source, target = list(translation.source_tokens), list(translation.tokens)
+    if not source or not target:
+        return Alignment((), (), torch.zeros(0, 0))
+    shown = torch.tensor([[tokenizer.start_id, *target[:-1]]])
+    crossing = cast("DecoderBlock", model.decoder[layer]).cross_attention
+    with observing(crossing, [PooledMap(len(target), len(source))]) as seen:
+        model(torch.tensor([source]), torch.tensor([len(source)]), shown)
+    weights = seen[""].pooled_map[0]  # [heads, target, source]
+    chosen = weights.mean(0) if head is None else weights[_checked("head", head, heads)]
+    columns, rows = _Words.of(tokenizer, source), _Words.of(tokenizer, target)
+    return Alignment(
+        columns.words,
+        rows.words,
+        rows.mean() @ chosen.float() @ columns.member.T,
+    )
+
+
+def _checked(name: str, number: int, count: int) -> int:
+    if not 0 <= number < count:
+        raise ValueError(f"{name} takes one from 0 to {count - 1}, and got {number}.")
+    return number
+
+
+@dataclass(frozen=True, eq=False)
+class _Words:
+    """The words that tokens make.
+
+    Attributes:
+        words: In order.
+        member: 1 where a token belongs to a word.
+    """
+
+    words: tuple[str, ...]
+    member: Float[Tensor, "words tokens"]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, tokens: Sequence[int]) -> "_Words":
+        """Where each token lies in the text: it belongs to the word that it has most of."""
+        ends = [len(tokenizer.decode(tokens[: place + 1])) for place in range(len(tokens))]
+        text = tokenizer.decode(tokens)
+        found = [match.span() for match in _WORD.finditer(text)] or [(0, len(text))]
+        member = torch.zeros(len(found), len(tokens))
+        for place, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            shared = [min(end, last) - max(begin, first) for first, last in found]
+            member[max(range(len(found)), key=shared.__getitem__), place] = 1
+        words = tuple(text[first:last] for first, last in found)
+        # A word of half a character, whose token belongs to a neighbour, stays without.
+        kept = member.any(1)
+        return cls(tuple(w for w, k in zip(words, kept.tolist(), strict=True) if k), member[kept])
+
+    def mean(self) -> Float[Tensor, "words tokens"]:
+        return self.member / self.member.sum(1, keepdim=True)

@@ -1,0 +1,54 @@
+"""Data: what a translator is trained on, in words that JSON holds."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glasshead.recipe.numbers import whole_number
+from glasshead.tasks.runs import RunData
+
+TOKENIZERS = ("bpe", "wordpiece", "words")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateData(RunData):
+    """Which texts and translations, in which tokens; without files, made-up German and English.
+
+    Attributes:
+        source: The column of tables that holds the text.
+        target: The column that holds its translation.
+        tokenizer: "bpe", "wordpiece" or "words": made from texts and translations together.
+        vocabulary: How many tokens it makes, at most.
+        lowercase: Whether all is put into small letters.
+        batch_tokens: How many tokens a batch takes at most, on each side, padding included.
+        made_up: How many pairs are made up.
+        pairs: How many there are to train on.
+
+    Errors: a ValueError or TypeError that names what is wrong.
+    """
+
+    found: ClassVar[tuple[str, ...]] = ("sha256", "pairs")
+
+    source: str = "source"
+    target: str = "target"
+    tokenizer: str = "bpe"
+    vocabulary: int = 8000
+    lowercase: bool = False
+    batch_tokens: int = 3000
+    made_up: int = 12_000
+    pairs: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(
+                f"tokenizer takes one of {', '.join(TOKENIZERS)}, and got {self.tokenizer!r}."
+            )
+        for name in ("source", "target"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(
+                    f"{name} takes the name of a column, and got {getattr(self, name)!r}."
+                )
+        if not isinstance(self.lowercase, bool):
+            raise TypeError(f"lowercase takes true or false, and got {self.lowercase!r}.")
+        for name in ("vocabulary", "batch_tokens", "made_up"):
+            whole_number(getattr(self, name), name, least=1)

@@ -1,0 +1,143 @@
+"""Text translator: a trained model with its tokenizer, as a run folder holds it."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from glasshead.models import Translator
+from glasshead.models.decoding import Beam, Strategy, generate
+from glasshead.models.stepping import TranslatorSteps
+from glasshead.tasks.batching import in_order, pad
+from glasshead.tasks.tokenizing import Tokenizer
+from glasshead.tasks.translate.job import TRANSLATE
+from glasshead.tasks.translate.settings import TranslateSettings
+
+# How Vaswani et al. 2017 search, section 6.1, but for one text more and a penalty of 1.
+SEARCH = Beam(5, length_penalty=1.0)
+# How many tokens of sources are translated at once; a beam has some times as many.
+_AT_ONCE = 1500
+# In which steps the most tokens of a translation grow with the text.
+_STEP = 32
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of a text.
+
+    Attributes:
+        source: The text.
+        text: Its translation.
+        source_tokens: The text in tokens.
+        tokens: The translation in tokens, as the model wrote them.
+    """
+
+    source: str
+    text: str
+    source_tokens: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TextTranslator:
+    """A translator of texts.
+
+    Attributes:
+        model: What translates.
+        tokenizer: What makes tokens of a text, and text of tokens.
+        settings: What it was trained on, and how.
+    """
+
+    model: Translator
+    tokenizer: Tokenizer
+    settings: TranslateSettings
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model of a run folder.
+
+        Errors: an OSError where the folder is none, or not whole; a ValueError where it is another
+        task's, or its parts do not fit each other.
+        """
+        return cls(*TRANSLATE.load(folder))
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        strategy: Strategy = SEARCH,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Translation]:
+        """The translation of each text; the same for a text alone as among others.
+
+        A text without a word has a translation without one.
+
+        Args:
+            texts: A sentence each, as in training.
+            strategy: How the translation is searched for.
+            progress: Is told how many texts are done, and of how many.
+
+        Errors: a ValueError where a text is longer than what the model reads.
+        """
+        sources = [
+            tokens if text.strip() else []
+            for text, tokens in zip(texts, self.tokenizer.encode_batch(texts), strict=True)
+        ]
+        self._check_lengths(sources)
+        translations = [Translation(text, "") for text in texts]
+        done = 0
+        for places, most in self._batches(sources):
+            some = [sources[place] for place in places]
+            for place, tokens in zip(places, self._written(some, strategy, most), strict=True):
+                text = self.tokenizer.decode(tokens).strip()
+                translations[place] = Translation(
+                    texts[place], text, tuple(sources[place]), tuple(tokens)
+                )
+            done += len(places)
+            if progress is not None:
+                progress(done, len(texts))
+        return translations
+
+    def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
+        """The places of texts with words, and how many tokens their translations may have.
+
+        Those of a batch may have as many: a text is to be translated the same in any company.
+        """
+        by_most: dict[int, list[int]] = {}
+        for place, source in enumerate(sources):
+            if source:
+                by_most.setdefault(self._most(len(source)), []).append(place)
+        for most, places in by_most.items():
+            lengths = [len(sources[place]) for place in places]
+            for batch in in_order(lengths, _AT_ONCE):
+                yield [places[at] for at in batch], most
+
+    def _most(self, length: int) -> int:
+        # Whoever has not ended by then goes round in circles.
+        steps = math.ceil((2 * length + 10) / _STEP)
+        return min(steps * _STEP, self.model.config.context_length)
+
+    def _written(
+        self, sources: Sequence[Sequence[int]], strategy: Strategy, most: int
+    ) -> list[list[int]]:
+        tokenizer = self.tokenizer
+        lengths = torch.tensor([len(source) for source in sources])
+        return generate(
+            TranslatorSteps(self.model, pad(sources, tokenizer.pad_id), lengths),
+            torch.full((len(sources), 1), tokenizer.start_id),
+            strategy,
+            max_tokens=most,
+            end=tokenizer.end_id,
+            never=[tokenizer.pad_id, tokenizer.start_id],
+        ).tokens
+
+    def _check_lengths(self, sources: Sequence[Sequence[int]]) -> None:
+        most = self.model.config.context_length
+        for number, source in enumerate(sources, 1):
+            if len(source) > most:
+                raise ValueError(
+                    f"text {number} has {len(source)} tokens, and the model reads {most} at most: "
+                    f"cut it into sentences."
+                )
