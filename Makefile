@@ -12,7 +12,7 @@ setup: .venv/installed
 	touch $@
 
 demo: setup
-	$(BIN)/glasshead explain --html demo/hello_shiny_sun.html
+	$(BIN)/glasshead demo
 
 test: setup
 	$(BIN)/pytest
@@ -28,6 +28,7 @@ bench: setup
 	$(BIN)/python benchmarks/observe.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/attention_dropout.py
 
 pictures: setup
 	$(BIN)/python docs/pictures.py

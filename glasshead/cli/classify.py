@@ -4,6 +4,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from glasshead.cli.inputs.naming import output_file
+
 
 def classify(
     run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
@@ -16,6 +18,16 @@ def classify(
         ),
     ] = None,
     *,
+    attention: Annotated[
+        bool, Option("--attention", help="Show which words of each text the model looked at.")
+    ] = False,
+    html: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Also write that as one self-contained page; folders are made as needed.",
+        ),
+    ] = None,
     json: Annotated[
         bool, Option("--json", help="Print a line of JSON for each text, with every share.")
     ] = False,
@@ -24,18 +36,12 @@ def classify(
     from glasshead.cli.inputs.extras import check_extra
 
     check_extra("train", "glasshead classify")
-    from glasshead.cli.inputs.lines import texts_of
-    from glasshead.cli.outputs.terminal import print_json, print_text
-    from glasshead.tasks.classify import TextClassifier
+    from glasshead.cli.classifying.request import ClassifyRequest
 
-    classifier = TextClassifier.load(run)
-    width = max(map(len, classifier.settings.data.answers))
-    for some in texts_of(texts):
-        for text, answer in zip(some, classifier.classify(some), strict=True):
-            if json:
-                print_json({"text": text, "label": answer.label, "shares": answer.shares})
-            elif text.strip():
-                share = answer.shares[answer.label]
-                print_text(f"{answer.label:<{width}}  {share:.3f}  {text}", end="\n")
-            else:
-                print_text("", end="\n")
+    ClassifyRequest(
+        run=run,
+        texts=tuple(texts or ()),
+        attention=attention,
+        html=output_file(html, "--html"),
+        json=json,
+    ).execute()

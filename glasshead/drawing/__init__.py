@@ -28,6 +28,7 @@ which the caller translates: `Document(..., language="tr", words=Words.translate
 from users is never read as markup.
 """
 
+from glasshead.drawing.bands import Bands
 from glasshead.drawing.block import Block, Canvas
 from glasshead.drawing.document import Document
 from glasshead.drawing.figures import number, vector
@@ -42,6 +43,7 @@ from glasshead.drawing.words import ENGLISH, Words
 
 __all__ = [
     "ENGLISH",
+    "Bands",
     "Block",
     "Canvas",
     "Document",

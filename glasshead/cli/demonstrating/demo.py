@@ -3,16 +3,18 @@
 import shlex
 from pathlib import Path
 
+import typer
+
 from glasshead.cli.demonstrating.translator import trained
 from glasshead.cli.explaining.request import ExplainRequest
 from glasshead.cli.explaining.run import explained
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.outputs.page_file import check_target, write_page
 from glasshead.cli.outputs.terminal import print_drawing
-from glasshead.cli.translating.alignment_map import alignment_map
+from glasshead.cli.translating.alignment_map import alignment_blocks
 from glasshead.drawing import Block, Document, Heading, Paragraph
 from glasshead.tasks.sentences import HELD_OUT
-from glasshead.tasks.translate import Alignment, TextTranslator, align
+from glasshead.tasks.translate import TextTranslator, align
 
 _PAGE, _RUN = "glasshead.html", "translator"
 _ANOTHER = "Wir müssen heute die Tür aufmachen."
@@ -27,6 +29,7 @@ def run_demo(folder: Path) -> None:
     check_target(page)
     explanation = explained(ExplainRequest()).document()
     _print(Paragraph(_plan(folder)), title="glasshead: attention you can see through")
+    typer.echo()
     print_drawing(explanation)
     _print(Paragraph(_TRAINING), title="A translator, trained from nothing")
     translator = trained(run)
@@ -43,7 +46,7 @@ def run_demo(folder: Path) -> None:
         title="glasshead: attention you can see through",
     )
     write_page(page, together.html())
-    _print(*map(Paragraph, _places(page, run)), title="Where everything is")
+    _say_where(page, run)
 
 
 _TRAINING = (
@@ -65,32 +68,27 @@ def _plan(folder: Path) -> str:
 def _translated(translator: TextTranslator) -> list[Block]:
     """The sentence of the texts, its translation, and where each word looked."""
     translation = translator.translate([HELD_OUT.german])[0]
-    alignment = align(translator, translation)
     expected = "as it should be" if translation.text == HELD_OUT.english else "not as it should be"
     return [
         Paragraph(f"German:  {translation.source}"),
         Paragraph(f"English: {translation.text}  ({expected})"),
-        alignment_map(alignment),
-        Paragraph(_looked(alignment)),
+        *alignment_blocks(align(translator, translation)),
     ]
 
 
-def _looked(alignment: Alignment) -> str:
-    looked = ", ".join(
-        f"{word} at {source} ({weight:.2f})"
-        for word, source, weight in alignment.pairs()
-        if word.isalpha()
-    )
-    return f"What each word looked at most: {looked}."
-
-
-def _places(page: Path, run: Path) -> tuple[str, str]:
+def _say_where(page: Path, run: Path) -> None:
     command = f"glasshead translate {shlex.quote(shown(run))} '{_ANOTHER}' --attention"
-    return (
-        f"{shown(page)} is this as a page: open it in a browser.",
-        f"{shown(run)} is the translator; ask it yourself: {command}",
-    )
+    lines = {
+        shown(page): "is all of this as a page: open it in a browser",
+        shown(run): "is the translator; ask it yourself:",
+    }
+    width = max(map(len, lines))
+    typer.echo()
+    for place, said in lines.items():
+        typer.echo(f"{place:<{width}}  {said}")
+    typer.echo(command)
 
 
 def _print(*blocks: Block, title: str) -> None:
+    typer.echo()
     print_drawing(Document(list(blocks), title=title))

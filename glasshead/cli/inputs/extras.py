@@ -2,7 +2,9 @@
 
 from importlib.util import find_spec
 
-_LIBRARIES = {"train": ("lightning", "tokenizers", "datasets", "matplotlib")}
+_LIBRARIES = {
+    "train": ("lightning", "tokenizers", "datasets", "matplotlib", "sacrebleu", "torchmetrics")
+}
 
 
 def check_extra(extra: str, command: str) -> None:

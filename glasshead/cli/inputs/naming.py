@@ -34,9 +34,7 @@ def output_folder(written: str, option: str) -> Path:
         raise ValueError(f"{option} takes a folder, and got nothing: name one, or leave it out.")
     path = Path(written)
     if path.exists() and not path.is_dir():
-        raise NotADirectoryError(
-            f"{option} takes a folder, and {written} is a file: name another."
-        )
+        raise NotADirectoryError(f"{option} takes a folder, and {written} is a file: name another.")
     return path
 
 

@@ -47,7 +47,8 @@ class Corpus:
 def read_corpus(data: ClassifyData) -> Corpus:
     """The labelled texts of the files, or made-up reviews.
 
-    Without files of their own to be held out, a share is, drawn at random and always the same.
+    Without files of their own to be held out, a share is, drawn at random and always the same, or
+    at the end of each of so many blocks.
 
     Errors: an OSError or ValueError where a file cannot be read, there is one label alone, or one
     that is held out was never trained on.
@@ -65,8 +66,7 @@ def read_corpus(data: ClassifyData) -> Corpus:
         )
     if data.held_out_files:
         return Corpus(rows, read_labelled(data.held_out_files, *columns, known=labels))
-    order = [place for batch in shuffled(len(rows), 1, 0, 0) for place in batch]
-    apart = set(order[: max(1, round(len(rows) * data.held_out))])
+    apart = _held_out(len(rows), data)
     training = [row for place, row in enumerate(rows) if place not in apart]
     for label in sorted(labels - {label for _, label in training}):
         raise ValueError(
@@ -80,6 +80,16 @@ def make_tokenizer(data: ClassifyData, corpus: Corpus) -> Tokenizer:
     """A tokenizer that knows the texts to train on alone."""
     texts = [text for text, _ in corpus.training]
     return _MAKE[data.tokenizer](texts, data.vocabulary, lowercase=data.lowercase)
+
+
+def _held_out(count: int, data: ClassifyData) -> set[int]:
+    """The places of the texts that are held out."""
+    if not data.blocks:
+        order = [place for batch in shuffled(count, 1, 0, 0) for place in batch]
+        return set(order[: max(1, round(count * data.held_out))])
+    ends = [count * (block + 1) // data.blocks for block in range(data.blocks)]
+    size = max(1, round(count * data.held_out / data.blocks))
+    return {place for end in ends for place in range(max(0, end - size), end)}
 
 
 def _made_up(data: ClassifyData) -> Corpus:

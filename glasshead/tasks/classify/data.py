@@ -24,6 +24,8 @@ class ClassifyData(RunData):
         first: How many tokens are read from the beginning of a text.
         last: How many from the end of a longer one.
         batch_tokens: How many tokens a batch takes at most, padding included.
+        blocks: In how many runs of neighbouring texts the held-out share is taken, for files whose
+            neighbours are of one thing, as reviews of one film; 0: each text is drawn by itself.
         made_up: How many reviews are made up.
         answers: The labels that there are.
         texts: How many texts there are to train on.
@@ -44,6 +46,7 @@ class ClassifyData(RunData):
     first: int = 200
     last: int = 200
     batch_tokens: int = 6000
+    blocks: int = 0
     made_up: int = 10_000
     answers: tuple[str, ...] = ()
     texts: int | None = None
@@ -64,4 +67,5 @@ class ClassifyData(RunData):
             raise TypeError(f"lowercase takes true or false, and got {self.lowercase!r}.")
         for name in ("vocabulary", "first", "batch_tokens", "made_up"):
             whole_number(getattr(self, name), name, least=1)
-        whole_number(self.last, "last", least=0)
+        for name in ("last", "blocks"):
+            whole_number(getattr(self, name), name, least=0)

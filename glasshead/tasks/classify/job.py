@@ -1,6 +1,5 @@
 """Job: a classifier trained into a run folder."""
 
-
 from glasshead.models import Classifier
 from glasshead.tasks.classify.batches import LabelledBatches
 from glasshead.tasks.classify.corpus import Corpus, make_tokenizer, read_corpus

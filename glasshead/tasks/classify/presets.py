@@ -29,7 +29,7 @@ PRESETS = {
         about="half an hour on two cores",
         data={"vocabulary": 30_000, "first": 200, "last": 200, "batch_tokens": 12_800},
         model={
-            "positions": "sinusoidal",
+            "positions": "rotary",
             "context_length": 400,
             "d_model": 64,
             "num_heads": 4,
@@ -39,11 +39,11 @@ PRESETS = {
             "word_dropout": 0.2,
         },
         training={
-            "steps": 3000,
+            "steps": 1840,
             "learning_rate": 2e-3,
             "warmup": 100,
-            "validate_every": 500,
-            "save_every": 250,
+            "validate_every": 230,
+            "save_every": 230,
         },
     ),
     "base": Preset(
@@ -74,13 +74,13 @@ PRESETS = {
         },
     ),
     "course": Preset(
-        about="rung 9 of the ladder, as the course notebook trains it, but with padding masked",
+        about="rung 9 of the ladder, trained as in the course notebook, but with padding masked",
         data={
             "vocabulary": 50_002,
             "first": 200,
             "last": 0,
             "batch_tokens": 32_800,
-            "held_out": 0.2,
+            "held_out": 0.1,
         },
         model={
             "context_length": 200,
@@ -100,13 +100,14 @@ PRESETS = {
             "initial": "torch",
         },
         training={
-            "steps": 1220,
-            "learning_rate": 1e-4,
-            "weight_decay": 0.0,
+            "steps": 1240,
+            "learning_rate": 1e-3,
+            "minimum_learning_rate": 1e-3,
+            "weight_decay": 0.01,
             "betas": (0.9, 0.999),
             "clip": None,
-            "validate_every": 122,
-            "save_every": 122,
+            "validate_every": 124,
+            "save_every": 124,
         },
     ),
 }

@@ -1,7 +1,5 @@
 """Alignment: which words of a text each word of its translation looked at."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,11 +10,8 @@ from torch import Tensor
 from glasshead.layers import DecoderBlock
 from glasshead.models.observing import observing
 from glasshead.statistics import PooledMap
-from glasshead.tasks.tokenizing import Tokenizer
+from glasshead.tasks.tokenizing import whole_words
 from glasshead.tasks.translate.text_translator import TextTranslator, Translation
-
-# A word with its apostrophes and hyphens, or a mark.
-_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +74,11 @@ def align(
         model(torch.tensor([source]), torch.tensor([len(source)]), shown)
     weights = seen[""].pooled_map[0]  # [heads, target, source]
     chosen = weights.mean(0) if head is None else weights[_checked("head", head, heads)]
-    columns, rows = _Words.of(tokenizer, source), _Words.of(tokenizer, target)
+    columns, rows = (whole_words(tokenizer, tokens) for tokens in (source, target))
     return Alignment(
         columns.words,
         rows.words,
-        rows.mean() @ chosen.float() @ columns.member.T,
+        rows.mean @ chosen.float() @ columns.sum.T,
     )
 
 
@@ -91,34 +86,3 @@ def _checked(name: str, number: int, count: int) -> int:
     if not 0 <= number < count:
         raise ValueError(f"{name} takes one from 0 to {count - 1}, and got {number}.")
     return number
-
-
-@dataclass(frozen=True, eq=False)
-class _Words:
-    """The words that tokens make.
-
-    Attributes:
-        words: In order.
-        member: 1 where a token belongs to a word.
-    """
-
-    words: tuple[str, ...]
-    member: Float[Tensor, "words tokens"]
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, tokens: Sequence[int]) -> "_Words":
-        """Where each token lies in the text: it belongs to the word that it has most of."""
-        ends = [len(tokenizer.decode(tokens[: place + 1])) for place in range(len(tokens))]
-        text = tokenizer.decode(tokens)
-        found = [match.span() for match in _WORD.finditer(text)] or [(0, len(text))]
-        member = torch.zeros(len(found), len(tokens))
-        for place, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            shared = [min(end, last) - max(begin, first) for first, last in found]
-            member[max(range(len(found)), key=shared.__getitem__), place] = 1
-        words = tuple(text[first:last] for first, last in found)
-        # A word of half a character, whose token belongs to a neighbour, stays without.
-        kept = member.any(1)
-        return cls(tuple(w for w, k in zip(words, kept.tolist(), strict=True) if k), member[kept])
-
-    def mean(self) -> Float[Tensor, "words tokens"]:
-        return self.member / self.member.sum(1, keepdim=True)

@@ -1,0 +1,1 @@
+"""Classifying: what stands behind `glasshead classify`."""

@@ -1,0 +1,161 @@
+"""Bands: two lines of words, and between them bands as strong as their weights."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from glasshead.drawing.block import Block, Canvas, line
+from glasshead.drawing.figures import number
+from glasshead.drawing.heat_map import HeatMap
+from glasshead.drawing.page import quoted, region
+from glasshead.drawing.pooling import Matrix
+from glasshead.drawing.printable import shorten, visible
+from glasshead.drawing.words import ENGLISH, Words
+from glasshead.drawing.wrapping import wrap
+
+# Weaker ones would only be grey; in text, only what is worth a word.
+_SEEN, _TOLD = 0.03, 0.1
+_NAME = 24
+# In pixels: a letter, between words, the margins, the height of the bands, the strongest.
+_LETTER, _GAP, _MARGIN, _HEIGHT, _STRONGEST = 9.2, 24, 14, 110, 13
+_LINE = 30
+
+
+@dataclass(frozen=True)
+class Bands(Block):
+    """Two lines of words and a band for each weight: what each word of the lower took of the upper.
+
+    In a terminal each word of the lower line stands beside those that it took most of.
+
+    Args:
+        values: Weights, as of `HeatMap`, row by row.
+        rows: The words of the lower line.
+        columns: The words of the upper line.
+        caption: What is shown.
+
+    Raises:
+        TypeError, ValueError: as `HeatMap` does.
+
+    Example:
+        >>> bands = Bands([[0.9, 0.1], [0.0, 1.0]], ["good", "day"], ["guten", "Tag"])
+        >>> print(bands.as_text())
+        good  guten 0.90, Tag 0.10
+        day   Tag 1.00
+    """
+
+    values: Any
+    rows: Sequence[str]
+    columns: Sequence[str]
+    _: KW_ONLY
+    caption: str | None = None
+
+    def __post_init__(self) -> None:
+        checked = HeatMap(self.values, self.rows, self.columns, caption=self.caption)
+        for name in ("values", "rows", "columns"):
+            object.__setattr__(self, name, getattr(checked, name))
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw a line for each word of the lower line."""
+        if self.caption:
+            yield from (line(part, "italic") for part in wrap(self.caption, canvas.width))
+        names = [shorten(visible(name), min(_NAME, canvas.width // 3)) for name in self.rows]
+        widest = max(map(cell_len, names))
+        for name, weights in zip(names, self.values, strict=True):
+            taken = ", ".join(f"{visible(word)} {weight:.2f}" for word, weight in self._of(weights))
+            indent = " " * (widest + 2)
+            head = name + " " * (widest + 2 - cell_len(name))
+            for part in wrap(taken, canvas.width - widest - 2) or [""]:
+                yield line(head + part)
+                head = indent
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw the bands as SVG, whose words can be read and selected."""
+        upper, lower = _places(self.columns), _places(self.rows)
+        width = max(upper[-1].end, lower[-1].end) + _MARGIN
+        # The shorter line stands in the middle of the longer.
+        above, below = ((width - _MARGIN - line[-1].end) / 2 for line in (upper, lower))
+        top, bottom = _LINE, _LINE + _HEIGHT
+        bands = "\n".join(
+            _band(
+                (above + upper[column].middle, top),
+                (below + lower[row].middle, bottom),
+                weight,
+                f"{self.rows[row]} → {self.columns[column]}: {number(weight)}",
+            )
+            for row, column, weight in _strong(self.values)
+        )
+        names = "\n".join(
+            _word(shift + place.middle, y, place.name)
+            for line, shift, y in ((upper, above, top - 9), (lower, below, bottom + 20))
+            for place in line
+        )
+        said = self.caption or words.heat_map
+        figure = (
+            f'<svg class="bands" role="img" aria-label="{quoted(self.as_text())}" '
+            f'width="{width:.0f}" height="{bottom + _LINE}" '
+            f'viewBox="0 0 {width:.0f} {bottom + _LINE}">\n{bands}\n{names}\n</svg>'
+        )
+        caption = f'<p class="said">{quoted(self.caption)}</p>\n' if self.caption else ""
+        return f'<figure class="bands">\n{caption}{region(said, figure)}\n</figure>'
+
+    def _of(self, weights: Sequence[float | None]) -> list[tuple[str, float]]:
+        """The words that one took most of, the largest first."""
+        taken = [
+            (word, weight)
+            for word, weight in zip(self.columns, weights, strict=True)
+            if weight is not None and weight >= _TOLD
+        ]
+        return sorted(taken, key=lambda pair: -pair[1])
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A word on its line, in pixels.
+
+    Attributes:
+        name: The word.
+        middle: Where its middle is.
+        end: Where it ends.
+    """
+
+    name: str
+    middle: float
+    end: float
+
+
+def _places(names: Sequence[str]) -> list[_Place]:
+    places, begin = [], float(_MARGIN)
+    for name in (shorten(visible(name), _NAME) for name in names):
+        width = _LETTER * cell_len(name)
+        places.append(_Place(name, begin + width / 2, begin + width))
+        begin += width + _GAP
+    return places
+
+
+def _strong(values: Matrix) -> list[tuple[int, int, float]]:
+    """The weights that are drawn, the strongest last, so that it lies above."""
+    strong = [
+        (row, column, weight)
+        for row, weights in enumerate(values)
+        for column, weight in enumerate(weights)
+        if weight is not None and weight >= _SEEN
+    ]
+    return sorted(strong, key=lambda one: one[2])
+
+
+def _band(start: tuple[float, float], end: tuple[float, float], weight: float, said: str) -> str:
+    (x, y), (to_x, to_y) = start, end
+    middle = (y + to_y) / 2
+    share = min(1.0, weight)
+    return (
+        f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} '
+        f'{to_x:.1f} {to_y:.1f}" stroke-width="{max(1.0, _STRONGEST * share):.1f}" '
+        f'stroke-opacity="{0.15 + 0.7 * share:.2f}"><title>{quoted(said)}</title></path>'
+    )
+
+
+def _word(x: float, y: float, name: str) -> str:
+    return f'<text x="{x:.1f}" y="{y}">{quoted(name)}</text>'

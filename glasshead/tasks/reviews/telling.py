@@ -1,0 +1,124 @@
+"""Telling: reviews by the grammar, the same for the same seed."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import TypeVar
+from zlib import crc32
+
+from glasshead.recipe.numbers import whole_number
+from glasshead.tasks.reviews.grammar import FILMS, JUDGEMENTS, PARTS, RULES, WORDS
+
+_Choice = TypeVar("_Choice")
+_OPPOSITE = {"positive": "negative", "negative": "positive"}
+_LINES = {rule: [*map(str.strip, lines.strip().splitlines())] for rule, lines in RULES.items()}
+_JUDGEMENTS = [*map(str.strip, JUDGEMENTS.strip().splitlines())]
+_FILMS = ["it", *(f"the {film}" for film in FILMS.split(", "))]
+_JUDGED = [*_FILMS, *(f"the {part}" for part in PARTS.split(", "))]
+_SIDES = re.compile(r"\[([^|]+)\|([^]]+)\]")
+_SLOT = re.compile(r"\{([^}]+)\}")
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+# Of so many judgements, one is kept for the reviews that are held out.
+_ONE_IN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    r"""A review and what it means.
+
+    Attributes:
+        text: What is written.
+        label: "positive" or "negative".
+        negation: The places of the words that turn the judgement into its opposite, none where
+            there are none, counted from 0 in `re.findall(r"\w+|[^\w\s]", text)`. What negates
+            something else is not among them.
+    """
+
+    text: str
+    label: str
+    negation: tuple[int, ...]
+
+
+def reviews(count: int, seed: int = 0) -> list[Review]:
+    """Little reviews to train on.
+
+    Args:
+        count: How many; more of the same seed begin with the same ones.
+        seed: Of what is said in them.
+
+    Errors: a ValueError or TypeError for what is no whole number of at least 0.
+
+    >>> for review in reviews(3):
+    ...     print(f"{review.label}: {review.text}")
+    """
+    return list(islice(_told(seed, held_out=False), whole_number(count, "count")))
+
+
+def held_out(count: int, seed: int = 0) -> list[Review]:
+    """Reviews whose judgement is in none of `reviews`, whatever its seed, negated or not.
+
+    There, nothing has been judged by that word in that way.
+
+    Args:
+        count, seed: As for `reviews`.
+
+    Errors: as for `reviews`.
+    """
+    return list(islice(_told(seed, held_out=True), whole_number(count, "count")))
+
+
+def _told(seed: int, *, held_out: bool) -> Iterator[Review]:
+    random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
+    while True:
+        sides, label = _judgement(random)
+        said = _one(sides, random)
+        text = _expanded("review", {"judgement": _capitalized(said)}, random)
+        if (crc32(sides[0].encode()) % _ONE_IN == 0) == held_out:
+            yield _review(text, label if said is sides[0] else _OPPOSITE[label])
+
+
+def _judgement(random: Random) -> tuple[tuple[str, str], str]:
+    """A judgement, its opposite, and the label of the first."""
+    line = _one(_JUDGEMENTS, random)
+    kind = next(slot for slot in _SLOT.findall(line) if slot in WORDS)
+    label, words = _one([*zip(_OPPOSITE, WORDS[kind], strict=True)], random)
+    facts = {
+        "it": _one(_JUDGED, random),
+        "film": _one(_FILMS, random),
+        kind: _one(words.split(", "), random),
+    }
+    left, right = (_SIDES.sub(side, line).format(**facts) for side in (r"\1", r"\2"))
+    return (left, right), label
+
+
+def _review(starred: str, label: str) -> Review:
+    """The review, in which every second part between stars negates."""
+    negation, before = [], 0
+    for place, part in enumerate(starred.split("*")):
+        after = before + len(_WORD.findall(part))
+        if place % 2:
+            negation.extend(range(before, after))
+        before = after
+    return Review(starred.replace("*", ""), label, tuple(negation))
+
+
+def _expanded(rule: str, facts: dict[str, str], random: Random) -> str:
+    """One line of a rule, with what its braces stand for."""
+
+    def filled(slot: re.Match[str]) -> str:
+        name = slot[1]
+        return facts[name] if name in facts else _expanded(name, facts, random)
+
+    return _SLOT.sub(filled, _one(_LINES[rule], random))
+
+
+def _capitalized(sentence: str) -> str:
+    return re.sub(r"\w", lambda letter: letter[0].upper(), sentence, count=1)
+
+
+def _one(choices: Sequence[_Choice], random: Random) -> _Choice:
+    # Of its methods, random() alone is promised to stay as it is.
+    return choices[int(random.random() * len(choices))]
