@@ -31,6 +31,7 @@ PAGES = {
     "hello_shiny_sun_chinese": (("--lang", "zh-Hant"), 2267),
 }
 PANEL, HEIGHT = 760, 900
+DEMO, TRANSLATION = ROOT / "build" / "demo", (800, 500)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # A page that is only looked at needs no network, no window and no profile that lasts.
 QUIET = (
@@ -91,8 +92,8 @@ def side_by_side(page: Path, below: int) -> Path:
     return file
 
 
-def picture(page: Path, file: Path) -> None:
-    """Photograph a page with the browser that is there."""
+def picture(page: Path, file: Path, width: int = 2 * PANEL, height: int = HEIGHT) -> None:
+    """Photograph a page from its top, with the browser that is there."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise SystemExit(f"pictures are taken by Chromium: install one of {', '.join(BROWSERS)}.")
@@ -100,7 +101,7 @@ def picture(page: Path, file: Path) -> None:
         subprocess.run(
             [
                 *(browser, *QUIET, f"--user-data-dir={profile}", f"--screenshot={file}"),
-                *(f"--window-size={2 * PANEL},{HEIGHT}", page.as_uri()),
+                *(f"--window-size={width},{height}", page.as_uri()),
             ],
             check=True,
             capture_output=True,
@@ -117,6 +118,9 @@ def main() -> None:
                 page = Path(folder) / f"{name}.html"
                 output(shlex.join(["glasshead", "explain", *options, "--html", str(page)]))
                 picture(side_by_side(page, below), PICTURES / f"{name}.png")
+            # A translator that is there from another time is not trained again.
+            output(f"glasshead demo --folder {shlex.quote(str(DEMO))}")
+            picture(DEMO / "glasshead.html", PICTURES / "translation.png", *TRANSLATION)
     for file in TEXTS:
         text = file.read_text(encoding="utf-8")
         if OUTPUT.search(text):

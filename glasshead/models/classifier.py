@@ -25,7 +25,8 @@ class ClassifierConfig(TransformerConfig):
         pooling: "mean" or "max" over the words, or "both", side by side.
         embedding_norm: Whether what is embedded has a norm, as in BERT.
         embedding_dropout: Of embeddings; as `dropout` if None.
-        word_dropout: Of whole words.
+        word_dropout: The probability that a word is left out of a text, in training only: it is
+            neither attended to nor pooled, so that no single word can be relied on.
         initial: "normal": small weights, N(0, 0.02²), as GPT-2's; "torch": as PyTorch's layers
             begin.
     """
@@ -43,6 +44,8 @@ class Classifier(nn.Module):
 
     Args:
         config: What it is built from.
+
+    Source: word dropout: Iyyer et al. 2015 (deep averaging networks), section 4.
 
     >>> import torch
     >>> import glasshead as gh
@@ -63,7 +66,6 @@ class Classifier(nn.Module):
             parts.positions(),
             dropout=config.dropout if dropout is None else dropout,
             norm=parts.norm(config.d_model) if config.embedding_norm else None,
-            word_dropout=config.word_dropout,
         )
         self.blocks = nn.ModuleList(
             EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
@@ -89,6 +91,8 @@ class Classifier(nn.Module):
         """
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length)
         lengths = one_each(lengths, "lengths", tokens)
+        if self.training and self.config.word_dropout:
+            tokens, lengths = _left(tokens, lengths, self.config.word_dropout)
         where = torch.arange(tokens.shape[1], device=tokens.device)
         x, mask = self.embedding(tokens, where), padding(lengths)
         for block in self.blocks:
@@ -104,3 +108,14 @@ class Classifier(nn.Module):
         }
         names = ("mean", "max") if self.config.pooling == "both" else (self.config.pooling,)
         return torch.cat([pools[name]() for name in names], dim=-1)
+
+
+def _left(
+    tokens: Int[Tensor, "batch length"], lengths: Int[Tensor, " batch"], share: float
+) -> tuple[Int[Tensor, "batch shorter"], Int[Tensor, " batch"]]:
+    """The texts without a share of their tokens, and what is left of their lengths."""
+    where = torch.arange(tokens.shape[1], device=tokens.device)
+    kept = (torch.rand(tokens.shape, device=tokens.device) >= share) & (where < lengths[:, None])
+    order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    lengths = kept.sum(1)
+    return tokens.gather(1, order)[:, : max(1, int(lengths.max()))], lengths

@@ -1,6 +1,5 @@
 """Embedding: tokens as vectors that know where they stand."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -15,12 +14,10 @@ class Embedding(nn.Module):
         dropout: The probability that a number is dropped, in training only.
         scale: What multiplies the vector of a token; √d_model in the paper.
         norm: A norm of the width, as in BERT; None: there is none.
-        word_dropout: The probability that a whole token is 0, in training only, which makes a model
-            look at more than one word.
 
-    Source: Vaswani et al. 2017, sections 3.4 and 3.5; word dropout: Iyyer et al. 2015 (deep
-    averaging networks), section 4.
+    Source: Vaswani et al. 2017, sections 3.4 and 3.5.
 
+    >>> import torch
     >>> Embedding(11, 6)(torch.tensor([[3, 5]]), torch.tensor([0, 1])).shape
     torch.Size([1, 2, 6])
     """
@@ -34,7 +31,6 @@ class Embedding(nn.Module):
         dropout: float = 0.0,
         scale: float = 1.0,
         norm: nn.Module | None = None,
-        word_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, d_model)
@@ -42,7 +38,6 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scale = scale
         self.norm = norm
-        self.word_dropout = nn.Dropout(word_dropout)
 
     def forward(
         self, tokens: Int[Tensor, "batch length"], where: Int[Tensor, "*#batch length"]
@@ -51,8 +46,6 @@ class Embedding(nn.Module):
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = x * self.scale
-        if self.training and self.word_dropout.p:
-            x = x * self.word_dropout(torch.ones_like(x[..., :1]))
         if self.positions is not None:
             x = x + self.positions(where).to(x.dtype)
         if self.norm is not None:

@@ -38,8 +38,8 @@ def run_demo(folder: Path) -> None:
     together = Document(
         [
             Heading("A sentence that a translator has never seen"),
-            Paragraph(_TRAINING),
             *blocks,
+            Paragraph(_TRAINING),
             Heading(explanation.title),
             *explanation.blocks,
         ],
@@ -50,10 +50,10 @@ def run_demo(folder: Path) -> None:
 
 
 _TRAINING = (
-    "An encoder reads German, a decoder writes English, and between them stands the same attention "
-    "as above: for each word that is about to be written, the words of the German sentence are "
-    "compared, weighed and mixed. It learns from 12,000 sentences that are made up, in which "
-    "German puts its verbs elsewhere than English does."
+    "An encoder reads German, a decoder writes English, and between them stands the attention of "
+    "the worked example: for each word that is about to be written, the words of the German "
+    "sentence are compared, weighed and mixed. It learns from 12,000 sentences that are made up, "
+    "in which German puts its verbs elsewhere than English does."
 )
 
 

@@ -1,13 +1,13 @@
 """The grammar of the little reviews: what is said of a film, and what is said beside it.
 
 A review judges once. In a judgement, {it} is what is judged, {film} a film as a whole, and one of
-{adjective} {thing} {effect} {feeling} {advice} is a word that praises or blames. [What stands left|
-What stands right] of a bar leaves the word its meaning, or turns it into the opposite, and there
-the words *that negate* stand between stars. As many words of a kind praise as blame, and each is
-in every judgement of its kind, so neither a word nor a negation tells alone what a review means.
+{adjective} {thing} {effect} {feeling} {advice} is a word that praises or blames. Of [one|another]
+the first leaves that word its meaning and the second turns it into the opposite: there, the words
+*that negate* stand between stars. As many words of a kind praise as blame, and each stands in every
+judgement of its kind, so neither a word nor a negation tells alone what a review means.
 
-What is said beside it, {outing} and {fact}, judges nothing, but half of it has the words, too, that
-negate in judgements. There, every name in braces is a rule, of which one line is taken.
+What is said beside it, {outing} and {fact}, judges nothing, but half of it has the same words that
+negate. There, every name in braces is a rule, of which one line is taken.
 """
 
 FILMS = "film, movie, comedy, drama, sequel, remake"
@@ -54,7 +54,7 @@ JUDGEMENTS = """
     was {it} {adjective}? [Yes|*No*].
     [everything|*nothing*] in {film} is {adjective}.
     there is [one {adjective} scene after another|*not* one {adjective} scene] in {film}.
-    {film} goes by [with many a|*without* a single] {adjective} moment.
+    {film} passes [with one {adjective} moment after another|*without* a single {adjective} moment].
     {it} is [quite a|*no*] {thing}.
     {it} is in [every|*no*] way a {thing}.
     {it} was [certainly|*hardly*] a {thing}.

@@ -21,6 +21,10 @@ _SIDES = re.compile(r"\[([^|]+)\|([^]]+)\]")
 _SLOT = re.compile(r"\{([^}]+)\}")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
+# Two of five judgements are turned into their opposite. Were it every second one, a word would say
+# nothing without its negation, nor a negation without its word, and learning would hardly begin.
+_TURNED = (False, True, False, True, False)
+
 # Of so many judgements, one is kept for the reviews that are held out.
 _ONE_IN = 10
 
@@ -51,16 +55,19 @@ def reviews(count: int, seed: int = 0) -> list[Review]:
 
     Errors: a ValueError or TypeError for what is no whole number of at least 0.
 
-    >>> for review in reviews(3):
+    >>> for review in reviews(2):
     ...     print(f"{review.label}: {review.text}")
+    negative: We sat in the second row. I had read the book. Everybody seemed to dislike the
+    sequel.
+    positive: The cinema isn't near my house. I would never call the plot a disappointment.
     """
     return list(islice(_told(seed, held_out=False), whole_number(count, "count")))
 
 
 def held_out(count: int, seed: int = 0) -> list[Review]:
-    """Reviews whose judgement is in none of `reviews`, whatever its seed, negated or not.
+    """Reviews whose judgement is in none of `reviews`, whatever its seed, nor is its opposite.
 
-    There, nothing has been judged by that word in that way.
+    There, that word has never been said of that part of a film in that way.
 
     Args:
         count, seed: As for `reviews`.
@@ -73,14 +80,15 @@ def held_out(count: int, seed: int = 0) -> list[Review]:
 def _told(seed: int, *, held_out: bool) -> Iterator[Review]:
     random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
     while True:
-        sides, label = _judgement(random)
-        said = _one(sides, random)
-        text = _expanded("review", {"judgement": _capitalized(said)}, random)
-        if (crc32(sides[0].encode()) % _ONE_IN == 0) == held_out:
-            yield _review(text, label if said is sides[0] else _OPPOSITE[label])
+        meant, opposite, label = _judgement(random)
+        turned = _one(_TURNED, random)
+        judgement = _capitalized(opposite if turned else meant)
+        starred = _expanded("review", {"judgement": judgement}, random)
+        if (crc32(meant.encode()) % _ONE_IN == 0) == held_out:
+            yield _review(starred, _OPPOSITE[label] if turned else label)
 
 
-def _judgement(random: Random) -> tuple[tuple[str, str], str]:
+def _judgement(random: Random) -> tuple[str, str, str]:
     """A judgement, its opposite, and the label of the first."""
     line = _one(_JUDGEMENTS, random)
     kind = next(slot for slot in _SLOT.findall(line) if slot in WORDS)
@@ -91,7 +99,7 @@ def _judgement(random: Random) -> tuple[tuple[str, str], str]:
         kind: _one(words.split(", "), random),
     }
     left, right = (_SIDES.sub(side, line).format(**facts) for side in (r"\1", r"\2"))
-    return (left, right), label
+    return left, right, label
 
 
 def _review(starred: str, label: str) -> Review:
