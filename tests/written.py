@@ -11,10 +11,14 @@ from glasshead.tasks.write import WRITE, WriteSettings
 SMALL = ("d_model=12", "num_heads=3", "num_layers=2", "context_length=13", "positions=alibi")
 
 
-def written(path: Path, *assignments: str, files: tuple[str, ...] = ()) -> RunFolder:
+def written(
+    path: Path, *assignments: str, files: tuple[str, ...] = (), held_out: tuple[str, ...] = ()
+) -> RunFolder:
     """A run folder with the weights that training would begin with."""
     folder = RunFolder(path)
-    settings = WriteSettings.from_preset("nano", ["stories=211", *SMALL, *assignments], files)
+    settings = WriteSettings.from_preset(
+        "nano", ["stories=211", *SMALL, *assignments], files, held_out
+    )
     prepared = WRITE.begin(settings, folder, "glasshead train write")
     with torch.no_grad():
         # Sharper than at the beginning, so that texts differ.

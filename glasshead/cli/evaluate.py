@@ -26,10 +26,25 @@ class _ByTask(TyperGroup):
     """A group whose command may be left out, as the run knows its task."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        run = next((argument for argument in args if not argument.startswith("-")), None)
+        run = self._first(args)
         if run is not None and run not in self.commands:
             args = [_task_of(run, self.commands), *args]
         return super().parse_args(ctx, args)
+
+    def _first(self, args: list[str]) -> str | None:
+        """The first argument that is neither an option nor the value of one."""
+        taking = {
+            name
+            for command in self.commands.values()
+            for parameter in command.params
+            if not getattr(parameter, "is_flag", False)
+            for name in parameter.opts
+            if name.startswith("-")
+        }
+        pairs = zip(["", *args], args, strict=False)
+        return next(
+            (one for before, one in pairs if not one.startswith("-") and before not in taking), None
+        )
 
 
 evaluate = typer.Typer(

@@ -1,6 +1,8 @@
 """A command run in this process: its exit code, and what it printed."""
 
 import json
+import os
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -44,3 +46,20 @@ def explained(command):
         return told
 
     return run
+
+
+@pytest.fixture
+def typed(monkeypatch, tmp_path):
+    """Put bytes where standard input is read, by Python's name for it or by its number."""
+    before = os.dup(0)
+
+    def put(content):
+        (tmp_path / "typed").write_bytes(content)
+        file = os.open(tmp_path / "typed", os.O_RDONLY)
+        os.dup2(file, 0)
+        os.close(file)
+        monkeypatch.setattr(sys, "stdin", os.fdopen(0, encoding="utf-8", closefd=False))
+
+    yield put
+    os.dup2(before, 0)
+    os.close(before)

@@ -16,6 +16,7 @@ SETTINGS = [
     {"pooling": "both", "positions": "learned", "feed_forward": "swiglu"},
     {"pooling": "both", "positions": "alibi", "num_kv_heads": 1, "bias": False},
     {"pooling": "both", "positions": "none"},
+    {"pooling": "max", "embedding_norm": True, "qkv_bias": False, "norm_eps": 1e-3},
 ]
 every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
 
@@ -79,6 +80,50 @@ def test_pools_what_the_last_norm_gives(pooling):
         }
         names = ("mean", "max") if pooling == "both" else (pooling,)
         assert_close(seen["pooled"][row], torch.cat([pools[name] for name in names]))
+
+
+def dropping(share, **settings):
+    model = model_of(dropout=0.0, word_dropout=share, **settings)
+    # Each text has words of its own, so that its answer tells which of them were read.
+    tokens = torch.stack([torch.arange(1, 12), torch.arange(1, 12).flip(0)])
+    return model, tokens.repeat(31, 1), torch.tensor([11, 7]).repeat(31)
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:3], ids=str)
+def test_words_are_left_out_as_if_they_had_not_been_there(settings):
+    model, tokens, lengths = dropping(0.25, **settings)
+    seen = {}
+    model.embedding.register_forward_pre_hook(lambda _, given: seen.update(tokens=given[0]))
+    found, left = model.train()(tokens, lengths), seen["tokens"]
+    model.eval()
+    # What it is if so many of the words that were given are read.
+    answers = [model(left, torch.full_like(lengths, n)) for n in range(left.shape[1] + 1)]
+    close = (torch.stack(answers, 1) - found[:, None]).abs().amax(-1) < 1e-4
+    kept = 0
+    for row, (words, length) in enumerate(zip(tokens.tolist(), lengths.tolist(), strict=True)):
+        (count,) = close[row].nonzero().flatten().tolist()
+        # They are words of the text, in its order.
+        places = [words[:length].index(word) for word in left[row, :count].tolist()]
+        assert places == sorted({*places})
+        kept += count
+    assert 0.65 < kept / lengths.sum() < 0.85
+
+
+def test_no_word_is_left_out_where_nothing_is_trained():
+    model, tokens, lengths = dropping(0.5)
+    plain, _, _ = dropping(0.0)
+    assert_close(model(tokens, lengths), plain(tokens, lengths))
+    assert_close(plain.train()(tokens, lengths), plain.eval()(tokens, lengths))
+    apart = (model.train()(tokens, lengths) - plain(tokens, lengths)).abs().amax(1)
+    assert (apart > 1e-3).float().mean() > 0.9
+
+
+def test_texts_of_which_nothing_is_left_give_finite_answers_and_gradients():
+    model, tokens, lengths = dropping(0.99)
+    found = model.train()(tokens[:, :3], torch.full_like(lengths, 1))
+    found.sum().backward()
+    assert torch.isclose(found, model.answer.bias).all(1).sum() > 50
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
 class TestErrors:

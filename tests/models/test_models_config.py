@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from torch import nn
 
 import glasshead as gh
 from glasshead.models.parts import Parts
@@ -55,6 +56,8 @@ class TestEveryConfig:
             ({"norm": "batch"}, "norm takes one of 'layer', 'rms', and got 'batch'"),
             ({"order": None}, "order takes one of 'pre', 'post', and got None"),
             ({"feed_forward": "silu"}, "feed_forward takes one of .*, and got 'silu'"),
+            ({"norm_eps": 0.0}, r"norm_eps takes .*, and got 0\.0"),
+            ({"norm_eps": math.nan}, "norm_eps takes .*, and got nan"),
         ],
         ids=str,
     )
@@ -76,6 +79,8 @@ class TestEveryConfig:
             ({"dropout": True}, "dropout takes a number, and got True"),
             ({"bias": 1}, "bias takes true or false, and got 1"),
             ({"bias": "false"}, "bias takes true or false, and got 'false'"),
+            ({"qkv_bias": 0}, "qkv_bias takes true or false, and got 0"),
+            ({"norm_eps": "1e-6"}, "norm_eps takes a number, and got str '1e-6'"),
         ],
         ids=str,
     )
@@ -110,6 +115,19 @@ class TestEveryConfig:
 def test_the_own_values_of_a_config_are_checked_too(kind, values, sentence):
     with pytest.raises(TypeError, match=sentence):
         kind(vocab_size=11, **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"embedding_dropout": 1.0}, r"embedding_dropout takes a probability .*, and got 1\.0"),
+        ({"word_dropout": -0.5}, r"word_dropout takes a probability .*, and got -0\.5"),
+        ({"initial": "zeros"}, "initial takes one of 'normal', 'torch', and got 'zeros'"),
+    ],
+)
+def test_the_own_values_of_a_classifier_that_cannot_be(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        gh.ClassifierConfig(vocab_size=11, **values)
 
 
 def test_the_pooling_is_one_of_three():
@@ -149,3 +167,38 @@ def test_every_word_makes_its_part():
     assert parts(norm="rms").norm(5).weight.shape == (5,)
     assert parts(bias=False).norm(5).bias is None
     assert parts(order="post").last_norm()(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("bias", "qkv_bias", "of_qkv"),
+    [
+        (True, None, True),
+        (True, False, False),
+        (False, None, False),
+        (False, True, True),
+        (True, True, True),
+    ],
+)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_queries_keys_and_values_have_biases_of_their_own(kind, bias, qkv_bias, of_qkv):
+    config = kind(vocab_size=11, d_model=12, num_heads=3, bias=bias, qkv_bias=qkv_bias)
+    model = kind.__name__.removesuffix("Config")
+    for name, module in getattr(gh, model)(config).named_modules():
+        if isinstance(module, gh.MultiHeadAttention):
+            assert [given is not None for _, given in module.projections.maps()] == [of_qkv] * 3
+            assert (module.output.bias is not None) is bias
+        elif name.endswith(("feed_forward.hidden", "feed_forward.output")):
+            assert (module.bias is not None) is bias
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("given", [None, 1e-3])
+def test_every_norm_has_its_eps(kind, norm, given):
+    own = {} if kind is not gh.ClassifierConfig else {"embedding_norm": True}
+    config = kind(vocab_size=11, d_model=12, num_heads=3, norm=norm, norm_eps=given, **own)
+    model = getattr(gh, kind.__name__.removesuffix("Config"))(config)
+    torchs = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[norm]
+    norms = [module for module in model.modules() if isinstance(module, torchs)]
+    assert len(norms) >= 2 * config.num_layers + 1
+    assert {module.eps for module in norms} == {torchs(12).eps if given is None else given}

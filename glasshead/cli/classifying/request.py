@@ -37,7 +37,7 @@ class ClassifyRequest:
         width = max(map(len, classifier.settings.data.answers))
         page: list[Block] = []
         for some in texts_of(self.texts):
-            for text, answer in zip(some, classifier.classify(some), strict=True):
+            for text, answer in zip(some.texts, classifier.classify(some.texts), strict=True):
                 self._print(text, answer, width)
                 if not text.strip() or not (self.attention or self.html):
                     continue

@@ -21,7 +21,7 @@ def evaluate_classifier(run: str, files: Sequence[str], *, json: bool) -> None:
     if json:
         print_json(dataclasses.asdict(evaluation))
         return
-    print_figures(dataclasses.asdict(evaluation))
+    print_figures(dataclasses.asdict(evaluation), "text")
     print_drawing(confusion_table(evaluation))
 
 

@@ -4,25 +4,40 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 # How many lines are worked on at once, where they are there.
 _AT_ONCE = 64
 
 
-def texts_of(arguments: Sequence[str] | None) -> Iterator[list[str]]:
+@dataclass(frozen=True)
+class Lines:
+    """Some texts, and what errors call each of them."""
+
+    texts: list[str]
+    names: list[str]
+
+    def name(self, number: int) -> str:
+        """What errors call one of them, counted from 1."""
+        return self.names[number - 1]
+
+
+def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
     """The texts, some at a time: the arguments, or else the lines of standard input.
 
     As many lines as are there are given at once, and a single one does not wait for another: so a
     file is read fast, and whoever types is answered line by line.
 
-    Errors: a ValueError where a line is not UTF-8.
+    Errors: a ValueError where a line is not UTF-8; an OSError where standard input is closed.
 
     >>> list(texts_of(["Guten Morgen", "Danke"]))
-    [['Guten Morgen', 'Danke']]
+    [Lines(texts=['Guten Morgen', 'Danke'], names=['text 1', 'text 2'])]
     """
     if arguments:
-        yield list(arguments)
+        yield Lines([*arguments], [f"text {number}" for number in range(1, len(arguments) + 1)])
         return
+    if sys.stdin is None:
+        raise OSError("standard input is closed: give a TEXT, or the file that has them by <FILE.")
     lines = _arriving()
     number, ended = 0, False
     while not ended:
@@ -30,12 +45,18 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[list[str]]:
         while len(some) < _AT_ONCE and some[-1] is not None and not lines.empty():
             some.append(lines.get())
         ended = some[-1] is None
-        texts = []
-        for line in some[: len(some) - ended]:
-            number += 1
-            texts.append(_decoded(line or b"", number))
+        numbers = range(number + 1, number + len(some) + (not ended))
+        number = numbers[-1] if numbers else number
+        names = [f"standard input, line {each}" for each in numbers]
+        texts = [_decoded(line or b"", name) for line, name in zip(some, names, strict=False)]
         if texts:
-            yield texts
+            yield Lines(
+                [
+                    text.removeprefix("\ufeff") if each == 1 else text
+                    for text, each in zip(texts, numbers, strict=True)
+                ],
+                names,
+            )
 
 
 def _arriving() -> "queue.Queue[bytes | None]":
@@ -44,8 +65,10 @@ def _arriving() -> "queue.Queue[bytes | None]":
 
     def read() -> None:
         try:
-            for line in sys.stdin.buffer:
-                lines.put(line)
+            # Not by `sys.stdin`, whose lock a waiting thread would hold when the program ends.
+            with open(0, "rb", closefd=False) as file:
+                for line in file:
+                    lines.put(line)
         finally:
             lines.put(None)
 
@@ -53,11 +76,11 @@ def _arriving() -> "queue.Queue[bytes | None]":
     return lines
 
 
-def _decoded(line: bytes, number: int) -> str:
+def _decoded(line: bytes, name: str) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"standard input, line {number}: expected UTF-8 text, and got the byte "
-            f"0x{line[error.start]:02x}: save it as UTF-8."
+            f"{name}: expected UTF-8 text, and got the byte 0x{line[error.start]:02x}: save it as "
+            "UTF-8."
         ) from error

@@ -41,6 +41,7 @@ def print_json(value: Any) -> None:
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     text = json.dumps(value, ensure_ascii=not unicode, allow_nan=False)
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def remark(text: str) -> None:

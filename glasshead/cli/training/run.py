@@ -72,7 +72,7 @@ def run_training(request: TrainRequest) -> None:
         remark(str(interrupted))
         raise typer.Exit(INTERRUPTED) from None
     if leads():
-        print_figures(figures["best"])
+        print_figures(figures["best"], "text" if request.task == "classify" else "token")
         typer.echo()
         commands = {
             f"glasshead {command.format(shlex.quote(request.run))}": does

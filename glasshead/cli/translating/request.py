@@ -9,7 +9,7 @@ from glasshead.cli.outputs.page_file import check_target, write_page
 from glasshead.cli.outputs.terminal import print_drawing, print_text, remark
 from glasshead.cli.translating.alignment_map import alignment_map, alignment_page
 from glasshead.models.decoding import Beam
-from glasshead.tasks.translate import TextTranslator, align
+from glasshead.tasks.translate import TextTranslator, align, check_choice
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class TranslateRequest:
             check_target(self.html)
         strategy = Beam(self.beam, length_penalty=self.length_penalty)
         translator = TextTranslator.load(self.run)
+        check_choice(translator, self.layer, self.head)
         alignments = []
         for some in texts_of(self.texts):
-            for translation in translator.translate(some, strategy):
+            for translation in translator.translate(some.texts, strategy, name=some.name):
                 print_text(translation.text, end="\n")
                 if not drawn:
                     continue

@@ -7,9 +7,9 @@ from glasshead.tasks.batching import shuffled
 from glasshead.tasks.classify.data import ClassifyData
 from glasshead.tasks.classify.labelled import Labelled, read_labelled
 from glasshead.tasks.runs import digest
-from glasshead.tasks.tokenizing import Tokenizer, train_bpe, train_wordpiece, words
+from glasshead.tasks.runs.tokenizers import made_tokenizer
+from glasshead.tasks.tokenizing import Tokenizer
 
-_MAKE = {"bpe": train_bpe, "wordpiece": train_wordpiece, "words": words}
 # How many made-up reviews are held out.
 _MADE_UP = 1000
 
@@ -79,7 +79,7 @@ def read_corpus(data: ClassifyData) -> Corpus:
 def make_tokenizer(data: ClassifyData, corpus: Corpus) -> Tokenizer:
     """A tokenizer that knows the texts to train on alone."""
     texts = [text for text, _ in corpus.training]
-    return _MAKE[data.tokenizer](texts, data.vocabulary, lowercase=data.lowercase)
+    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
 
 
 def _held_out(count: int, data: ClassifyData) -> set[int]:

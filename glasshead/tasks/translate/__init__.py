@@ -1,6 +1,6 @@
 """Translate: an encoder and a decoder, trained on texts and their translations."""
 
-from glasshead.tasks.translate.alignment import Alignment, align
+from glasshead.tasks.translate.alignment import Alignment, align, check_choice
 from glasshead.tasks.translate.evaluating import Evaluation, evaluate
 from glasshead.tasks.translate.job import TRANSLATE
 from glasshead.tasks.translate.presets import PRESETS

@@ -31,6 +31,8 @@ class Alignment:
 
     def pairs(self) -> list[tuple[str, str, float]]:
         """Each word of the translation, the word that it looked at most, and how much."""
+        if not self.target:
+            return []
         most = self.weights.max(-1)
         return [
             (word, self.source[at], weight)
@@ -63,8 +65,8 @@ def align(
     Source: Bahdanau et al. 2015, section 5.2.1 and figure 3.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    layers, heads = len(model.decoder), model.config.num_heads
-    layer = layers - 1 if layer is None else _checked("layer", layer, layers)
+    check_choice(translator, layer, head)
+    layer = len(model.decoder) - 1 if layer is None else layer
     source, target = list(translation.source_tokens), list(translation.tokens)
     if not source or not target:
         return Alignment((), (), torch.zeros(0, 0))
@@ -73,7 +75,7 @@ def align(
     with observing(crossing, [PooledMap(len(target), len(source))]) as seen:
         model(torch.tensor([source]), torch.tensor([len(source)]), shown)
     weights = seen[""].pooled_map[0]  # [heads, target, source]
-    chosen = weights.mean(0) if head is None else weights[_checked("head", head, heads)]
+    chosen = weights.mean(0) if head is None else weights[head]
     columns, rows = (whole_words(tokenizer, tokens) for tokens in (source, target))
     return Alignment(
         columns.words,
@@ -82,7 +84,12 @@ def align(
     )
 
 
-def _checked(name: str, number: int, count: int) -> int:
-    if not 0 <= number < count:
-        raise ValueError(f"{name} takes one from 0 to {count - 1}, and got {number}.")
-    return number
+def check_choice(translator: TextTranslator, layer: int | None, head: int | None) -> None:
+    """Raise a ValueError where there is no such layer of the decoder, or no such head."""
+    model = translator.model
+    for name, number, count in (
+        ("layer", layer, len(model.decoder)),
+        ("head", head, model.config.num_heads),
+    ):
+        if number is not None and not 0 <= number < count:
+            raise ValueError(f"{name} takes one from 0 to {count - 1}, and got {number}.")

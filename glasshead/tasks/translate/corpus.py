@@ -5,11 +5,11 @@ from typing import Any
 
 from glasshead.tasks.batching import shuffled
 from glasshead.tasks.runs import digest
-from glasshead.tasks.tokenizing import Tokenizer, train_bpe, train_wordpiece, words
+from glasshead.tasks.runs.tokenizers import made_tokenizer
+from glasshead.tasks.tokenizing import Tokenizer
 from glasshead.tasks.translate.data import TranslateData
 from glasshead.tasks.translate.parallel import Pairs, read_pairs
 
-_MAKE = {"bpe": train_bpe, "wordpiece": train_wordpiece, "words": words}
 # How many made-up pairs are held out.
 _MADE_UP = 400
 
@@ -71,7 +71,7 @@ def read_corpus(data: TranslateData) -> Corpus:
 def make_tokenizer(data: TranslateData, corpus: Corpus) -> Tokenizer:
     """One tokenizer for texts and translations; it knows those to train on alone."""
     texts = [text for pair in corpus.training for text in pair]
-    return _MAKE[data.tokenizer](texts, data.vocabulary, lowercase=data.lowercase)
+    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
 
 
 def _whole(pairs: Pairs) -> Pairs:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from glasshead.models.decoding import Strategy
 from glasshead.tasks.translate.corpus import read_corpus
-from glasshead.tasks.translate.parallel import Pairs, read_pairs
+from glasshead.tasks.translate.parallel import Pairs, place_of, read_pairs
 from glasshead.tasks.translate.text_translator import SEARCH, TextTranslator, Translation
 
 
@@ -59,7 +60,8 @@ def evaluate(
 
     lowercase = translator.settings.data.lowercase
     pairs = _pairs(translator, files)
-    translations = translator.translate([text for text, _ in pairs], strategy, progress)
+    name = partial(place_of, files) if files else "text {}".format
+    translations = translator.translate([text for text, _ in pairs], strategy, progress, name)
     expected = [text.lower() if lowercase else text for _, text in pairs]
     written = [translation.text for translation in translations]
     bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)

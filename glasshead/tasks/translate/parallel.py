@@ -5,6 +5,7 @@ from pathlib import Path
 
 from glasshead.tasks.reading import read_lines, read_rows
 from glasshead.tasks.reading.files import ending, shown
+from glasshead.tasks.reading.row_by_row import rows_of
 from glasshead.tasks.reading.rows import TABLES
 
 # A text, and its translation.
@@ -33,8 +34,7 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
     ...     read_pairs([german, english])
     [('Guten Morgen', 'Good morning'), ('Danke', 'Thank you')]
     """
-    tables = [file for file in files if ending(Path(file)) in TABLES]
-    texts = [file for file in files if file not in tables]
+    texts, tables = _kinds(files)
     if len(texts) % 2:
         raise ValueError(
             f"expected text files in twos, of texts and of their translations, and got "
@@ -45,6 +45,28 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
     for table in tables:
         pairs += [(row[source], row[target]) for row in read_rows(table, [source, target])]
     return pairs
+
+
+def place_of(files: Sequence[str], number: int) -> str:
+    """The file and the line of a pair of `read_pairs`, counted from 1."""
+    texts, tables = _kinds(files)
+    for file in texts[::2]:
+        count = len(read_lines(file))
+        if number <= count:
+            return f"{shown(Path(file))}, line {number}"
+        number -= count
+    for table in tables:
+        lines = [line for line, _ in rows_of(Path(table))]
+        if number <= len(lines):
+            return f"{shown(Path(table))}, line {lines[number - 1]}"
+        number -= len(lines)
+    return f"text {number}"
+
+
+def _kinds(files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The text files, and the tables."""
+    tables = [file for file in files if ending(Path(file)) in TABLES]
+    return [file for file in files if file not in tables], tables
 
 
 def _lines(source: str, target: str) -> Pairs:

@@ -69,6 +69,7 @@ class TextTranslator:
         texts: Sequence[str],
         strategy: Strategy = SEARCH,
         progress: Callable[[int, int], None] | None = None,
+        name: Callable[[int], str] = "text {}".format,
     ) -> list[Translation]:
         """The translation of each text; the same for a text alone as among others.
 
@@ -78,6 +79,7 @@ class TextTranslator:
             texts: A sentence each, as in training.
             strategy: How the translation is searched for.
             progress: Is told how many texts are done, and of how many.
+            name: What errors call a text, given its number, from 1.
 
         Errors: a ValueError where a text is longer than what the model reads.
         """
@@ -85,13 +87,13 @@ class TextTranslator:
             tokens if text.strip() else []
             for text, tokens in zip(texts, self.tokenizer.encode_batch(texts), strict=True)
         ]
-        self._check_lengths(sources)
+        self._check_lengths(sources, name)
         translations = [Translation(text, "") for text in texts]
-        done = 0
+        done = sources.count([])
         for places, most in self._batches(sources):
             some = [sources[place] for place in places]
             for place, tokens in zip(places, self._written(some, strategy, most), strict=True):
-                text = self.tokenizer.decode(tokens).strip()
+                text = " ".join(self.tokenizer.decode(tokens).split())
                 translations[place] = Translation(
                     texts[place], text, tuple(sources[place]), tuple(tokens)
                 )
@@ -133,11 +135,11 @@ class TextTranslator:
             never=[tokenizer.pad_id, tokenizer.start_id],
         ).tokens
 
-    def _check_lengths(self, sources: Sequence[Sequence[int]]) -> None:
+    def _check_lengths(self, sources: Sequence[Sequence[int]], name: Callable[[int], str]) -> None:
         most = self.model.config.context_length
         for number, source in enumerate(sources, 1):
             if len(source) > most:
                 raise ValueError(
-                    f"text {number} has {len(source)} tokens, and the model reads {most} at most: "
+                    f"{name(number)} has {len(source)} tokens, and the model reads {most} at most: "
                     f"cut it into sentences."
                 )

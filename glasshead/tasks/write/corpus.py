@@ -11,7 +11,8 @@ from torch import Tensor
 
 from glasshead.tasks.reading import read_texts
 from glasshead.tasks.runs import digest
-from glasshead.tasks.tokenizing import Tokenizer, characters, gpt2, train_bpe, train_wordpiece
+from glasshead.tasks.runs.tokenizers import made_tokenizer
+from glasshead.tasks.tokenizing import Tokenizer, characters, gpt2
 from glasshead.tasks.write.data import WriteData
 
 
@@ -70,8 +71,7 @@ def make_tokenizer(data: WriteData, corpus: Corpus) -> Tokenizer:
         return gpt2(folder / "encoder.json", folder / "vocab.bpe")
     if data.tokenizer == "characters":
         return characters([*corpus.training, *corpus.held_out])
-    make = {"bpe": train_bpe, "wordpiece": train_wordpiece}[data.tokenizer]
-    return make(corpus.training, data.vocabulary)
+    return made_tokenizer(data.tokenizer, corpus.training, data.vocabulary)
 
 
 @dataclass(frozen=True, eq=False)

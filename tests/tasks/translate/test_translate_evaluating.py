@@ -1,0 +1,97 @@
+"""Evaluating: BLEU and chrF are sacreBLEU's, of what the model writes."""
+
+import pytest
+import sacrebleu
+
+from glasshead.models.decoding import Beam, Greedy
+from glasshead.tasks.sentences import pairs
+from glasshead.tasks.translate import TextTranslator, evaluate
+from translated import translated
+
+GERMAN = [pair.german for pair in pairs(5, seed=5)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def translator(folder):
+    return TextTranslator.load(translated(folder / "run", "tokenizer=words").path)
+
+
+@pytest.fixture(scope="module")
+def lower(folder):
+    run = translated(folder / "lower", "tokenizer=words", "lowercase=true")
+    return TextTranslator.load(run.path)
+
+
+def references(translator, strategy):
+    """Translations that a few of the model's own are right by, and the others nearly."""
+    own = [translation.text for translation in translator.translate(GERMAN, strategy)]
+    assert len({*own}) == 5
+    return own, [own[0], own[1], f"{own[2]} indeed", own[3].upper(), own[4][5:]]
+
+
+def files(folder, expected):
+    german, english = folder / "test.de", folder / "test.en"
+    german.write_text("".join(f"{text}\n" for text in GERMAN))
+    english.write_text("".join(f"{text}\n" for text in expected))
+    return [str(german), str(english)]
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(3, length_penalty=1.0)], ids=str)
+def test_figures_are_sacrebleus(translator, tmp_path, strategy):
+    own, expected = references(translator, strategy)
+    found = evaluate(translator, files(tmp_path, expected), strategy)
+    assert [each.text for each in found.translations] == own
+    assert found.bleu == pytest.approx(sacrebleu.corpus_bleu(own, [expected]).score)
+    assert found.chrf == pytest.approx(sacrebleu.corpus_chrf(own, [expected]).score)
+    assert 10 < found.bleu < 90
+    assert (found.exact, found.texts) == (2 / 5, 5)
+    version = f"version:{sacrebleu.__version__}"
+    assert found.bleu_signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    assert found.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}"
+
+
+def test_small_letters_are_compared_in_small_letters(lower, tmp_path):
+    own, expected = references(lower, Greedy())
+    found = evaluate(lower, files(tmp_path, expected), Greedy())
+    small = [text.lower() for text in expected]
+    assert found.bleu == pytest.approx(sacrebleu.corpus_bleu(own, [small], lowercase=True).score)
+    assert found.chrf == pytest.approx(sacrebleu.corpus_chrf(own, [small]).score)
+    assert found.exact == 3 / 5
+    assert "|case:lc|" in found.bleu_signature
+    assert "|case:lc|" in found.chrf_signature
+
+
+def test_a_text_without_a_word_counts_as_one(translator, tmp_path):
+    (tmp_path / "a.de").write_text("Ja\n\nNein\n")
+    (tmp_path / "a.en").write_text("Yes\n\nNo\n")
+    found = evaluate(translator, [str(tmp_path / "a.de"), str(tmp_path / "a.en")], Greedy())
+    assert (found.texts, found.translations[1].text) == (3, "")
+    assert found.exact == 1 / 3
+
+
+def test_without_files_what_was_held_out_is_evaluated(tmp_path):
+    for name, side in (("train.de", "german"), ("train.en", "english")):
+        lines = [getattr(pair, side) for pair in pairs(31, seed=3)]
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    names = (str(tmp_path / "train.de"), str(tmp_path / "train.en"))
+    run = translated(tmp_path / "run", "tokenizer=words", files=names)
+    translator = TextTranslator.load(run.path)
+    found = evaluate(translator, strategy=Greedy())
+    sources = [translation.source for translation in found.translations]
+    assert (found.texts, len(sources)) == (3, 3)
+    assert {*sources} < {pair.german for pair in pairs(31, seed=3)}
+    (tmp_path / "train.de").write_text("anders\n" * 31)
+    with pytest.raises(ValueError, match="the texts are not those .*: name files to evaluate on"):
+        evaluate(translator, strategy=Greedy())
+
+
+def test_a_text_that_is_too_long_is_told_by_file_and_line(translator, tmp_path):
+    (tmp_path / "a.de").write_text(f"Ja\n{'und ' * 65}\n")
+    (tmp_path / "a.en").write_text("Yes\nand\n")
+    with pytest.raises(ValueError, match=r"a\.de, line 2.* has 65 tokens.*model reads 64"):
+        evaluate(translator, [str(tmp_path / "a.de"), str(tmp_path / "a.en")], Greedy())
