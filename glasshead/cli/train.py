@@ -140,7 +140,7 @@ _add(
     examples="Tables of texts and labels: .jsonl, .csv, .tsv; .gz and .xz too. Their columns are "
     "text and label, or others by --set text=COLUMN --set label=COLUMN. Without any: little "
     "reviews that are made up.",
-    presets="tiny: a minute on two cores; small: half an hour; base: for a GPU; course: rung 9 of "
+    presets="tiny: a minute on two cores; small: some minutes; base: for a GPU; course: rung 9 of "
     "the ladder.",
 )
 _add(
