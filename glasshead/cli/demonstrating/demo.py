@@ -27,7 +27,7 @@ def run_demo(folder: Path) -> None:
     """
     page, run = folder / _PAGE, folder / _RUN
     check_target(page)
-    explanation = explained(ExplainRequest()).document()
+    explanation = explained(ExplainRequest(lang="en")).document()
     _print(Paragraph(_plan(folder)), title="glasshead: attention you can see through")
     typer.echo()
     print_drawing(explanation)
