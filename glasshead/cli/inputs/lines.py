@@ -45,18 +45,13 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         while len(some) < _AT_ONCE and some[-1] is not None and not lines.empty():
             some.append(lines.get())
         ended = some[-1] is None
-        numbers = range(number + 1, number + len(some) + (not ended))
-        number = numbers[-1] if numbers else number
-        names = [f"standard input, line {each}" for each in numbers]
-        texts = [_decoded(line or b"", name) for line, name in zip(some, names, strict=False)]
-        if texts:
-            yield Lines(
-                [
-                    text.removeprefix("\ufeff") if each == 1 else text
-                    for text, each in zip(texts, numbers, strict=True)
-                ],
-                names,
-            )
+        found = Lines([], [])
+        for number, line in enumerate(filter(None, some), number + 1):  # noqa: B020 - it goes on
+            name = f"standard input, line {number}"
+            found.names.append(name)
+            found.texts.append(_decoded(line, name, "utf-8-sig" if number == 1 else "utf-8"))
+        if found.texts:
+            yield found
 
 
 def _arriving() -> "queue.Queue[bytes | None]":
@@ -76,11 +71,11 @@ def _arriving() -> "queue.Queue[bytes | None]":
     return lines
 
 
-def _decoded(line: bytes, name: str) -> str:
+def _decoded(line: bytes, name: str, encoding: str) -> str:
     try:
-        return line.decode("utf-8").rstrip("\r\n")
+        return line.decode(encoding).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{name}: expected UTF-8 text, and got the byte 0x{line[error.start]:02x}: save it as "
-            "UTF-8."
+            f"{name}: expected UTF-8 text, and got the byte 0x{error.object[error.start]:02x}: "
+            "save it as UTF-8."
         ) from error
