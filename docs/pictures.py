@@ -31,7 +31,7 @@ PAGES = {
     "hello_shiny_sun_chinese": (("--lang", "zh-Hant"), 2267),
 }
 PANEL, HEIGHT = 760, 900
-DEMO, TRANSLATION = ROOT / "build" / "demo", (800, 500)
+DEMO, TRANSLATION = ROOT / "build" / "demo", (800, 535)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # A page that is only looked at needs no network, no window and no profile that lasts.
 QUIET = (

@@ -52,8 +52,8 @@ def run_demo(folder: Path) -> None:
 _TRAINING = (
     "An encoder reads German, a decoder writes English, and between them stands the attention of "
     "the worked example: for each word that is about to be written, the words of the German "
-    "sentence are compared, weighed and mixed. It learns from 12,000 sentences that are made up, "
-    "in which German puts its verbs elsewhere than English does."
+    "sentence are compared, weighed and mixed. It learns from sentences that are made up, in which "
+    "German puts its verbs elsewhere than English does."
 )
 
 

@@ -23,9 +23,11 @@ class Beam(Strategy):
     better text comes first, then the lower token. A width of 1 is `Greedy()`; one that nothing
     falls out of finds the optimum.
 
-    A row is done when `width` texts have finished, or when no open text can still come before the
-    best `candidates` finished ones: ln p only falls, and lp is at most that of `max_tokens`, so
-    that an open text ends at ln p / lp(max_tokens) at best. Texts that were cut off after
+    A row is done when no open text can still come before the best `candidates` finished ones: ln p
+    only falls, and lp is at most that of `max_tokens`, so that an open text ends at
+    ln p / lp(max_tokens) at best. Once `width` texts have finished, it is done when no open text
+    comes before these as it stands: a text that is far ahead is not given up for short ones that
+    ended early. Texts that were cut off after
     `max_tokens` come after those that ended.
 
     Args:

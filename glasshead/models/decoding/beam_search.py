@@ -54,11 +54,12 @@ def beam_search(
         if texts.tokens.shape[-1] == request.max_tokens:
             _collect_cut_off(texts, [finished[row] for row in rows])
             break
-        bounds = (texts.sums[:, 0] / penalty(request.max_tokens)).tolist()
+        sums = texts.sums[:, 0].tolist()
+        now, last = penalty(texts.tokens.shape[-1]), penalty(request.max_tokens)
         kept = [
             place
-            for place, (row, bound) in enumerate(zip(rows, bounds, strict=True))
-            if bound > -torch.inf and not finished[row].suffices(bound)
+            for place, (row, best) in enumerate(zip(rows, sums, strict=True))
+            if best > -torch.inf and not finished[row].suffices(best / now, best / last)
         ]
         rows, texts = [rows[place] for place in kept], Texts(*(part[kept] for part in texts))
         if rows:

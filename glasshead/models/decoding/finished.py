@@ -31,12 +31,17 @@ class Finished:
         score = log_probability / self._penalty(len(tokens))
         self._cut_off.append(Hypothesis(list(tokens), score, log_probability, ended=False))
 
-    def suffices(self, bound: float) -> bool:
-        """Whether no text of a score up to `bound` is wanted any more."""
-        if len(self._ended) >= self._width:
-            return True
-        wanted = self._ended[: self._candidates]
-        return len(wanted) == self._candidates and bound <= wanted[-1].score
+    def suffices(self, now: float, bound: float) -> bool:
+        """Whether no open text is wanted any more.
+
+        Args:
+            now: The score of the best open text, if it ended here.
+            bound: The highest score that an open text can end with.
+        """
+        if len(self._ended) < self._candidates:
+            return False
+        least = self._ended[self._candidates - 1].score
+        return (now if len(self._ended) >= self._width else bound) <= least
 
     def best(self) -> list[Hypothesis]:
         """The best, as many as are wanted or there are; those that ended come first."""

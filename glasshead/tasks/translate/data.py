@@ -34,7 +34,7 @@ class TranslateData(RunData):
     vocabulary: int = 8000
     lowercase: bool = False
     batch_tokens: int = 3000
-    made_up: int = 12_000
+    made_up: int = 20_000
     pairs: int | None = None
 
     def __post_init__(self) -> None:

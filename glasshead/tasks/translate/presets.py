@@ -18,11 +18,11 @@ PRESETS = {
             "num_heads": 4,
             "num_layers": 2,
             "num_decoder_layers": 1,
-            "dropout": 0.05,
+            "dropout": 0.1,
         },
         training={
             **_MUON,
-            "steps": 800,
+            "steps": 1000,
             "learning_rate": 5e-3,
             "warmup": 50,
             "validate_every": 200,
