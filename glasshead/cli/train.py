@@ -150,7 +150,7 @@ _add(
     "or tables, .jsonl, .csv, .tsv, whose columns are source and target, or others by --set "
     "source=COLUMN --set target=COLUMN; .gz and .xz too. Without any: German and English that is "
     "made up.",
-    presets="tiny: two minutes on two cores; small: ninety; base: for a GPU.",
+    presets="tiny: two minutes on two cores; small: an hour or so; base: for a GPU.",
 )
 _add(
     "write",

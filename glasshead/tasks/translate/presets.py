@@ -30,7 +30,7 @@ PRESETS = {
         },
     ),
     "small": Preset(
-        about="ninety minutes on one core",
+        about="an hour or so on two cores",
         data={"tokenizer": "bpe", "vocabulary": 8000, "lowercase": True, "batch_tokens": 3000},
         model={
             **_MODERN,
