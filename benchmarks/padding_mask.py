@@ -65,7 +65,7 @@ def accuracy(task: RightAnswer, source: Fixed) -> float:
 
 
 def main() -> None:
-    """Train each seed both ways, print a table, and write JSON."""
+    """Train each seed both ways, print what each reaches, and write JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("train")
     parser.add_argument("test")

@@ -95,9 +95,10 @@ def translate(
     """BLEU and chrF, as sacreBLEU counts them, with their signatures."""
     _check_extra()
     from glasshead.cli.evaluating.translate import evaluate_translator
+    from glasshead.models.decoding import Beam
 
-    target = output_file(save, "--save")
-    evaluate_translator(run, files or (), (beam, length_penalty), target, json=json)
+    strategy = Beam(beam, length_penalty=length_penalty)
+    evaluate_translator(run, files or (), strategy, output_file(save, "--save"), json=json)
 
 
 @evaluate.command("write")

@@ -48,7 +48,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 metavar="FILE",
                 show_default=False,
                 rich_help_panel=_RUN,
-                help="What to validate with, and never train on; without it, a share of the rest.",
+                help="What to validate with, and never train on; without it, a share of FILE.",
             ),
         ] = None,
         assign: Annotated[

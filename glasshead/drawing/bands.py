@@ -76,7 +76,7 @@ class Bands(Block):
         upper, lower = _places(self.columns), _places(self.rows)
         width = max(upper[-1].end, lower[-1].end) + _MARGIN
         # The shorter line stands in the middle of the longer.
-        above, below = ((width - _MARGIN - line[-1].end) / 2 for line in (upper, lower))
+        above, below = ((width - _MARGIN - places[-1].end) / 2 for places in (upper, lower))
         top, bottom = _LINE, _LINE + _HEIGHT
         bands = "\n".join(
             _band(
@@ -89,8 +89,8 @@ class Bands(Block):
         )
         names = "\n".join(
             _word(shift + place.middle, y, place.name)
-            for line, shift, y in ((upper, above, top - 9), (lower, below, bottom + 20))
-            for place in line
+            for places, shift, y in ((upper, above, top - 9), (lower, below, bottom + 20))
+            for place in places
         )
         said = self.caption or words.heat_map
         figure = (

@@ -25,7 +25,7 @@ class ClassifierConfig(TransformerConfig):
         pooling: "mean" or "max" over the words, or "both", side by side.
         embedding_norm: Whether what is embedded has a norm, as in BERT.
         embedding_dropout: Of embeddings; as `dropout` if None.
-        word_dropout: The probability that a word is left out of a text, in training only: it is
+        word_dropout: The probability that a token is left out of a text, in training only: it is
             neither attended to nor pooled, so that no single word can be relied on.
         initial: "normal": small weights, N(0, 0.02²), as GPT-2's; "torch": as PyTorch's layers
             begin.

@@ -70,8 +70,8 @@ def _translated(translator: TextTranslator) -> list[Block]:
     translation = translator.translate([HELD_OUT.german])[0]
     expected = "as it should be" if translation.text == HELD_OUT.english else "not as it should be"
     return [
-        Paragraph(f"German:  {translation.source}"),
-        Paragraph(f"English: {translation.text}  ({expected})"),
+        Paragraph(f"German: {translation.source}"),
+        Paragraph(f"English: {translation.text} ({expected})"),
         *alignment_blocks(align(translator, translation)),
     ]
 

@@ -19,19 +19,17 @@ _TRANSLATIONS = Kind("--save", "the translations", "translations.txt")
 def evaluate_translator(
     run: str,
     files: Sequence[str],
-    search: tuple[int, float],
+    strategy: Beam,
     save: Path | None,
     *,
     json: bool,
 ) -> None:
-    """Print the figures; `search` is the width of the beam and its length penalty.
+    """Print the figures.
 
     Errors: an OSError or ValueError where the run or a file is not what it is to be.
     """
     if save is not None:
         check_target(save, _TRANSLATIONS)
-    width, penalty = search
-    strategy = Beam(width, length_penalty=penalty)
     translator = TextTranslator.load(run)
     with Counter("translating") as counter:
         found = evaluate(translator, tuple(files), strategy, counter.show)

@@ -28,7 +28,8 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
     As many lines as are there are given at once, and a single one does not wait for another: so a
     file is read fast, and whoever types is answered line by line.
 
-    Errors: a ValueError where a line is not UTF-8; an OSError where standard input is closed.
+    Errors: a ValueError where a line is not UTF-8; an OSError where standard input is closed,
+    or cannot be read.
 
     >>> list(texts_of(["Guten Morgen", "Danke"]))
     [Lines(texts=['Guten Morgen', 'Danke'], names=['text 1', 'text 2'])]
@@ -48,15 +49,17 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         found = Lines([], [])
         for number, line in enumerate(filter(None, some), number + 1):  # noqa: B020 - it goes on
             name = f"standard input, line {number}"
+            if isinstance(line, OSError):
+                raise OSError(f"{name} cannot be read ({line.strerror}): give it a file.") from line
             found.names.append(name)
             found.texts.append(_decoded(line, name, "utf-8-sig" if number == 1 else "utf-8"))
         if found.texts:
             yield found
 
 
-def _arriving() -> "queue.Queue[bytes | None]":
-    """The lines as they come, and None at their end."""
-    lines: queue.Queue[bytes | None] = queue.Queue(maxsize=4 * _AT_ONCE)
+def _arriving() -> "queue.Queue[bytes | OSError | None]":
+    """The lines as they come, what keeps them from coming, and None at their end."""
+    lines: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * _AT_ONCE)
 
     def read() -> None:
         try:
@@ -64,6 +67,8 @@ def _arriving() -> "queue.Queue[bytes | None]":
             with open(0, "rb", closefd=False) as file:
                 for line in file:
                     lines.put(line)
+        except OSError as error:
+            lines.put(error)
         finally:
             lines.put(None)
 

@@ -15,7 +15,9 @@ def alignment_map(alignment: Alignment) -> HeatMap:
 
 
 def alignment_blocks(alignment: Alignment) -> list[Block]:
-    """Bands and map, for a page."""
+    """Bands and map; of a translation without a word, nothing."""
+    if not alignment.target:
+        return []
     bands = Bands(alignment.weights, alignment.target, alignment.source, caption=_BANDS)
     return [bands, alignment_map(alignment)]
 

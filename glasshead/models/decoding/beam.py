@@ -26,8 +26,8 @@ class Beam(Strategy):
     A row is done when no open text can still come before the best `candidates` finished ones: ln p
     only falls, and lp is at most that of `max_tokens`, so that an open text ends at
     ln p / lp(max_tokens) at best. Once `width` texts have finished, it is done when no open text
-    comes before these as it stands: a text that is far ahead is not given up for short ones that
-    ended early. Texts that were cut off after
+    comes before the best `candidates` as it stands: a text that is far ahead is not given up for
+    short ones that ended early. Texts that were cut off after
     `max_tokens` come after those that ended.
 
     Args:

@@ -9,7 +9,7 @@ class Finished:
     """The texts of one row: those that ended, and those cut off, by falling score.
 
     Args:
-        width: How many that ended are enough.
+        width: After how many that ended open texts are judged as they stand.
         candidates: How many are wanted.
         penalty: By which the log-probability of a text of so many tokens is divided.
     """

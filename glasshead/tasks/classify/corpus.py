@@ -87,9 +87,14 @@ def _held_out(count: int, data: ClassifyData) -> set[int]:
     if not data.blocks:
         order = [place for batch in shuffled(count, 1, 0, 0) for place in batch]
         return set(order[: max(1, round(count * data.held_out))])
-    ends = [count * (block + 1) // data.blocks for block in range(data.blocks)]
-    size = max(1, round(count * data.held_out / data.blocks))
-    return {place for end in ends for place in range(max(0, end - size), end)}
+    most = max(1, round(count * data.held_out))
+    blocks = min(data.blocks, most)
+    ends = [count * (block + 1) // blocks for block in range(blocks)]
+    # Each has as many, or one more or less, so that together they are the share.
+    sizes = [most * (block + 1) // blocks - most * block // blocks for block in range(blocks)]
+    return {
+        place for end, size in zip(ends, sizes, strict=True) for place in range(end - size, end)
+    }
 
 
 def _made_up(data: ClassifyData) -> Corpus:

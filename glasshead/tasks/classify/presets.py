@@ -56,7 +56,7 @@ PRESETS = {
         },
     ),
     "base": Preset(
-        about="an hour or so on a GPU",
+        about="for a GPU",
         data={
             "tokenizer": "bpe",
             "vocabulary": 32_000,

@@ -13,7 +13,7 @@ class RightAnswer:
 
     Args:
         model: What answers.
-        smoothing: The share that wrong answers are given, in training alone.
+        smoothing: The share that all answers are given alike, in training alone.
     """
 
     monitor = "accuracy"

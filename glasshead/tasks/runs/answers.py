@@ -18,7 +18,7 @@ def cross_entropy(
     Args:
         logits: Of each answer.
         answers: The right ones; `IGNORED` where there is none.
-        smoothing: ε, the share that wrong answers are given, so that a model is never quite sure.
+        smoothing: ε, which all answers are given alike, so that a model is never quite sure.
 
     Source: Szegedy et al. 2016 (Rethinking the inception architecture), section 7.
 

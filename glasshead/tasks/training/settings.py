@@ -24,7 +24,7 @@ class TrainingSettings:
         save_every: Steps between checkpoints; there is one after each validation too.
         log_every: Steps between rows of log.csv.
         patience: After how many validations without a better one training ends early, or None.
-        label_smoothing: The share of each answer that training gives to the wrong ones.
+        label_smoothing: The share of each answer that training gives to all answers alike.
         seed: Of dropout, and of whatever else the steps draw.
         optimizer: `adamw`; `sgd`; or `muon`, which has AdamW for all but the hidden matrices.
 

@@ -15,7 +15,7 @@ class NextTranslated:
 
     Args:
         model: What translates.
-        smoothing: The share that wrong answers are given, in training alone.
+        smoothing: The share that all answers are given alike, in training alone.
 
     Source: Vaswani et al. 2017, section 5.4, for the smoothing.
     """

@@ -51,7 +51,7 @@ PRESETS = {
         },
     ),
     "base": Preset(
-        about="an hour or so on a GPU: the base model of Vaswani et al. 2017",
+        about="for a GPU: of the size of the base model of Vaswani et al. 2017",
         data={"tokenizer": "bpe", "vocabulary": 32_000, "batch_tokens": 25_000},
         model={
             **_MODERN,

@@ -16,7 +16,7 @@ class NextToken:
     Args:
         model: What tells.
         characters: How many characters the held-out targets have, by which its bits are told.
-        smoothing: The share that wrong tokens are given, in training alone.
+        smoothing: The share that all tokens are given alike, in training alone.
     """
 
     monitor = "loss"

@@ -97,12 +97,14 @@ def test_a_share_is_held_out_always_the_same(table, share, count):
 def test_neighbours_are_held_out_together_where_they_are_of_one_thing(table):
     data = ClassifyData(files=(table("many.csv", MANY),), held_out=0.1, blocks=3)
     corpus = read_corpus(data)
-    # Blocks end after 33, 67 and 101 texts; of 10 texts to be held out each has 3.
-    apart = [*range(30, 33), *range(64, 67), *range(98, 101)]
+    # Blocks end after 33, 67 and 101 texts; of 10 texts to be held out they have 3, 3 and 4.
+    apart = [*range(30, 33), *range(64, 67), *range(97, 101)]
     assert corpus.held_out == [MANY[place] for place in apart]
     assert corpus.training == [row for place, row in enumerate(MANY) if place not in apart]
     one = read_corpus(ClassifyData(files=data.files, held_out=0.25, blocks=1))
     assert (one.training, one.held_out) == (MANY[:76], MANY[76:])
+    many = read_corpus(ClassifyData(files=data.files, held_out=0.1, blocks=53))
+    assert len(many.held_out) == 10
 
 
 def test_files_of_their_own_are_held_out(table):
