@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import typer
-
 from glasshead.cli.outputs.terminal import remark
-from glasshead.cli.program import INTERRUPTED
+from glasshead.cli.training.run import carried_out
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.runs import train_to_the_end
-from glasshead.tasks.training import Hardware, Interrupted
+from glasshead.tasks.training import Hardware
 from glasshead.tasks.translate import TRANSLATE, TextTranslator, TranslateSettings
+
+_CPU = Hardware(accelerator="cpu")
 
 
 def trained(run: Path) -> TextTranslator:
@@ -17,22 +16,15 @@ def trained(run: Path) -> TextTranslator:
 
     Errors: an OSError or ValueError where the folder has another run.
     """
-    folder, settings = RunFolder(run), TranslateSettings.from_preset("tiny")
-    if folder.config.exists() and _steps(folder) >= settings.training.steps:
-        remark(f"It is there already, from the last time; remove {run} to train anew.")
-        return TextTranslator.load(run)
-    resume = folder.config.exists()
-    if resume:
-        prepared = TRANSLATE.go_on(folder)
-    else:
+    folder = RunFolder(run)
+    if not folder.config.exists():
+        settings = TranslateSettings.from_preset("tiny")
         prepared = TRANSLATE.begin(settings, folder, "glasshead demo")
-    parameters = sum(parameter.numel() for parameter in prepared.task.model.parameters())
-    remark(f"{parameters:,} parameters, {prepared.about}")
-    try:
-        train_to_the_end(prepared, folder, Hardware(accelerator="cpu"), resume=resume)
-    except Interrupted as interrupted:
-        remark(f"{interrupted} (here: the same command again)")
-        raise typer.Exit(INTERRUPTED) from None
+        carried_out(prepared, folder, _CPU, resume=False)
+    elif _steps(folder) < TranslateSettings.from_run(folder).training.steps:
+        carried_out(TRANSLATE.go_on(folder), folder, _CPU, resume=True)
+    else:
+        remark(f"It is there already, from the last time; remove {run} to train anew.")
     return TextTranslator.load(run)
 
 

@@ -63,14 +63,7 @@ def run_training(request: TrainRequest) -> None:
     hardware, folder = Hardware(**request.hardware), RunFolder(request.run)
     with going_on("reading the texts") if leads() else nullcontext():
         prepared = _prepared(request, folder, hardware)
-    if leads():
-        count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
-        remark(f"{count:,} parameters, {prepared.about}")
-    try:
-        figures = train_to_the_end(prepared, folder, hardware, resume=request.resume)
-    except Interrupted as interrupted:
-        remark(str(interrupted))
-        raise typer.Exit(INTERRUPTED) from None
+    figures = carried_out(prepared, folder, hardware, resume=request.resume)
     if leads():
         print_figures(figures["best"], "text" if request.task == "classify" else "token")
         typer.echo()
@@ -81,6 +74,23 @@ def run_training(request: TrainRequest) -> None:
         width = max(map(len, commands))
         for command, does in commands.items():
             typer.echo(f"{command:<{width}}   {does}")
+
+
+def carried_out(
+    prepared: Prepared[Any], folder: RunFolder, hardware: Hardware, *, resume: bool
+) -> dict[str, Any]:
+    """Train to the end, and give the figures; whoever interrupts it is told how to go on.
+
+    Errors: as of `train`.
+    """
+    if leads():
+        count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
+        remark(f"{count:,} parameters, {prepared.about}")
+    try:
+        return train_to_the_end(prepared, folder, hardware, resume=resume)
+    except Interrupted as interrupted:
+        remark(str(interrupted))
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _prepared(request: TrainRequest, folder: RunFolder, hardware: Hardware) -> Prepared[Any]:
