@@ -54,17 +54,7 @@ class ClassifyData(RunData):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "answers", tuple(self.answers))
-        if self.tokenizer not in TOKENIZERS:
-            raise ValueError(
-                f"tokenizer takes one of {', '.join(TOKENIZERS)}, and got {self.tokenizer!r}."
-            )
-        for name in ("text", "label"):
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(
-                    f"{name} takes the name of a column, and got {getattr(self, name)!r}."
-                )
-        if not isinstance(self.lowercase, bool):
-            raise TypeError(f"lowercase takes true or false, and got {self.lowercase!r}.")
+        self.check_kinds(TOKENIZERS, ("text", "label"))
         for name in ("vocabulary", "first", "batch_tokens", "made_up"):
             whole_number(getattr(self, name), name, least=1)
         for name in ("last", "blocks"):

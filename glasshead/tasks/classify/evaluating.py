@@ -4,13 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torchmetrics.functional.classification import (
-    multiclass_accuracy,
-    multiclass_confusion_matrix,
-    multiclass_f1_score,
-)
 
-from glasshead.tasks.classify.corpus import read_corpus
+from glasshead.tasks.classify.job import CLASSIFY
 from glasshead.tasks.classify.labelled import Labelled, read_labelled
 from glasshead.tasks.classify.text_classifier import TextClassifier
 
@@ -51,6 +46,12 @@ def evaluate(
     Errors: an OSError or ValueError where a file cannot be read, or has a label that training
     never saw; a ValueError where what was held out is not there any more.
     """
+    from torchmetrics.functional.classification import (
+        multiclass_accuracy,
+        multiclass_confusion_matrix,
+        multiclass_f1_score,
+    )
+
     labelled, labels = _labelled(classifier, files), classifier.settings.data.answers
     answers = classifier.classify([text for text, _ in labelled], progress)
     right = torch.tensor([labels.index(label) for _, label in labelled])
@@ -73,9 +74,4 @@ def _labelled(classifier: TextClassifier, files: Sequence[str]) -> list[Labelled
     data = classifier.settings.data
     if files:
         return read_labelled(files, data.text, data.label, known=data.answers)
-    corpus = read_corpus(data)
-    if corpus.found["sha256"] != data.sha256:
-        raise ValueError(
-            "the texts are not those that the run was trained on: name a FILE to evaluate on."
-        )
-    return corpus.held_out
+    return CLASSIFY.held_out(data)

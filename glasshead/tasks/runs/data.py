@@ -40,6 +40,20 @@ class RunData:
                 f"held_out takes a share between 0 and 1, as in 0.1, and got {self.held_out!r}."
             )
 
+    def check_kinds(self, tokenizers: Sequence[str], columns: Sequence[str]) -> None:
+        """Raise a ValueError or TypeError for a tokenizer or a column that is none."""
+        tokenizer, lowercase = (getattr(self, name) for name in ("tokenizer", "lowercase"))
+        if tokenizer not in tokenizers:
+            raise ValueError(
+                f"tokenizer takes one of {', '.join(tokenizers)}, and got {tokenizer!r}."
+            )
+        for name in columns:
+            column = getattr(self, name)
+            if not isinstance(column, str):
+                raise TypeError(f"{name} takes the name of a column, and got {column!r}.")
+        if not isinstance(lowercase, bool):
+            raise TypeError(f"lowercase takes true or false, and got {lowercase!r}.")
+
 
 def digest(*parts: Sequence[str]) -> str:
     """A number that no other texts have, nor the same ones otherwise divided.

@@ -133,6 +133,18 @@ class Job(Generic[S]):
             folder.write_config(settings.to_json(prepared.config))
         return prepared
 
+    def held_out(self, data: Any, remedy: str = "name a FILE") -> Any:
+        """What a run held out; `remedy` is what errors advise to evaluate on instead.
+
+        Errors: an OSError or ValueError where a file cannot be read, or the examples are others.
+        """
+        examples = self.read(data)
+        if examples.found["sha256"] != data.sha256:
+            raise ValueError(
+                f"the texts are not those that the run was trained on: {remedy} to evaluate on."
+            )
+        return examples.held_out
+
     def load(self, path: str | Path) -> tuple[Any, Tokenizer, S]:
         """The best model of a run folder, its tokenizer and its settings.
 

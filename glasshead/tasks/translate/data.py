@@ -39,16 +39,6 @@ class TranslateData(RunData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tokenizer not in TOKENIZERS:
-            raise ValueError(
-                f"tokenizer takes one of {', '.join(TOKENIZERS)}, and got {self.tokenizer!r}."
-            )
-        for name in ("source", "target"):
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(
-                    f"{name} takes the name of a column, and got {getattr(self, name)!r}."
-                )
-        if not isinstance(self.lowercase, bool):
-            raise TypeError(f"lowercase takes true or false, and got {self.lowercase!r}.")
+        self.check_kinds(TOKENIZERS, ("source", "target"))
         for name in ("vocabulary", "batch_tokens", "made_up"):
             whole_number(getattr(self, name), name, least=1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from glasshead.models.decoding import Strategy
-from glasshead.tasks.translate.corpus import read_corpus
+from glasshead.tasks.translate.job import TRANSLATE
 from glasshead.tasks.translate.parallel import Pairs, place_of, read_pairs
 from glasshead.tasks.translate.text_translator import SEARCH, TextTranslator, Translation
 
@@ -81,9 +81,4 @@ def _pairs(translator: TextTranslator, files: Sequence[str]) -> Pairs:
     data = translator.settings.data
     if files:
         return read_pairs(files, data.source, data.target)
-    corpus = read_corpus(data)
-    if corpus.found["sha256"] != data.sha256:
-        raise ValueError(
-            "the texts are not those that the run was trained on: name files to evaluate on."
-        )
-    return corpus.held_out
+    return TRANSLATE.held_out(data, remedy="name files")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from glasshead.tasks.reading import read_texts
-from glasshead.tasks.write.corpus import read_corpus, tokenized
+from glasshead.tasks.write.corpus import tokenized
+from glasshead.tasks.write.job import WRITE
 from glasshead.tasks.write.next_token import NextToken
 from glasshead.tasks.write.windows import HeldOutWindows
 from glasshead.tasks.write.writer import Writer
@@ -33,13 +34,7 @@ def evaluate(
     if files:
         texts = tuple(read_texts(files, field or writer.settings.data.field))
     else:
-        data = writer.settings.data
-        corpus = read_corpus(data)
-        if corpus.found["sha256"] != data.sha256:
-            raise ValueError(
-                "the texts are not those that the run was trained on: name a FILE to evaluate on."
-            )
-        texts = corpus.held_out
+        texts = WRITE.held_out(writer.settings.data)
     tokens = tokenized(writer.tokenizer, texts)
     if len(tokens.ids) < 2:
         raise ValueError(f"a text takes at least two tokens, and has {len(tokens.ids)}: give more.")
