@@ -1,17 +1,16 @@
 """Telling: reviews by the grammar, the same for the same seed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
-from typing import TypeVar
 from zlib import crc32
 
 from glasshead.recipe.numbers import whole_number
+from glasshead.tasks.lots import one_of
 from glasshead.tasks.reviews.grammar import FILMS, JUDGEMENTS, PARTS, RULES, WORDS
 
-_Choice = TypeVar("_Choice")
 _OPPOSITE = {"positive": "negative", "negative": "positive"}
 _LINES = {rule: [*map(str.strip, lines.strip().splitlines())] for rule, lines in RULES.items()}
 _JUDGEMENTS = [*map(str.strip, JUDGEMENTS.strip().splitlines())]
@@ -81,7 +80,7 @@ def _told(seed: int, *, held_out: bool) -> Iterator[Review]:
     random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
     while True:
         meant, opposite, label = _judgement(random)
-        turned = _one(_TURNED, random)
+        turned = one_of(_TURNED, random)
         judgement = _capitalized(opposite if turned else meant)
         starred = _expanded("review", {"judgement": judgement}, random)
         if (crc32(meant.encode()) % _ONE_IN == 0) == held_out:
@@ -90,13 +89,13 @@ def _told(seed: int, *, held_out: bool) -> Iterator[Review]:
 
 def _judgement(random: Random) -> tuple[str, str, str]:
     """A judgement, its opposite, and the label of the first."""
-    line = _one(_JUDGEMENTS, random)
+    line = one_of(_JUDGEMENTS, random)
     kind = next(slot for slot in _SLOT.findall(line) if slot in WORDS)
-    label, words = _one([*zip(_OPPOSITE, WORDS[kind], strict=True)], random)
+    label, words = one_of([*zip(_OPPOSITE, WORDS[kind], strict=True)], random)
     facts = {
-        "it": _one(_JUDGED, random),
-        "film": _one(_FILMS, random),
-        kind: _one(words.split(", "), random),
+        "it": one_of(_JUDGED, random),
+        "film": one_of(_FILMS, random),
+        kind: one_of(words.split(", "), random),
     }
     left, right = (_SIDES.sub(side, line).format(**facts) for side in (r"\1", r"\2"))
     return left, right, label
@@ -120,13 +119,8 @@ def _expanded(rule: str, facts: dict[str, str], random: Random) -> str:
         name = slot[1]
         return facts[name] if name in facts else _expanded(name, facts, random)
 
-    return _SLOT.sub(filled, _one(_LINES[rule], random))
+    return _SLOT.sub(filled, one_of(_LINES[rule], random))
 
 
 def _capitalized(sentence: str) -> str:
     return re.sub(r"\w", lambda letter: letter[0].upper(), sentence, count=1)
-
-
-def _one(choices: Sequence[_Choice], random: Random) -> _Choice:
-    # Of its methods, random() alone is promised to stay as it is.
-    return choices[int(random.random() * len(choices))]

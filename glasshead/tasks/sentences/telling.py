@@ -1,12 +1,12 @@
 """Telling: pairs of sentences by the grammar, the same for the same seed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from random import Random
-from typing import TypeVar
 from zlib import crc32
 
 from glasshead.recipe.numbers import whole_number
+from glasshead.tasks.lots import one_of
 from glasshead.tasks.sentences.inflecting import Persons, Phrase
 from glasshead.tasks.sentences.lexicon import (
     ADVERBS,
@@ -20,8 +20,6 @@ from glasshead.tasks.sentences.lexicon import (
     Noun,
 )
 from glasshead.tasks.sentences.pair import Pair, said
-
-_Choice = TypeVar("_Choice")
 
 # One in so many combinations of a frame, a verb and its object is held out, and this one for sure.
 _ONE_IN = 10
@@ -79,10 +77,10 @@ def held_out(count: int, seed: int = 0) -> list[Pair]:
 def _told(seed: int, *, held_out: bool) -> Iterator[Pair]:
     random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
     while True:
-        name, verb = _one([*FRAMES], random), _one([*OBJECTS], random)
+        name, verb = one_of([*FRAMES], random), one_of([*OBJECTS], random)
         nouns = [n for n in OBJECTS[verb] if _is_held_out(name, verb, n.german) == held_out]
         if nouns:
-            yield _pair(_one(FRAMES[name], random), verb, _one(nouns, random), random)
+            yield _pair(one_of(FRAMES[name], random), verb, one_of(nouns, random), random)
 
 
 def _is_held_out(frame: str, verb: str, noun: str) -> bool:
@@ -91,26 +89,21 @@ def _is_held_out(frame: str, verb: str, noun: str) -> bool:
 
 
 def _pair(frame: Frame, verb: str, noun: Noun, random: Random) -> Pair:
-    subject, other = (_one(range(len(PERSONS)), random) for _ in range(2))
+    subject, other = (one_of(range(len(PERSONS)), random) for _ in range(2))
     # Nobody helps a group and is in it.
     among = PERSONS[subject].among
-    whom = _one([p for p in PERSONS if p.among == "3" or p.among != among], random)
+    whom = one_of([p for p in PERSONS if p.among == "3" or p.among != among], random)
     filling = {
         "subject": PERSONS[subject].who,
         "other": PERSONS[other].who,
         "whom": whom.whom,
-        "time": _one(TIMES, random),
-        "adverb": _one(ADVERBS, random),
-        **{slot: _one([*verbs.values()], random) for slot, verbs in VERBS.items()},
+        "time": one_of(TIMES, random),
+        "adverb": one_of(ADVERBS, random),
+        **{slot: one_of([*verbs.values()], random) for slot, verbs in VERBS.items()},
         "verb": VERBS["verb"][verb],
     }
     # Where several are spoken to, "dein" would be nobody's.
     several = any(filling[slot] in _SEVERAL and f"{{{slot}}}" in frame.german for slot in filling)
     fitting = [row for row in DETERMINERS if not (several and row.english == "your")]
-    filling["object"] = _one(fitting, random).before(noun)
+    filling["object"] = one_of(fitting, random).before(noun)
     return said(frame, filling, Persons(subject, other))
-
-
-def _one(choices: Sequence[_Choice], random: Random) -> _Choice:
-    # Of its methods, random() alone is promised to stay as it is.
-    return choices[int(random.random() * len(choices))]

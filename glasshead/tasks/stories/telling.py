@@ -1,16 +1,15 @@
 """Telling: stories by the grammar, the same for the same seed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from random import Random
-from typing import TypeVar
 from zlib import crc32
 
 from glasshead.recipe.numbers import whole_number
+from glasshead.tasks.lots import one_of
 from glasshead.tasks.stories.grammar import BOYS, COLORS, GIRLS, PLACES, RULES, THINGS
 
-_Choice = TypeVar("_Choice")
 _SHE = {"he": "she", "him": "her", "his": "her", "girl": "girl"}
 _HE = {"he": "he", "him": "him", "his": "his", "girl": "boy"}
 _LINES = {rule: [*map(str.strip, lines.strip().splitlines())] for rule, lines in RULES.items()}
@@ -63,22 +62,22 @@ def _told(seed: int, *, held_out: bool) -> Iterator[str]:
 def _facts(random: Random) -> dict[str, str]:
     """What a story is about."""
     girls, boys = GIRLS.split(), BOYS.split()
-    child = _one([*girls, *boys], random)
-    friend = _one([name for name in (*girls, *boys) if name != child], random)
-    there = _one([*PLACES], random)
+    child = one_of([*girls, *boys], random)
+    friend = one_of([name for name in (*girls, *boys) if name != child], random)
+    there = one_of([*PLACES], random)
     spots = PLACES[there].split(", ")
-    spot = _one(spots, random)
-    noun = _one(THINGS.split(), random)
+    spot = one_of(spots, random)
+    noun = one_of(THINGS.split(), random)
     fitting = _SHE if child in girls else _HE
     return {
         "child": child,
         "friend": friend,
         "noun": noun,
-        "thing": f"{_one(COLORS.split(), random)} {noun}",
+        "thing": f"{one_of(COLORS.split(), random)} {noun}",
         "there": there,
         "place": there.split(maxsplit=1)[1],
         "spot": spot,
-        "elsewhere": _one([other for other in spots if other != spot], random),
+        "elsewhere": one_of([other for other in spots if other != spot], random),
         "He": fitting["he"].capitalize(),
         **fitting,
     }
@@ -91,9 +90,4 @@ def _expanded(rule: str, facts: dict[str, str], random: Random) -> str:
         name = slot[1]
         return facts[name] if name in facts else _expanded(name, facts, random)
 
-    return _SLOT.sub(filled, _one(_LINES[rule], random))
-
-
-def _one(choices: Sequence[_Choice], random: Random) -> _Choice:
-    # Of its methods, random() alone is promised to stay as it is.
-    return choices[int(random.random() * len(choices))]
+    return _SLOT.sub(filled, one_of(_LINES[rule], random))
