@@ -5,6 +5,7 @@ from typing import Any
 
 _HOMES = {
     "glasshead.attention": ("Attention", "Observation", "Plan", "Weights"),
+    "glasshead.diagnosis": ("Diagnosis", "diagnose"),
     "glasshead.explanation": ("Explanation", "explain"),
     "glasshead.layers": (
         "DecoderBlock",

@@ -2,6 +2,8 @@ from glasshead.attention import Attention as Attention
 from glasshead.attention import Observation as Observation
 from glasshead.attention import Plan as Plan
 from glasshead.attention import Weights as Weights
+from glasshead.diagnosis import Diagnosis as Diagnosis
+from glasshead.diagnosis import diagnose as diagnose
 from glasshead.explanation import Explanation as Explanation
 from glasshead.explanation import explain as explain
 from glasshead.layers import DecoderBlock as DecoderBlock

@@ -48,6 +48,7 @@ LAYERS = (
     "models",
     "layers",
     "explanation",
+    "diagnosis",
     "ladder",
     "drawing",
     "attention",

@@ -7,6 +7,7 @@ import typer
 from glasshead import __version__
 from glasshead.cli.classify import classify
 from glasshead.cli.demo import demo
+from glasshead.cli.diagnose import diagnose
 from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
 from glasshead.cli.near import near
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(explain)
 app.command()(observe)
+app.command()(diagnose)
 app.add_typer(train, name="train")
 app.add_typer(evaluate, name="evaluate")
 app.command()(classify)

@@ -1,0 +1,1 @@
+"""Diagnosing: what `glasshead diagnose` does."""

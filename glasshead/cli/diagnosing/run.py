@@ -1,0 +1,39 @@
+"""Run: from the options of `glasshead diagnose` to what is printed and written."""
+
+import typer
+
+import glasshead as gh
+from glasshead.cli.diagnosing.request import DiagnoseRequest
+from glasshead.cli.inputs.mask_file import read_mask
+from glasshead.cli.inputs.reading import shown
+from glasshead.cli.outputs.page_file import write_page
+from glasshead.cli.outputs.terminal import print_drawing, remark
+
+UNHEALTHY = 1
+
+
+def run(request: DiagnoseRequest) -> None:
+    """Diagnose, write the page if one is asked for, and print.
+
+    Errors: a ValueError, TypeError or OSError in one sentence, and a typer.Exit with the code 1
+    where the mask is not healthy.
+    """
+    path, name = request.place()
+    mask = read_mask(path, name)
+    try:
+        diagnosis = gh.diagnose(
+            mask,
+            queries=request.queries,
+            keys=request.keys,
+            convention=request.convention,
+            offset=request.offset,
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{shown(path)}: {error}") from error
+    if request.html is not None:
+        write_page(request.html, diagnosis.html())
+    print_drawing(diagnosis, request.width)
+    if request.html is not None:
+        remark(f"The page is at {shown(request.html)}")
+    if not diagnosis.healthy:
+        raise typer.Exit(UNHEALTHY)

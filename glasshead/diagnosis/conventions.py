@@ -1,0 +1,180 @@
+"""Conventions: what a mask's numbers mean, guessed or stated."""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from glasshead.diagnosis.finding import Finding
+from glasshead.diagnosis.hiding import hiding
+from glasshead.diagnosis.laying import LaidOut
+from glasshead.diagnosis.meaning import Meaning
+from glasshead.diagnosis.polarity import Evidence, evidence
+from glasshead.diagnosis.reading import marks_of
+from glasshead.diagnosis.structures import reads_as_a_rule
+
+STATED = ("attend", "hidden", "additive", "tokenizer")
+DESCRIBED = {
+    "attend": "True = may attend, as in SDPA, ONNX, Keras and glasshead",
+    "hidden": "True = hidden, as in torch.nn.MultiheadAttention",
+    "additive": "numbers to add to the scores, where very low ones hide",
+    "tokenizer": "a tokenizer's [batch, keys], 1 = real token, 0 = padding",
+    "multiplicative": "0.0 and 1.0, to multiply by, which would be added by mistake",
+}
+_AMBIGUOUS = (
+    'state it: convention="attend" (SDPA, ONNX, Keras, glasshead) or '
+    'convention="hidden" (torch.nn.MultiheadAttention).'
+)
+
+
+def meaning(laid: LaidOut, stated: str | None) -> Meaning:
+    """What the mask says, in the convention that is stated, or else in the likeliest."""
+    values = laid.given.values
+    marks = of_two_values(values)
+    if stated == "additive" or (stated is None and not marks and values.is_floating_point()):
+        return _additive(values, stated)
+    if not marks:
+        return _neither(values, stated)
+    if stated is not None:
+        return _stated(laid, stated)
+    return _guessed(laid)
+
+
+def of_two_values(values: Tensor) -> bool:
+    """Whether a mask has but 0 and 1, or False and True; floats that are all 0 are additive."""
+    if values.dtype == torch.bool:
+        return True
+    fits = bool(((values == 0) | (values == 1)).all())
+    return fits and not (values.is_floating_point() and not bool(values.any()))
+
+
+def _additive(values: Tensor, stated: str | None) -> Meaning:
+    if not values.is_floating_point():
+        finding = Finding(
+            "convention",
+            "error",
+            f"An additive mask has floats, and this one has {values.dtype}: added to the scores it "
+            'would raise them by 1 and hide nothing; leave convention="additive" out.',
+        )
+        return Meaning(stated, None, findings=(finding,))
+    numbers = hiding(values)
+    undecided = bool(values.isnan().any())
+    return Meaning("additive", None if undecided else ~numbers.cells, numbers)
+
+
+def _neither(values: Tensor, stated: str | None) -> Meaning:
+    """Numbers other than 0 and 1, where these are expected."""
+    low, high = values.min().item(), values.max().item()
+    if stated is not None:
+        sentence = (
+            f'convention="{stated}" takes 0 and 1 or False and True, and the mask has numbers from '
+            f"{low:g} to {high:g}: state another, or leave it out."
+        )
+        return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
+    if low <= -1000 and high <= 0:
+        sentence = (
+            f"The mask has whole numbers down to {low}, as an additive mask has floats: SDPA "
+            "refuses it, and sums may wrap around: write 0.0 and -inf, or True and False."
+        )
+        return Meaning(
+            "additive", values > -1000, findings=(Finding("integers", "error", sentence),)
+        )
+    sentence = (
+        f"The mask has whole numbers from {low} to {high}, and a tokenizer's has 1 and 0 only: "
+        "where they number the documents of a packed sequence, give them to gh.documents(ids)."
+    )
+    return Meaning(None, None, findings=(Finding("values", "error", sentence),))
+
+
+def _stated(laid: LaidOut, stated: str) -> Meaning:
+    values = laid.given.values
+    if stated == "tokenizer" and not laid.layout.by_key:
+        sentence = (
+            'convention="tokenizer" takes [batch, keys], and the mask has the shape '
+            f"{list(values.shape)}: state another, or leave it out."
+        )
+        return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
+    shows = stated != "hidden"
+    found = evidence(laid.layout.pairs(marks_of(values)), laid.layout)
+    against = found.decides and (found.balance > 0) != shows
+    findings = (_inverted(shows, found),) if against and found.balance else ()
+    return Meaning(stated, marks_of(values) == shows, shows=shows, findings=findings)
+
+
+def _inverted(shows: bool, found: Evidence) -> Finding:
+    other = "hidden" if shows else "attend"
+    return Finding(
+        "polarity",
+        "error",
+        f"The mask looks inverted: {found.reason}. Read as stated, most of what should be hidden "
+        f'is visible: it is convention="{other}", or the opposite is meant, ~mask; where it is '
+        "square it may also be transposed.",
+    )
+
+
+def _guessed(laid: LaidOut) -> Meaning:
+    values = laid.given.values
+    marks = marks_of(values)
+    if laid.layout.by_key and values.dtype != torch.bool:
+        return _tokenizer(laid, marks)
+    if bool(marks.all()):
+        # That it hides everything is no use to anybody.
+        return Meaning(_named(values, "attend"), marks)
+    found = _of_rules(laid, marks) or evidence(laid.layout.pairs(marks), laid.layout)
+    if not bool(marks.any()) and values.dtype == torch.bool:
+        sentence = (
+            "The mask is False everywhere, which hides nothing in one convention and everything in "
+            f"the other: {_AMBIGUOUS}"
+        )
+        return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
+    same = bool((marks == marks[..., :1, :]).all()) and marks.ndim > 3
+    if not found.decides and same:
+        # Masks of four axes that list keys alone are the fused kernels'.
+        return Meaning(_named(values, "attend"), marks)
+    if not found.decides:
+        sentence = f"True may show or hide, since {_why(found)}: {_AMBIGUOUS}"
+        return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
+    shows = found.balance > 0
+    findings = () if shows or values.ndim < 4 else (_of_no_library(found),)
+    name = _named(values, "attend" if shows else "hidden")
+    return Meaning(name, marks == shows, shows=shows, findings=findings)
+
+
+def _of_rules(laid: LaidOut, marks: Bool[Tensor, "..."]) -> Evidence | None:
+    """What tells where exactly one reading equals a rule, such as a window."""
+    shown, hidden = (reads_as_a_rule(laid, Meaning(None, cells)) for cells in (marks, ~marks))
+    if shown == hidden:
+        return None
+    value = "True" if shown else "False"
+    return Evidence(1.0 if shown else -1.0, f"the cells that are {value} make a rule to see by")
+
+
+def _named(values: Tensor, name: str) -> str:
+    return "multiplicative" if values.is_floating_point() else name
+
+
+def _why(found: Evidence) -> str:
+    if found.balance == 0 and "padding" in found.reason:
+        return "no row is of one value, so that either could be the padding"
+    return "it looks much the same with True and False exchanged"
+
+
+def _of_no_library(found: Evidence) -> Finding:
+    return Finding(
+        "polarity",
+        "warning",
+        f"The mask looks inverted: {found.reason}. A mask of four axes is True where a query may "
+        "attend in every library: give it as ~mask.",
+    )
+
+
+def _tokenizer(laid: LaidOut, marks: Bool[Tensor, "*batch keys"]) -> Meaning:
+    """Ones and zeros by key: what libraries take as 1 = real."""
+    found = evidence(laid.layout.pairs(marks), laid.layout)
+    findings: tuple[Finding, ...] = ()
+    if found.decides and found.balance < 0 and bool(marks.any()):
+        sentence = (
+            f"The mask looks inverted: {found.reason}, and a tokenizer's mask has 1 for real "
+            "tokens and 0 for padding: give it as 1 - mask."
+        )
+        findings = (Finding("polarity", "error", sentence),)
+    return Meaning("tokenizer", marks, findings=findings)

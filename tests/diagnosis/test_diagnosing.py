@@ -1,0 +1,149 @@
+"""What `diagnose` takes and refuses, and how a diagnosis is drawn."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import glasshead as gh
+
+CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()
+
+
+@pytest.mark.parametrize(
+    ("mask", "stated", "error", "sentence"),
+    [
+        ("causal", {}, TypeError, "takes a tensor, an array, nested lists .* and got str"),
+        (None, {}, TypeError, "and got NoneType"),
+        (torch.tensor(True), {}, ValueError, r"with a cell at least, and got shape \[\]"),
+        (torch.ones(0, 3), {}, ValueError, r"got shape \[0, 3\]"),
+        ([], {}, ValueError, "got shape"),
+        ([[1, 0], [1]], {}, ValueError, "lists of one length"),
+        ([["a"]], {}, TypeError, "got an array of <U1"),
+        (np.array([[None]]), {}, TypeError, "got an array of object"),
+        (torch.ones(3, 3, dtype=torch.complex64), {}, TypeError, "got torch.complex64"),
+        (torch.ones(3, 3).to_sparse(), {}, TypeError, "dense tensor"),
+        (torch.ones(3, 3, device="meta"), {}, TypeError, "on meta"),
+        (CAUSAL, {"convention": "sdpa"}, ValueError, "takes one of attend, hidden, additive, tok"),
+        (CAUSAL, {"queries": 0}, ValueError, r"diagnose\(queries=…\) takes a whole number of at"),
+        (CAUSAL, {"keys": 1.5}, TypeError, r"diagnose\(keys=…\) takes a whole number"),
+        (CAUSAL, {"offset": "x"}, TypeError, r"diagnose\(offset=…\) takes a whole number"),
+        (gh.causal(), {}, ValueError, r"takes queries= and keys= beside a glasshead mask such as"),
+        (gh.dense(CAUSAL), {"queries": 3, "keys": 5}, ValueError, "does not fit 3 queries and 5"),
+    ],
+)
+def test_what_is_no_mask_is_refused_in_one_sentence(mask, stated, error, sentence):
+    with pytest.raises(error, match=sentence):
+        gh.diagnose(mask, **stated)
+
+
+def test_the_mask_is_not_changed():
+    mask = torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
+    before = mask.clone()
+    gh.diagnose(mask)
+    assert torch.equal(mask, before)
+
+
+def test_a_diagnosis_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        gh.diagnose(CAUSAL).convention = "hidden"
+
+
+def test_errors_come_first():
+    mask = torch.zeros(2, 1, 7, 7).masked_fill(~CAUSAL, -1e9)
+    mask[0, 0, 2, 5] = 0.0
+    assert [finding.severity for finding in gh.diagnose(mask).findings] == ["error", "warning"]
+
+
+def test_the_report_says_it_in_words_with_a_picture():
+    mask = CAUSAL.expand(2, 3, 7, 7).clone()
+    mask[1, 2, 0, 3] = True
+    text = str(gh.diagnose(mask))
+    assert text.startswith("A mask with 1 error\n")
+    assert "    ■··■···\n    ■■·····\n" in text
+    assert "(batch row 1, head 2)" in text
+    assert "mask = gh.dense(mask)" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_notebook_shows_it_and_a_page_is_whole():
+    diagnosis = gh.diagnose(CAUSAL.float())
+    assert "multiplicative" in diagnosis._repr_html_()
+    assert diagnosis.html().startswith("<!doctype html>")
+    assert repr(diagnosis) == (
+        "Diagnosis(convention='multiplicative', healthy=False, findings=multiplicative)"
+    )
+
+
+def test_a_long_mask_is_looked_at_cell_by_cell():
+    mask = torch.ones(3001, 3001, dtype=torch.bool).tril()
+    mask[2, 3000] = True
+    diagnosis = gh.diagnose(mask)
+    assert diagnosis.findings[0].where == ((2, 3000),)
+    assert len(diagnosis.portrait.drawing.splitlines()) <= 16
+
+
+@pytest.mark.parametrize("line", ["sdpa", "conversion"])
+def test_the_lines_give_the_same_attention(line):
+    """The line for SDPA and the line for glasshead agree where both are given."""
+    import torch.nn.functional as F
+
+    query, key, value = torch.randn(3, 2, 2, 5, 4).unbind()
+    lengths = torch.tensor([[5], [2]])
+    for mask in (
+        ~torch.ones(5, 5, dtype=torch.bool).tril(),
+        torch.ones(5, 5).tril(),
+        (torch.arange(5) < lengths).long(),
+        torch.arange(5) >= lengths,
+        torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(1).bool(), -1e4),
+    ):
+        diagnosis = gh.diagnose(mask)
+        names = {"F": F, "gh": gh, "torch": torch, "mask": mask}
+        names |= {"query": query, "key": key, "value": value}
+        exec(f"{'context = ' if line == 'sdpa' else ''}{getattr(diagnosis, line)}", names)
+        if line == "conversion":
+            names["context"] = gh.Attention()(query, key, value, mask=names["mask"])
+        expected = gh.Attention(engine="reference")(query, key, value, mask=diagnosis.mask)
+        assert torch.allclose(names["context"], expected, atol=1e-6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_mask_is_told_and_converted_exactly(data):
+    """What is stated is what is converted, whatever the shape, the type and the cells."""
+    shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    stated = data.draw(st.sampled_from(["attend", "hidden", "additive", None]))
+    count = int(np.prod(shape))
+    if stated == "additive":
+        numbers = st.sampled_from([0.0, -torch.inf, torch.finfo(torch.float32).min, 0.5, -1e4])
+        mask = torch.tensor(data.draw(st.lists(numbers, min_size=count, max_size=count)))
+    else:
+        dtype = data.draw(st.sampled_from([torch.bool, torch.int64, torch.uint8, torch.float32]))
+        bits = st.integers(0, 1)
+        mask = torch.tensor(data.draw(st.lists(bits, min_size=count, max_size=count))).to(dtype)
+    mask = mask.reshape(shape)
+    diagnosis = gh.diagnose(mask, convention=stated)
+    str(diagnosis)
+    if diagnosis.conversion is None:
+        assert stated is None or not diagnosis.healthy
+        return
+    names = {"gh": gh, "torch": torch, "mask": mask}
+    exec(diagnosis.conversion, names)
+    queries, keys = (1, *shape)[-2:]
+    tile = gh.Tile(range(queries), range(keys), keys - queries)
+    seen, made = (one.visible(tile) for one in (diagnosis.mask, names["mask"]))
+    assert torch.equal(*torch.broadcast_tensors(seen, made))
+    if stated == "additive":
+        shown = mask > -1e3
+    elif stated is not None:
+        shown = (mask != 0) == (stated == "attend")
+    else:
+        return
+    assert bool(seen.any()) == bool(shown.any())
+    assert bool(seen.all()) == bool(shown.all())
+    assert torch.equal(
+        *torch.broadcast_tensors(seen.sum() * shown.numel(), shown.sum() * seen.numel())
+    )
