@@ -1,5 +1,6 @@
 """Statistics that were asked of a problem: what they need, and what is made of it."""
 
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -12,34 +13,42 @@ from glasshead.statistics.reductions import Reduction
 
 
 class Asked:
-    """Checked statistics, by name, and the reductions that they share.
-
-    Attributes:
-        reductions: What an engine is to take from the weights, each once.
-    """
+    """Statistics, by name, and the reductions that they share."""
 
     def __init__(
         self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
     ) -> None:
         self.problem, self.statistics, self.gradient = problem, statistics, gradient
-        self.reductions: list[Reduction] = []
-        self._places: dict[str, list[int]] = {}
-        for name, one in statistics.items():
-            one.check(problem)
-            if gradient and not one.differentiable:
+
+    def check(self) -> None:
+        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
+        for one in self.statistics.values():
+            one.check(self.problem)
+            if self.gradient and not one.differentiable:
                 raise ValueError(
                     "gradient=True takes statistics that have one, such as Entropy(), "
                     f"and got {one!r}."
                 )
-            self._places[name] = [self._place(wanted) for wanted in one.reductions(problem)]
 
-    def _place(self, wanted: Reduction) -> int:
-        """Where the reduction stands among all, to which it is added where it does not yet."""
-        for place, one in enumerate(self.reductions):
-            if one == wanted:
-                return place
-        self.reductions.append(wanted)
-        return len(self.reductions) - 1
+    @property
+    def reductions(self) -> list[Reduction]:
+        """What an engine is to take from the weights, each once."""
+        return self._shared[0]
+
+    @cached_property
+    def _shared(self) -> tuple[list[Reduction], dict[str, list[int]]]:
+        """The reductions, and where those of each statistic stand among them."""
+        reductions: list[Reduction] = []
+        places: dict[str, list[int]] = {}
+        for name, one in self.statistics.items():
+            places[name] = []
+            for wanted in one.reductions(self.problem):
+                # By `==` alone, as tensors within a reduction cannot be hashed.
+                at = next((i for i, known in enumerate(reductions) if known == wanted), None)
+                places[name].append(len(reductions) if at is None else at)
+                if at is None:
+                    reductions.append(wanted)
+        return reductions, places
 
     def check_budget(self, engine: str, budget: int) -> None:
         """Raise a ValueError where observing would take more than `budget` bytes."""
@@ -52,15 +61,17 @@ class Asked:
 
     def observation(self, context: Tensor, reduced: list[tuple[Tensor, ...]]) -> Observation:
         """What an engine gave, finished and in the layout of the inputs."""
+        return Observation(self.problem.as_given(context), self.statistics, self.finished(reduced))
+
+    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
+        """Each statistic by its name, in the layout of the inputs."""
         if not self.gradient:
             reduced = [tuple(part.detach() for part in parts) for parts in reduced]
-        values = {
-            name: self._as_given(
-                one.finish(self.problem, *(reduced[i] for i in self._places[name]))
-            )
+        _, places = self._shared
+        return {
+            name: self._as_given(one.finish(self.problem, *(reduced[i] for i in places[name])))
             for name, one in self.statistics.items()
         }
-        return Observation(self.problem.as_given(context), self.statistics, values)
 
     def _as_given(self, value: Any) -> Any:
         """A statistic in the layout of the inputs; of several tensors, each."""

@@ -105,7 +105,7 @@ class Attention(nn.Module):
         Errors: a TypeError or ValueError where the inputs do not fit each other or the recipe, or
         where an engine was asked for that does not serve it.
         """
-        problem = self._problem(query, key, value, mask, bias, offset)
+        problem = self.problem(query, key, value, mask, bias, offset)
         engine, _ = choose(problem, self.engine)
         return problem.as_given(engine.run(problem))
 
@@ -128,7 +128,7 @@ class Attention(nn.Module):
 
         Errors: as for a call, and a ValueError where the trace would not fit the budget.
         """
-        problem = self._problem(query, key, value, mask, bias, offset)
+        problem = self.problem(query, key, value, mask, bias, offset)
         needed = REFERENCE.cost(problem).bytes
         if needed > whole_number(budget, "budget"):
             raise ValueError(
@@ -166,8 +166,9 @@ class Attention(nn.Module):
         Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is asked
         for twice or has no gradient that could be kept, and where the budget does not suffice.
         """
-        problem = self._problem(query, key, value, mask, bias, offset)
+        problem = self.problem(query, key, value, mask, bias, offset)
         asked = Asked(problem, named(statistics), gradient=gradient)
+        asked.check()
         if query.device.type == "meta":
             raise ValueError(
                 "observe takes tensors with numbers, and got some on the meta device: take plan()."
@@ -193,7 +194,7 @@ class Attention(nn.Module):
 
         Errors: as for a call, and a ValueError for a normalizer that has no logsumexp.
         """
-        problem = self._problem(query, key, key, mask, bias, offset)
+        problem = self.problem(query, key, key, mask, bias, offset)
         if not exponential(problem.normalizer):
             raise ValueError(
                 "weights takes a normalizer with a logsumexp, Softmax() or SoftmaxOne(), and got "
@@ -223,20 +224,29 @@ class Attention(nn.Module):
 
         Errors: as for a call, or for `observe`.
         """
-        problem = self._problem(query, key, value, mask, bias, offset)
+        problem = self.problem(query, key, value, mask, bias, offset)
         if statistics is None:
             return planned(problem, self.engine)
-        return planned(problem, self.engine, Asked(problem, named(statistics)).reductions)
+        asked = Asked(problem, named(statistics))
+        asked.check()
+        return planned(problem, self.engine, asked.reductions)
 
-    def _problem(
+    def problem(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | Tensor | None,
-        bias: Bias | Tensor | None,
-        offset: int | Tensor | None,
+        query: Float[Tensor, "... queries dim"],
+        key: Float[Tensor, "... keys dim"],
+        value: Float[Tensor, "... keys value_dim"],
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        offset: int | Tensor | None = None,
     ) -> Problem:
+        """A call, stated and checked: what an engine is given.
+
+        Args:
+            query, key, value, mask, bias, offset: As for a call.
+
+        Errors: as for a call.
+        """
         query, key, value = cast_inputs(query, key, value)
         check_inputs(query, key, value)
         axes = query.ndim

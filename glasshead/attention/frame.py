@@ -45,7 +45,7 @@ def frame(
     }
     axes, shape = _common(names, statistics, columns, len(leading))
     levels = (*_leading_names(len(leading)), *axes)
-    pandas = _pandas()
+    pandas = import_pandas()
     index = None
     if len(levels) == 1:
         index = pandas.RangeIndex(shape[0], name=levels[0])
@@ -55,7 +55,8 @@ def frame(
     return pandas.DataFrame(flat, index=index)
 
 
-def _pandas() -> Any:
+def import_pandas() -> Any:
+    """The library; an ImportError that tells how to get it where it is missing."""
     try:
         import pandas as pd
     except ImportError as error:

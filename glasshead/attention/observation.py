@@ -1,21 +1,18 @@
 """What was observed of one attention, beside its context."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import saved_observation as saved
-from glasshead.attention.frame import frame
+from glasshead.attention.values import Values
 from glasshead.statistics import Statistic
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-class Observation:
+class Observation(Values):
     """The context of an attention, and each statistic that was asked of its weights.
 
     A statistic is had by its name, `seen.entropy`, or by its object, `seen[gh.Entropy()]`.
@@ -47,29 +44,8 @@ class Observation:
     def __init__(
         self, context: Tensor, statistics: dict[str, Statistic], values: dict[str, Any]
     ) -> None:
+        super().__init__(tuple(context.shape[:-1]), statistics, values)
         self.context = context
-        self.statistics = statistics
-        self._values = values
-
-    def __getattr__(self, name: str) -> Any:
-        values = self.__dict__.get("_values", {})
-        if name in values:
-            return values[name]
-        raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
-
-    def __getitem__(self, asked: "str | Statistic") -> Any:
-        return self._values[self._name(asked)]
-
-    def _name(self, asked: "str | Statistic") -> str:
-        name = asked
-        if not isinstance(asked, str):
-            name = next((n for n, one in self.statistics.items() if one == asked), None)
-        if not isinstance(name, str) or name not in self._values:
-            raise KeyError(f"{asked!r} was not observed; there is {_list(self._values)}.")
-        return name
-
-    def __dir__(self) -> list[str]:
-        return sorted([*super().__dir__(), *self._values])
 
     def __add__(self, other: "Observation") -> "Observation":
         """Of the queries of both, the other's after this one's.
@@ -79,18 +55,7 @@ class Observation:
         """
         if not isinstance(other, Observation):
             return NotImplemented
-        # A statistic of which only the name is known could not be told from another.
-        for one in (*self.statistics.values(), *other.statistics.values()):
-            if isinstance(one, saved.Kept):
-                one.joined(None, None)
-        if self.statistics != other.statistics:
-            raise ValueError(
-                "observations of the same statistics can be added, and these are of "
-                f"{_list(self.statistics)} and {_list(other.statistics)}."
-            )
-        values = {
-            name: one.joined(self[name], other[name]) for name, one in self.statistics.items()
-        }
+        values = self._joined(other)
         context = torch.cat([self.context, other.context], -2)
         return Observation(context, self.statistics, values)
 
@@ -109,7 +74,7 @@ class Observation:
         >>> gh.Observation.load(file).entropy
         tensor([0.0000, 0.6532, 1.0581])
         """
-        saved.save(file, self.context, self.statistics, self._values)
+        saved.save(file, self.context, self.statistics, self.values)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Observation":
@@ -122,66 +87,6 @@ class Observation:
         """
         return cls(*saved.load(file))
 
-    def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
-        """The statistics as columns of a pandas table, with a row for each place.
-
-        The index names the axes: `batch` (of several `batch_0`, `batch_1` and so on), `head`, and
-        those of the statistics, such as `query`, or `query` and `rank`. A statistic of several
-        tensors makes a column `name.field` of each.
-
-        Args:
-            names: Names, or statistics, of the same axes; without any, all that have one number a
-                query.
-
-        Errors: a KeyError for what was not observed, a ValueError where the axes differ, an
-        ImportError where there is no pandas.
-
-        >>> import glasshead as gh
-        >>> x = torch.eye(2)
-        >>> seen = gh.Attention(mask=gh.causal()).observe(x, x, x, [gh.Entropy(), gh.TopK(1)])
-        >>> seen.to_frame().round(3)
-               entropy
-        query
-        0        0.000
-        1        0.634
-        >>> seen.to_frame("top_k").round(3)
-                    top_k.weights  top_k.keys
-        query rank
-        0     0              1.00           0
-        1     0              0.67           1
-        """
-        *leading, queries, _ = self.context.shape
-        asked = [self._name(name) for name in names]
-        return frame(leading, queries, self.statistics, self._values, asked)
-
     def __repr__(self) -> str:
-        rows = [("context", self.context, "")]
-        for name, value in self._values.items():
-            unit = self.statistics[name].unit
-            if isinstance(value, Tensor):
-                rows.append((name, value, unit))
-            else:
-                rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
-        shapes = [str(list(tensor.shape)) for _, tensor, _ in rows]
-        wide = max(len(name) for name, _, _ in rows), max(map(len, shapes))
-        lines = [f"Observation of {self.context.shape[-2]} queries"]
-        for (name, tensor, unit), shape in zip(rows, shapes, strict=True):
-            about = "" if name == "context" else _spread(tensor, unit)
-            lines.append(f"{name:<{wide[0]}}  {shape:<{wide[1]}}  {about}".rstrip())
-        return "\n".join(lines)
-
-
-def _spread(tensor: Tensor, unit: str) -> str:
-    """From the least to the largest, and the mean, of what is finite."""
-    if not tensor.is_floating_point():
-        return ""
-    numbers = tensor.detach().double()
-    numbers = numbers[numbers.isfinite()]
-    if not len(numbers):
-        return "nothing finite"
-    least, most, mean = (f"{x.item():.3f}" for x in (numbers.min(), numbers.max(), numbers.mean()))
-    return f"{least} … {most}  mean {mean}  {unit}".rstrip()
-
-
-def _list(values: dict[str, Any]) -> str:
-    return ", ".join(values) or "nothing"
+        about = f"Observation of {self.context.shape[-2]} queries"
+        return "\n".join([about, *self._lines(("context", self.context))])

@@ -78,18 +78,42 @@ def save(
     values: Mapping[str, Any],
 ) -> None:
     """Write the parts of an observation."""
-    tensors, told = {"context": context}, {}
+    tensors = {"context": context, **tensors_of(values)}
+    write(file, _KIND, {"statistics": described(statistics, values)}, tensors)
+
+
+def tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Every tensor by its name, `name.field` where a value has several."""
+    tensors: dict[str, Tensor] = {}
+    for name, value in values.items():
+        several = [("", value)] if isinstance(value, Tensor) else parts(value)
+        tensors |= {f"{name}.{part}" if part else name: tensor for part, tensor in several}
+    return tensors
+
+
+def described(statistics: Mapping[str, Statistic], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON says of statistics and their values."""
+    told = {}
     for name, statistic in statistics.items():
         value = values[name]
         told[name] = _told(statistic)
-        if isinstance(value, Tensor):
-            tensors[name] = value
-            continue
-        several = parts(value)
-        tensors |= {f"{name}.{part}": tensor for part, tensor in several}
-        told[name]["value"] = type(value).__name__ if hasattr(value, "_fields") else None
-        told[name]["parts"] = [part for part, _ in several]
-    write(file, _KIND, {"statistics": told}, tensors)
+        if not isinstance(value, Tensor):
+            told[name]["value"] = type(value).__name__ if hasattr(value, "_fields") else None
+            told[name]["parts"] = [part for part, _ in parts(value)]
+    return told
+
+
+def found(
+    told: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Statistic], dict[str, Any]]:
+    """Statistics and their values again, by name.
+
+    Errors: whatever a description that was tampered with leads to.
+    """
+    statistics = {name: _statistic(one) for name, one in told.items()}
+    for name, statistic in statistics.items():
+        check_name(name, statistic)
+    return statistics, {name: _value(name, one, tensors) for name, one in told.items()}
 
 
 def load(
@@ -98,13 +122,8 @@ def load(
     """The parts of an observation: its context, what was asked, and each value."""
     description, tensors = read(file, _KIND)
     with understood(file, _KIND):
-        statistics = {name: _statistic(one) for name, one in description["statistics"].items()}
-        values = {
-            name: _value(name, one, tensors) for name, one in description["statistics"].items()
-        }
+        statistics, values = found(description["statistics"], tensors)
         context = tensors["context"]
-        for name, statistic in statistics.items():
-            check_name(name, statistic)
         if context.ndim < 2:
             raise ValueError(f"a context has two axes at least, and not {context.ndim}")
         return context, statistics, values

@@ -8,7 +8,27 @@ from typing import Any
 from glasshead.statistics.statistic import Statistic
 
 # An observation has these names itself.
-_TAKEN = ("context", "statistics", "save", "load", "to_frame")
+_TAKEN = (
+    "batch",
+    "context",
+    "end",
+    "first_key",
+    "joined",
+    "keys",
+    "load",
+    "name",
+    "position",
+    "prefill",
+    "queries",
+    "save",
+    "shape",
+    "statistics",
+    "steps",
+    "texts",
+    "to_frame",
+    "values",
+    "weights",
+)
 
 
 def named(statistics: Any) -> dict[str, Statistic]:

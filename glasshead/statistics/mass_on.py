@@ -48,10 +48,11 @@ class MassOn(PerQuery):
         return trace.weights[..., list(self.keys)].sum(-1)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        counted = torch.zeros(
-            problem.scores_shape[-1], 1, dtype=problem.dtype, device=problem.query.device
-        )
-        counted[list(self.keys)] = 1.0
+        keys = problem.scores_shape[-1]
+        counted = torch.zeros(keys, 1, dtype=problem.dtype, device=problem.query.device)
+        # Where they need not all be there, as on the way through a growing text, those that are
+        # not take nothing.
+        counted[[key for key in self.keys if key < keys]] = 1.0
         return (TimesKeys(counted),)
 
     def finish(

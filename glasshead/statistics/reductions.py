@@ -184,7 +184,7 @@ class LargestWeights(Reduction):
 
 @dataclass(frozen=True)
 class BlockSum(Reduction):
-    """Sums over blocks of keys, means over blocks of queries.
+    """Sums over blocks of keys, means over blocks of queries; 0 of a block without any.
 
     Of n queries, row r of the map begins with query r · n // rows; of keys likewise.
     """
@@ -197,7 +197,7 @@ class BlockSum(Reduction):
         queries, keys = rows.problem.scores_shape[-2:]
         taken = rows.tile.queries
         into_rows = _membership(queries, self.rows, rows.weights)[:, taken.start : taken.stop]
-        sizes = _membership(queries, self.rows, rows.weights).sum(-1, keepdim=True)
+        sizes = _membership(queries, self.rows, rows.weights).sum(-1, keepdim=True).clamp(min=1)
         into_columns = _membership(keys, self.columns, rows.weights)
         return ((into_rows / sizes) @ (rows.weights @ into_columns.T),)
 

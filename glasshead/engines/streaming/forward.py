@@ -71,7 +71,7 @@ def _divide(maps: Tensor, wanted: Wanted, queries: int) -> None:
     """Make means over the queries of each row of blocks."""
     first = 0
     for rows, columns in wanted.sizes():
-        sizes = torch.tensor(edges(queries, rows)).diff()
+        sizes = torch.tensor(edges(queries, rows)).diff().clamp(min=1)
         part = maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
         part /= sizes[:, None]
         first += rows * columns
