@@ -75,6 +75,8 @@ _HOMES = {
         "Statistic",
         "TopK",
     ),
+    "glasshead.watching": ("Seen", "watch"),
+    "glasshead.watching.corpus": ("CorpusStatistics",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

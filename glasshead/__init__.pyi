@@ -66,3 +66,6 @@ from glasshead.statistics import Statistic as Statistic
 from glasshead.statistics import TopK as TopK
 
 __version__: str
+from glasshead.watching import Seen as Seen
+from glasshead.watching import watch as watch
+from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics

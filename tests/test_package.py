@@ -45,6 +45,7 @@ def test_an_unknown_name_is_an_attribute_error():
 LAYERS = (
     "cli",
     "tasks",
+    "watching",
     "models",
     "layers",
     "explanation",

@@ -1,11 +1,12 @@
 """The command `observe`: its options."""
 
+import re
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from glasshead.cli.inputs.naming import input_file, output_file
-from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.inputs.wording import quoted, whole_number
 from glasshead.cli.observing.request import ObserveRequest
 from glasshead.cli.observing.runs.request import ObserveRunRequest
 
@@ -16,11 +17,12 @@ def observe(
     subject: Annotated[
         str | None,
         Argument(
-            metavar="TEXT|RUN",
+            metavar="TEXT|MODEL",
             show_default=False,
             help="A sentence, whose words get made-up vectors, or those of --vectors. With --text, "
-            "the folder of a run of train write. Without any and without --vectors: the worked "
-            "example of the texts.",
+            "the folder of a run of train write, or of a text model of Hugging Face, with its "
+            "config.json, its tokenizer and its weights as safetensors. Without any and without "
+            "--vectors: the worked example of the texts.",
         ),
     ] = None,
     *,
@@ -29,8 +31,19 @@ def observe(
         Option(
             metavar="FILE",
             rich_help_panel=_SUBJECT,
-            help="A text that the model of RUN reads in pieces as long as its context, while each "
-            "of its attentions is observed: plain, or the texts of a .jsonl, .csv or .tsv.",
+            help="A text that MODEL reads, while each of its attentions is observed: plain, the "
+            "texts of a .jsonl, .csv or .tsv, or a folder of such files. Started by torchrun, each "
+            "process reads its share.",
+        ),
+    ] = None,
+    length: Annotated[
+        str | None,
+        Option(
+            metavar="N|whole",
+            show_default=False,
+            rich_help_panel=_SUBJECT,
+            help="How many tokens MODEL reads at once, of all texts one after another; whole: each "
+            "text on its own. If not given, as many as it can, at most 1024.",
         ),
     ] = None,
     vectors: Annotated[
@@ -139,8 +152,27 @@ def observe(
     options |= {name: written for name, written in recipe.items() if written is not None}
     file = input_file(text, "--text")
     if file is None:
+        if length is not None:
+            raise ValueError(
+                "--length goes with --text, which a model reads: add it, or leave it out."
+            )
         request = ObserveRequest(text=subject, **options)
     else:
-        request = ObserveRunRequest(run=subject, text=file, **options)
+        request = ObserveRunRequest(run=subject, text=file, length=_length(length), **options)
     request.check()
     request.execute()
+
+
+def _length(written: str | None) -> int | str | None:
+    """The length of a piece.
+
+    Errors: a ValueError where it is none.
+
+    >>> _length("256"), _length("whole")
+    (256, 'whole')
+    """
+    if written in (None, "whole"):
+        return written
+    if not re.fullmatch("[0-9]{1,9}", written) or int(written) == 0:
+        raise ValueError(f"--length takes a number of tokens, or whole, and got {quoted(written)}.")
+    return int(written)

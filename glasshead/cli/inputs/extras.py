@@ -3,7 +3,8 @@
 from importlib.util import find_spec
 
 _LIBRARIES = {
-    "train": ("lightning", "tokenizers", "datasets", "matplotlib", "sacrebleu", "torchmetrics")
+    "train": ("lightning", "tokenizers", "datasets", "matplotlib", "sacrebleu", "torchmetrics"),
+    "hf": ("transformers", "torchmetrics", "datasets"),
 }
 
 

@@ -43,9 +43,10 @@ class Counter:
     ...     counter.show(1, 2)
     """
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, *, shown: bool = True) -> None:
         console = Console(stderr=True)
-        self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+        hidden = not (shown and console.is_terminal)
+        self._bar = Progress(console=console, transient=True, disable=hidden)
         self._task = self._bar.add_task(doing, total=None)
 
     def show(self, done: int, of: int) -> None:

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.models.observing import observing
 from glasshead.statistics import Received
 from glasshead.tasks.classify.batches import collated, encoded
 from glasshead.tasks.classify.text_classifier import TextClassifier
 from glasshead.tasks.tokenizing import whole_words
+from glasshead.watching import watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ def looked_at(classifier: TextClassifier, text: str) -> Looked:
     blocks = classifier.model.blocks
     if not tokens:
         return Looked((), torch.zeros(len(blocks), 0))
-    with observing(classifier.model, [Received()]) as seen:
+    with watch(classifier.model, [Received()]) as seen:
         classifier.model(**collated([tokens], tokenizer.pad_id))
     received = torch.stack(
         [seen[f"blocks.{layer}.attention"].received[0].mean(0) for layer in range(len(blocks))]

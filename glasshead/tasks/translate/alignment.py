@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.layers import DecoderBlock
-from glasshead.models.observing import observing
 from glasshead.statistics import PooledMap
 from glasshead.tasks.tokenizing import whole_words
 from glasshead.tasks.translate.text_translator import TextTranslator, Translation
+from glasshead.watching import watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def align(
         return Alignment((), (), torch.zeros(0, 0))
     shown = torch.tensor([[tokenizer.start_id, *target[:-1]]])
     crossing = cast("DecoderBlock", model.decoder[layer]).cross_attention
-    with observing(crossing, [PooledMap(len(target), len(source))]) as seen:
+    with watch(crossing, [PooledMap(len(target), len(source))]) as seen:
         model(torch.tensor([source]), torch.tensor([len(source)]), shown)
     weights = seen[""].pooled_map[0]  # [heads, target, source]
     chosen = weights.mean(0) if head is None else weights[head]

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from glasshead.models.observing import observing
 from glasshead.models.stepping import TranslatorSteps
 from glasshead.statistics import PooledMap
 from glasshead.tasks.translate import TextTranslator, Translation, align
+from glasshead.watching import watch
 from translated import translated
 
 GERMAN, ENGLISH = "Kannst du diesen Satz übersetzen?", "Can you translate this sentence?"
@@ -101,7 +101,7 @@ def test_a_words_row_is_of_the_moment_in_which_it_is_written(of_words):
     steps = TranslatorSteps(of_words.model, source, torch.tensor([source.shape[1]]))
     crossing = of_words.model.decoder[-1].cross_attention
     for row, token in enumerate([of_words.tokenizer.start_id, *translation.tokens[:-1]]):
-        with observing(crossing, [PooledMap(1, source.shape[1])]) as seen:
+        with watch(crossing, [PooledMap(1, source.shape[1])]) as seen:
             steps.next(torch.tensor([[token]]))
         expected = seen[""].pooled_map[0].mean(0)[0]
         torch.testing.assert_close(found.weights[row], expected, rtol=1e-4, atol=1e-4)

@@ -1,20 +1,24 @@
-"""Gathering: what every attention of a model does, as means over all pieces of a text."""
+"""Gathering: what every attention of a model does, over all pieces that it reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+import glasshead as gh
 from glasshead.cli.observing.pooled import MAP, pooled_map
 from glasshead.cli.observing.runs.pieces import Pieces
+from glasshead.cli.observing.runs.processes import Processes
+from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.statistics import Asked
-from glasshead.models import LanguageModel
-from glasshead.models.observing import Seen, observing
-from glasshead.recipe.problem import Problem
-from glasshead.statistics import MassOn, MaxScore, Statistic
-from glasshead.statistics.reductions import Reduction
+from glasshead.statistics import Statistic
+
+# What is told by position is that of pieces which have them all.
+_BY_POSITION = (("key",), ("row", "column"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +27,8 @@ class Gathered:
 
     Attributes:
         layers: The names of the attentions.
-        statistics: What was asked, by name; the map is one more.
-        values: Of each a tensor `[layers, heads, …]` in float64: of what is a number a query the
-            mean over all tokens, of the largest score the largest, of what is told by position
-            the mean over all pieces of full length.
+        statistics: What was asked, by name; the map is one more, but of texts of several lengths.
+        values: Of each a tensor `[layers, heads, …]` in float64.
     """
 
     layers: tuple[str, ...]
@@ -34,105 +36,105 @@ class Gathered:
     values: dict[str, Float[Tensor, "layers heads *rest"]]
 
 
-def gather(
-    model: LanguageModel,
-    pieces: Pieces,
-    asked: tuple[Asked, ...],
-    progress: Callable[[int, int], None],
-) -> Gathered:
-    """Let a model read pieces, and observe it.
+class Gathering:
+    """Lets a model read pieces, and sums up what is seen of it, over several processes too.
 
     Args:
-        model: What reads.
-        pieces: What it reads, each from its own beginning.
+        reader: What reads.
+        pieces: What it reads.
         asked: What is to be known.
-        progress: Is told how many batches are done, and of how many.
+        processes: Which share the pieces.
 
-    Errors: a ValueError where a statistic does not fit, or numbers overflow.
+    Errors: a ValueError where a statistic does not fit.
     """
-    statistics: dict[str, Statistic] = {one.name: one.build() for one in asked}
-    statistics[MAP] = pooled_map(pieces.length, pieces.length)
-    sums = {name: _sum_of(one) for name, one in statistics.items()}
-    layers: tuple[str, ...] = ()
-    with torch.inference_mode():
-        for done, batch in enumerate(pieces, 1):
-            length = batch.shape[1]
-            of_these = statistics if length == pieces.length else _of_shorter(statistics)
-            with observing(model, of_these) as seen:
-                model.hidden(batch)
-            for name in of_these:
-                sums[name].add(_stacked(seen, name), length)
-            layers = tuple(seen)
-            progress(done, pieces.batches)
-    values = {name: one.value for name, one in sums.items()}
-    if not all(value.isfinite().all() for value in values.values()):
-        raise ValueError("the scores grow beyond all numbers: train the model again.")
-    return Gathered(layers, statistics, values)
+
+    def __init__(
+        self, reader: Reader, pieces: Pieces, asked: tuple[Asked, ...], processes: Processes
+    ) -> None:
+        self._reader, self._pieces, self._processes = reader, pieces, processes
+        self.statistics: dict[str, Statistic] = {one.name: one.build() for one in asked}
+        if not pieces.uneven:
+            self.statistics[MAP] = pooled_map(pieces.length, pieces.length)
+        _check(self.statistics, pieces)
+        # Texts of several lengths have each its own positions; pieces have them all, but the last.
+        of_full = {
+            name: one
+            for name, one in self.statistics.items()
+            if one.axes in _BY_POSITION and not pieces.uneven
+        }
+        of_all = {name: one for name, one in self.statistics.items() if name not in of_full}
+        self._of_all, self._of_full = (self._corpus(some) for some in (of_all, of_full))
+
+    def read(
+        self, checked: Callable[[int, int], None], progress: Callable[[int, int], None]
+    ) -> None:
+        """Read the share of this process.
+
+        Args:
+            checked: Is told how many layers there are and how many heads the first has, once.
+            progress: Is told how many batches are done, and of how many.
+
+        Errors: a ValueError where a statistic does not fit, and those of `checked`.
+        """
+        share = self._pieces.share(self._processes.place, self._processes.count)
+        with self._processes.together(), torch.inference_mode():
+            if share:
+                seen = self._watch(share[0])
+                checked(len(seen), seen[next(iter(seen))][0].shape[-2])
+        with torch.inference_mode():
+            for done, batch in enumerate(share[1:], 1):
+                progress(done, len(share))
+                self._watch(batch)
+
+    def gathered(self) -> Gathered:
+        """What all processes have read.
+
+        Errors: a ValueError where numbers overflow, or layers have unlike many heads.
+        """
+        results = [
+            corpus.compute() for corpus in (self._of_all, self._of_full) if corpus is not None
+        ]
+        by_name = {name: result for result in results for name in result.statistics}
+        values = {name: by_name[name].stacked(name).cpu() for name in self.statistics}
+        if not all(value.isfinite().all() for value in values.values()):
+            raise ValueError(
+                "the scores grow beyond all numbers: train the model again, or name another."
+            )
+        return Gathered(tuple(results[0]), self.statistics, values)
+
+    def _corpus(self, statistics: dict[str, Statistic]) -> Any:
+        if not statistics:
+            return None
+        corpus = gh.CorpusStatistics(statistics, positions=self._pieces.length)
+        return corpus.to(self._processes.device)
+
+    def _watch(self, batch: Int[Tensor, "pieces length"]) -> Any:
+        """Let the model read a batch."""
+        full = batch.shape[1] == self._pieces.length
+        asked = (self._of_all, self._of_full if full else None)
+        corpora = [corpus for corpus in asked if corpus is not None]
+        if not corpora:
+            return {}
+        statistics = {name: one for corpus in corpora for name, one in corpus.statistics.items()}
+        with _in_a_sentence(), gh.watch(self._reader.model, statistics) as seen:
+            self._reader.read(batch.to(self._processes.device))
+        for corpus in corpora:
+            corpus.update(seen)
+        return seen
 
 
-class _Mean:
-    """The mean over pieces of what is a mean over the tokens of each, or told by position."""
-
-    def __init__(self) -> None:
-        self.total: Tensor | float = 0.0
-        self.tokens = 0
-
-    def add(self, value: Float[Tensor, "layers pieces heads *rest"], length: int) -> None:
-        """Add pieces of so many tokens."""
-        self.total = self.total + length * value.sum(1)
-        self.tokens += length * value.shape[1]
-
-    @property
-    def value(self) -> Float[Tensor, "layers heads *rest"]:
-        """The mean."""
-        return torch.as_tensor(self.total) / self.tokens
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """What a watch says of a model whose attention it cannot see, as bad input."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("watch "):
+            raise
+        raise ValueError(str(error)) from error
 
 
-class _MeanOfTokens(_Mean):
-    """The mean over all tokens of what is a number for each."""
-
-    def add(self, value: Float[Tensor, "layers pieces heads queries"], length: int) -> None:
-        """Add pieces of so many tokens."""
-        super().add(value.mean(-1), length)
-
-
-class _Largest:
-    """The largest over all pieces."""
-
-    def __init__(self) -> None:
-        self.value = torch.tensor(-torch.inf)
-
-    def add(self, value: Float[Tensor, "layers pieces heads"], length: int) -> None:
-        """Add pieces."""
-        del length
-        self.value = torch.maximum(self.value, value.amax(1))
-
-
-def _sum_of(statistic: Statistic) -> _Mean | _Largest:
-    if isinstance(statistic, MaxScore):
-        return _Largest()
-    return _MeanOfTokens() if statistic.axes == ("query",) else _Mean()
-
-
-def _of_shorter(statistics: dict[str, Statistic]) -> dict[str, Statistic]:
-    """The statistics of a shorter piece, which has but some of the positions."""
-    return {
-        name: _MassOnPresent(one.keys) if isinstance(one, MassOn) else one
-        for name, one in statistics.items()
-        if one.axes not in (("key",), ("row", "column"))
-    }
-
-
-class _MassOnPresent(MassOn):
-    """The mass on those of the keys that are there; the others take none."""
-
-    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        keys = problem.scores_shape[-1]
-        return MassOn([key for key in self.keys if key < keys]).reductions(problem)
-
-    def check(self, problem: Problem) -> None:
-        del problem
-
-
-def _stacked(seen: Seen, name: str) -> Float[Tensor, "layers pieces heads *rest"]:
-    return torch.stack([observation[name] for observation in seen.values()]).double()
+def _check(statistics: dict[str, Statistic], pieces: Pieces) -> None:
+    """Raise a ValueError where a statistic does not fit the longest of the pieces."""
+    text = torch.empty(1, 1, pieces.length, 1, device="meta")
+    gh.Attention().plan(text, text, text, statistics=statistics)

@@ -11,6 +11,7 @@ from glasshead.cli.observing.runs.choice import Choice
 from glasshead.cli.observing.runs.gathering import Gathered
 from glasshead.cli.observing.runs.heads_table import HeadsTable
 from glasshead.cli.observing.runs.pieces import Pieces
+from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.statistics import Asked
 from glasshead.cli.observing.tables import counted, histogram_table, receiving_table
 from glasshead.cli.observing.weights_map import WeightsMap
@@ -24,9 +25,9 @@ class Observed:
     """What was seen of a model, and whose of its heads are drawn.
 
     Attributes:
-        run, text: What the model and the text are called.
+        reader: The model.
+        text: What the text is called.
         pieces: What it read.
-        unknown: How many of the tokens the model does not know.
         names: The tokens of the piece, where one alone has the full length.
         asked: The statistics.
         gathered: Their values.
@@ -35,10 +36,9 @@ class Observed:
         seconds: How long it took.
     """
 
-    run: str
+    reader: Reader
     text: str
     pieces: Pieces
-    unknown: int
     names: tuple[str, ...] | None
     asked: tuple[Asked, ...]
     gathered: Gathered
@@ -49,7 +49,7 @@ class Observed:
     @property
     def shape(self) -> tuple[int, int]:
         """How many layers there are, and how many heads each has."""
-        layers, heads = self.gathered.values[MAP].shape[:2]
+        layers, heads = next(iter(self.gathered.values.values())).shape[:2]
         return layers, heads
 
 
@@ -68,29 +68,44 @@ def report(observed: Observed) -> Document:
             blocks += _received(observed, one, value)
         else:
             blocks += _heads(one, statistic, value)
-    blocks.append(_map(observed))
-    return Document(blocks, title=f"The attention of {observed.run} over {observed.text}")
+    if MAP in observed.gathered.values:
+        blocks.append(_map(observed))
+    return Document(blocks, title=f"The attention of {observed.reader.name} over {observed.text}")
 
 
 def _inputs(observed: Observed) -> str:
     pieces, (layers, heads) = observed.pieces, observed.shape
-    read = f"{counted(len(pieces.tokens), 'token')} in {counted(pieces.count, 'piece')}"
-    if pieces.count > 1:
-        rest = len(pieces.tokens) - pieces.whole * pieces.length
-        last = f", the last of {rest:,}" if rest else ""
-        read += f" of {pieces.length:,}{last}, each read from its own beginning"
+    read = f"{counted(pieces.tokens, 'token')} in {_cut(pieces)}"
     return (
         f"{counted(layers, 'layer')} of {counted(heads, 'head')}, {read}, in "
         f"{observed.seconds:.3g} s. Layers, heads and positions are counted from 0."
     )
 
 
+def _cut(pieces: Pieces) -> str:
+    """How many pieces there are, and how long they are."""
+    said = counted(pieces.count, "text" if pieces.texts else "piece")
+    if pieces.count == 1:
+        return said
+    if pieces.uneven:
+        least = pieces.groups[-1].shape[1]
+        return f"{said} of {least:,} to {pieces.length:,}, each read whole"
+    last = "" if len(pieces.groups) == 1 else f", the last of {pieces.groups[-1].shape[1]:,}"
+    return f"{said} of {pieces.length:,}{last}, each read from its own beginning"
+
+
 def _notes(observed: Observed) -> Iterator[Note]:
-    if observed.unknown:
+    pieces, token = observed.pieces, observed.reader.unknown
+    unknown = 0 if token is None else pieces.of(token)
+    if unknown:
         yield Note(
-            f"The model does not know {counted(observed.unknown, 'token')} of the text, "
-            f"{number(100 * observed.unknown / len(observed.pieces.tokens), 3)} %, and takes all "
-            f"such for one and the same."
+            f"The model does not know {counted(unknown, 'token')} of the text, "
+            f"{number(100 * unknown / pieces.tokens, 3)} %, and takes all such for one and the "
+            f"same."
+        )
+    if pieces.uneven:
+        yield Note(
+            "Texts of several lengths have no map in common: --length N cuts them to one length."
         )
 
 
@@ -149,6 +164,9 @@ def _positions(observed: Observed) -> Sequence[str]:
 def _over(observed: Observed) -> str:
     """Over which pieces something is the mean, where there are several."""
     pieces = observed.pieces
-    if pieces.whole > 1:
-        return f", mean over {pieces.whole:,} pieces of {pieces.length:,}"
+    if pieces.uneven:
+        return ", mean over the texts that are as long"
+    if pieces.full > 1:
+        noun = "texts" if pieces.texts else "pieces"
+        return f", mean over {pieces.full:,} {noun} of {pieces.length:,}"
     return f", over the first {pieces.length:,} tokens" if pieces.count > 1 else ""

@@ -1,12 +1,14 @@
-"""Request: the options of `glasshead observe RUN --text FILE` as they were written."""
+"""Request: the options of `glasshead observe MODEL --text FILE` as they were written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from glasshead.cli.inputs.extras import check_extra
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.observing.options import Options
+from glasshead.cli.observing.runs.launch import started_together
 from glasshead.cli.observing.statistics import DEFAULT, STATISTICS, Asked, parse_statistics
 
 # It names keys, and those of one piece are not those of the next.
@@ -22,17 +24,33 @@ class ObserveRunRequest(Options):
     vectors: Path | None = None
     mask: str | None = None
     engine: str | None = None
+    length: int | str | None = None
 
     @property
     def folder(self) -> Path:
-        """The folder of the run."""
+        """The folder of the run, or of the model."""
         return Path(self.run or "")
+
+    @cached_property
+    def of_huggingface(self) -> bool:
+        """Whether the folder is that of a model of Hugging Face."""
+        from glasshead.cli.observing.runs.of_huggingface import is_of_huggingface
+
+        return is_of_huggingface(self.folder)
 
     def check(self) -> None:
         """Raise where an option is wrong by itself, before torch is imported.
 
+        Of several processes that torchrun has started, one may find wrong what others do not; they
+        check it in `execute`, where they can tell each other.
+
         Errors: a ValueError or an OSError that names the option.
         """
+        if not started_together():
+            self.check_options()
+
+    def check_options(self) -> None:
+        """The same in any case."""
         if not self.run:
             raise ValueError(
                 "--text takes the folder of a run whose model reads it: name it, as in glasshead "
@@ -47,8 +65,11 @@ class ObserveRunRequest(Options):
             )
         if self.layer is not None and self.layer < 0:
             raise ValueError(f"--layer takes a layer, counted from 0, and got {self.layer}.")
-        self.check_outputs([self.text, *self._files_of_the_run()])
-        check_extra("train", "glasshead observe RUN")
+        self.check_outputs([*self._texts(), *self._files_of_the_model()])
+        if self.of_huggingface:
+            check_extra("hf", "glasshead observe MODEL")
+        else:
+            check_extra("train", "glasshead observe RUN")
 
     def statistics(self) -> tuple[Asked, ...]:
         """The statistics that are asked for, or else those of one attention that a model has too.
@@ -82,8 +103,13 @@ class ObserveRunRequest(Options):
         if self.engine is not None:
             yield "--engine", "the model chooses its own engine"
 
-    def _files_of_the_run(self) -> list[Path]:
+    def _texts(self) -> list[Path]:
+        from glasshead.cli.observing.runs.texts import text_files
+
+        return text_files(self.text)
+
+    def _files_of_the_model(self) -> list[Path]:
         from glasshead.tasks.run_folder import RunFolder
 
-        run = RunFolder(self.folder)
-        return [run.config, run.weights, run.tokenizer, run.metrics, run.log, run.checkpoint]
+        own = list(self.folder.iterdir()) if self.folder.is_dir() else []
+        return [*own, RunFolder(self.folder).checkpoint]

@@ -3,64 +3,88 @@
 import time
 from functools import partial
 
+import torch
+
+import glasshead as gh
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.observing.delivery import deliver
+from glasshead.cli.observing.pooled import MAP
 from glasshead.cli.observing.runs.choice import Choice
-from glasshead.cli.observing.runs.gathering import gather
+from glasshead.cli.observing.runs.gathering import Gathered, Gathering
 from glasshead.cli.observing.runs.pieces import Pieces, read_pieces
+from glasshead.cli.observing.runs.processes import Processes, processes
+from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.runs.report import Observed, report
 from glasshead.cli.observing.runs.request import ObserveRunRequest
 from glasshead.cli.observing.runs.saving import save
 from glasshead.cli.outputs.progress import Counter
-from glasshead.layers import MultiHeadAttention
-from glasshead.models import LanguageModel
 from glasshead.recipe.masks import Mask
-from glasshead.tasks.tokenizing import Tokenizer
-from glasshead.tasks.write import Writer
+from glasshead.statistics.reductions import edges
 
 
 def run(request: ObserveRunRequest) -> None:
     """Observe, write what is to be written, and print.
 
+    Of several processes each reads its share, and the first one writes and prints.
+
     Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed.
     """
-    writer = Writer.load(request.folder)
-    config = writer.model.config
+    with processes() as all_of_them:
+        observed = _observed(request, all_of_them)
+    if observed is not None:
+        deliver(report(observed), partial(save, observed), request)
+
+
+def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | None:
+    """What was seen; None in a process that only helps."""
     choice = Choice(request.layer, request.head)
-    choice.check(config.num_layers, config.num_heads)
-    pieces, asked = read_pieces(writer, request.text), request.statistics()
+    with processes.together():
+        if processes.count > 1:
+            request.check_options()
+        reader = _reader(request, processes.device)
+        pieces, asked = read_pieces(reader, request.text, request.length), request.statistics()
+        gathering = Gathering(reader, pieces, asked, processes)
     start = time.perf_counter()
-    with Counter("observing") as counter:
-        gathered = gather(writer.model, pieces, asked, counter.show)
-    observed = Observed(
-        run=shown(request.folder),
+    with Counter("observing", shown=processes.leads) as counter:
+        gathering.read(choice.check, counter.show)
+    gathered = gathering.gathered()
+    if not processes.leads:
+        return None
+    return Observed(
+        reader=reader,
         text=shown(request.text),
         pieces=pieces,
-        unknown=_unknown(writer.tokenizer, pieces),
-        names=_names(writer.tokenizer, pieces),
+        names=_names(reader, pieces),
         asked=asked,
         gathered=gathered,
-        mask=_mask(writer.model),
+        mask=_mask(reader, pieces, gathered),
         choice=choice,
         seconds=time.perf_counter() - start,
     )
-    deliver(report(observed), partial(save, observed), request)
 
 
-def _unknown(tokenizer: Tokenizer, pieces: Pieces) -> int:
-    """How many tokens the tokenizer did not know; where it knows all, another token stands in."""
-    if tokenizer.unknown_id == tokenizer.end_id:
-        return 0
-    return int((pieces.tokens == tokenizer.unknown_id).sum())
+def _reader(request: ObserveRunRequest, device: torch.device) -> Reader:
+    if request.of_huggingface:
+        from glasshead.cli.observing.runs.of_huggingface import reader_of_huggingface
+
+        return reader_of_huggingface(request.folder, device)
+    from glasshead.cli.observing.runs.of_run import reader_of_run
+
+    return reader_of_run(request.folder, device)
 
 
-def _names(tokenizer: Tokenizer, pieces: Pieces) -> tuple[str, ...] | None:
+def _names(reader: Reader, pieces: Pieces) -> tuple[str, ...] | None:
     """The tokens of the one piece of full length; of several, a position has no name."""
-    if pieces.whole > 1:
+    if pieces.full > 1 or pieces.uneven:
         return None
-    return tuple(tokenizer.token(token) for token in pieces.tokens[: pieces.length].tolist())
+    return tuple(map(reader.token, pieces.groups[0][0].tolist()))
 
 
-def _mask(model: LanguageModel) -> Mask | None:
-    """The mask of the model's attentions, which have all the same."""
-    return next(x for x in model.modules() if isinstance(x, MultiHeadAttention)).attention.mask
+def _mask(reader: Reader, pieces: Pieces, gathered: Gathered) -> Mask | None:
+    """Which pairs see each other, as the model says, or as its weights show."""
+    if reader.mask is not None or MAP not in gathered.values:
+        return reader.mask
+    pooled = gathered.values[MAP]
+    rows, columns = (edges(pieces.length, size) for size in pooled.shape[-2:])
+    later = torch.tensor([[begin >= end for begin in columns[:-1]] for end in rows[1:]])
+    return None if pooled[..., later].any() else gh.causal()

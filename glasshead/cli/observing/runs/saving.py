@@ -19,9 +19,9 @@ def save(observed: Observed, file: Path) -> None:
     gathered, pieces = observed.gathered, observed.pieces
     written = {one.name: one.written for one in observed.asked} | {MAP: MAP}
     description = {
-        "run": observed.run,
+        observed.reader.kind: observed.reader.name,
         "text": observed.text,
-        "tokens": len(pieces.tokens),
+        "tokens": pieces.tokens,
         "pieces": pieces.count,
         "length": pieces.length,
         "layers": gathered.layers,

@@ -1,0 +1,150 @@
+"""What it costs to watch a model of GPT-2's size: time in pairs, memory in a process each.
+
+python benchmarks/watch.py                        all of it, some five minutes
+python benchmarks/watch.py memory watched 4096    what a child process does; it prints bytes
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pairs import Figure, Pair, figure, judged, paired, report, show
+
+import glasshead as gh
+
+RESULTS = Path("build/benchmarks/watch.json")
+SHORT, LONG, TOLD, STEPS = 1024, 4096, 64, 32
+STATISTICS = [gh.Entropy(), gh.Received(), gh.MassOn([0])]
+KINDS = ("plain", "watched", "eager")
+
+
+def model(kind: str, length: int) -> torch.nn.Module:
+    """GPT-2 with random weights: 12 layers of 12 heads, 768 wide."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    mode = "eager" if kind == "eager" else "sdpa"
+    torch.manual_seed(0)
+    made = GPT2LMHeadModel(GPT2Config(n_positions=length))
+    made.set_attn_implementation(mode)
+    return made.eval()
+
+
+def run(kind: str, made: torch.nn.Module, tokens: torch.Tensor) -> Callable[[], object]:
+    """One forward pass, that keeps what its user has asked for."""
+
+    def plain() -> object:
+        with torch.no_grad():
+            return made(tokens, use_cache=False)
+
+    def watched() -> object:
+        with torch.no_grad(), gh.watch(made, STATISTICS) as seen:
+            made(tokens, use_cache=False)
+        return seen
+
+    def eager() -> object:
+        with torch.no_grad():
+            return made(tokens, use_cache=False, output_attentions=True)
+
+    return {"plain": plain, "watched": watched, "eager": eager}[kind]
+
+
+def time() -> list[Pair]:
+    """A pass over a text, and steps with a cache, watched and not."""
+    tokens = torch.randint(50257, (1, SHORT))
+    sdpa, eager = model("plain", SHORT), model("eager", SHORT)
+    plain, watched = (run(kind, sdpa, tokens) for kind in ("plain", "watched"))
+    all_weights = run("eager", eager, tokens)
+    return [
+        judged(f"watched against sdpa, T={SHORT}", paired(watched, plain, pairs=15), ratio=1.25),
+        judged(
+            f"watched against eager with weights, T={SHORT}",
+            paired(watched, all_weights, pairs=9),
+            ratio=1.0,
+        ),
+        judged(
+            f"keep='weights' alone against sdpa, T={SHORT}",
+            paired(lambda: keeping(sdpa, tokens), plain, pairs=9),
+        ),
+        judged(
+            f"generate {STEPS} tokens after {TOLD}, watched against not",
+            paired(
+                lambda: generating(sdpa, tokens[:, :TOLD], watched=True),
+                lambda: generating(sdpa, tokens[:, :TOLD], watched=False),
+                pairs=7,
+            ),
+        ),
+    ]
+
+
+def keeping(made: torch.nn.Module, tokens: torch.Tensor) -> object:
+    """A pass that keeps the lazy weights of every layer."""
+    with torch.no_grad(), gh.watch(made, keep="weights") as seen:
+        made(tokens, use_cache=False)
+    return seen
+
+
+def generating(made: torch.nn.Module, tokens: torch.Tensor, *, watched: bool) -> object:
+    """Tokens one by one, with a cache."""
+
+    def write() -> object:
+        return made.generate(  # type: ignore[reportCallIssue]
+            tokens, max_new_tokens=STEPS, min_new_tokens=STEPS, do_sample=False, pad_token_id=0
+        )
+
+    if not watched:
+        return write()
+    with gh.watch(made, STATISTICS):
+        return write()
+
+
+def memory() -> list[Figure]:
+    """What a pass adds to the peak of a process, beyond the same without watching."""
+    peaks = {kind: _child(kind, LONG) for kind in KINDS}
+    watched, eager = (peaks[kind] - peaks["plain"] for kind in ("watched", "eager"))
+    about = "more at the peak than sdpa alone"
+    return [
+        figure(f"T={LONG}, watched", watched / 2**20, "MiB", about=about),
+        figure(f"T={LONG}, eager with weights", eager / 2**20, "MiB", about=about),
+        figure(
+            f"T={LONG}, watched against eager", watched / eager, "×", about="of these", at_most=0.1
+        ),
+    ]
+
+
+def _child(kind: str, length: int) -> int:
+    command = [sys.executable, __file__, "memory", kind, str(length)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return int(told.split()[-1])
+
+
+def _peak(kind: str, length: int) -> int:
+    """The most bytes that a process held while it made a pass, what is returned among them."""
+    made = model(kind, length)
+    run(kind, made, torch.randint(50257, (1, 64)))()  # what is compiled or loaded once
+    kept = run(kind, made, torch.randint(50257, (1, length)))()
+    del kept
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Measure, print, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("child", nargs="*", help="memory KIND LENGTH")
+    child = parser.parse_args().child
+    if child:
+        print(_peak(child[1], int(child[2])))
+        return
+    title = f"GPT-2's size, 12 layers, torch {torch.__version__}, {torch.get_num_threads()} threads"
+    figures = memory()
+    report(title, time(), RESULTS)
+    show("memory", figures)
+
+
+if __name__ == "__main__":
+    main()

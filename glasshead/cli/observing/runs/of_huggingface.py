@@ -1,0 +1,227 @@
+"""Of Hugging Face: a text model and its tokenizer in a folder, read without running any code."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glasshead.cli.inputs.reading import shown
+from glasshead.cli.observing.runs.reader import Reader
+from glasshead.tasks.run_folder import read_json
+
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+# More than any error's.
+_SILENT = 100
+_IN_PYTHON = "watch it in Python by gh.watch(model, …)"
+
+
+def is_of_huggingface(folder: Path) -> bool:
+    """Whether a folder tells of a model that transformers has made, and of no run."""
+    config = folder / "config.json"
+    return config.is_file() and bool({"model_type", "architectures"} & set(read_json(config)))
+
+
+def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
+    """A model that reads text alone, decoder or encoder.
+
+    Errors: a ValueError or an OSError in one sentence where it is none, is not whole, has its
+    weights pickled, or takes code from elsewhere.
+    """
+    _check_weights(folder)
+    with _quiet():
+        kind, config = _kind(folder)
+        tokenizer = _tokenizer(folder)
+        model = _model(folder, kind).to(device).eval()
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ValueError(
+            f"the tokenizer in {shown(folder)} has {len(tokenizer)} tokens, and the model "
+            f"{model.get_input_embeddings().num_embeddings}: take the one it was trained with."
+        )
+    return Reader(
+        name=shown(folder),
+        kind="model",
+        model=model,
+        # The head makes logits that nobody reads here.
+        read=lambda tokens: model.base_model(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), **_without_cache(config)
+        ),
+        encode=lambda texts: tokenizer(list(texts), add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ],
+        token=lambda token: tokenizer.decode([token]) or tokenizer.convert_ids_to_tokens(token),
+        ending=_ending(tokenizer),
+        around=_around(tokenizer),
+        context=_context(model, config.get_text_config(), tokenizer),
+        unknown=_unknown(tokenizer),
+    )
+
+
+def _check_weights(folder: Path) -> None:
+    """Raise where there are no weights that can be read without unpickling."""
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    if pickled:
+        raise ValueError(
+            f"{shown(folder)} has its weights in {pickled[0]} alone, which is pickled and could "
+            f"run any code: save them as safetensors, by model.save_pretrained(folder)."
+        )
+    raise FileNotFoundError(
+        f"{shown(folder)} has no weights: there is no model.safetensors in it; check its name."
+    )
+
+
+def _kind(folder: Path) -> tuple[Any, Any]:
+    """Which class loads the model, and its config.
+
+    Errors: a ValueError where it is none that reads text alone.
+    """
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
+
+    with _told(folder, "config.json"):
+        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    wanted = (config.architectures or [None])[0]
+    causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if causal is not None and causal.__name__ == wanted:
+        kind, built = AutoModelForCausalLM, causal
+    else:
+        kind, built = AutoModel, MODEL_MAPPING.get(type(config), None)
+    # Several classes of one config: the first is the plain one.
+    built = built[0] if isinstance(built, tuple | list) else built
+    if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
+        raise ValueError(
+            f"observe reads text with a decoder or an encoder alone, and {shown(folder)} has "
+            f"{wanted or config.model_type}, which takes more: {_IN_PYTHON}."
+        )
+    return kind, config
+
+
+def _reads_text_alone(built: Any) -> bool:
+    modalities = getattr(built, "input_modalities", "text")
+    return built.main_input_name == "input_ids" and modalities in ("text", ("text",), ["text"])
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    if not any(folder.glob("*token*")) and not any(folder.glob("*vocab*")):
+        raise FileNotFoundError(
+            f"{shown(folder)} has no tokenizer: there is no tokenizer.json in it; save the "
+            f"model's own there, by tokenizer.save_pretrained(folder)."
+        )
+    with _told(folder, "the tokenizer"):
+        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+
+
+def _model(folder: Path, kind: Any) -> Any:
+    """The model, all of whose layers were in the file."""
+    with _told(folder, "the model"):
+        # What does not fit is told as what is missing, instead of in a report of many lines.
+        model, told = kind.from_pretrained(
+            folder,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **_LOCAL,
+        )
+    prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
+    # What stands behind the last layer is not read.
+    missing = [
+        key
+        for key in (*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"]))
+        if key.startswith(prefix) and not key.removeprefix(prefix).startswith("pooler.")
+    ]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"the weights in {shown(folder)} are not those of {type(model).__name__}, as "
+            f"{min(missing)}{more} is missing or of another shape: check config.json."
+        )
+    return model
+
+
+def _without_cache(config: Any) -> dict[str, Any]:
+    return {"use_cache": False} if hasattr(config, "use_cache") else {}
+
+
+def _context(model: Any, config: Any, tokenizer: Any) -> int | None:
+    """How many tokens the model reads at most, as its config and its tokenizer say."""
+    known = [tokenizer.model_max_length] if tokenizer.model_max_length < 2**30 else []
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        if isinstance(length := getattr(config, name, None), int) and length > 0:
+            known.append(length - _first_position(model))
+            break
+    return min(known, default=None)
+
+
+def _first_position(model: Any) -> int:
+    """Where the positions of a text begin: RoBERTa and its kin number them behind the padding's."""
+    return max(
+        (
+            module.padding_idx + 1
+            for name, module in model.named_modules()
+            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None)
+        ),
+        default=0,
+    )
+
+
+def _ending(tokenizer: Any) -> tuple[int, ...]:
+    """What stands between texts: the end of one, or what separates two."""
+    ends = (tokenizer.eos_token_id, tokenizer.sep_token_id)
+    return next(((end,) for end in ends if end is not None), ())
+
+
+def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the tokenizer puts before and after a text."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for begin in range(len(whole) - len(bare) + 1):
+        if bare and whole[begin : begin + len(bare)] == bare:
+            return tuple(whole[:begin]), tuple(whole[begin + len(bare) :])
+    return (), ()
+
+
+def _unknown(tokenizer: Any) -> int | None:
+    """What stands for all that is unknown; where the vocabulary knows all, it is another token."""
+    others = (tokenizer.eos_token_id, tokenizer.bos_token_id)
+    return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
+
+
+@contextmanager
+def _told(folder: Path, part: str) -> Iterator[None]:
+    """One sentence of whatever transformers says, which may be any error, of many lines."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise ValueError(
+            f"{part} in {shown(folder)} cannot be loaded "
+            f"({said.removesuffix('.') or type(error).__name__}): observe takes what the installed "
+            f"transformers knows, without code from elsewhere."
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars, no log and no warnings of transformers."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(_SILENT)
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

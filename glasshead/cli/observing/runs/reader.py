@@ -1,0 +1,46 @@
+"""Reader: a model that reads tokens, with what makes tokens of a text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from glasshead import Mask
+
+Kind = Literal["run", "model"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reader:
+    """What is observed while it reads, a run of ours or a model of Hugging Face.
+
+    Attributes:
+        name: Of its folder.
+        kind: Which of the two it is.
+        model: What is watched.
+        read: Runs it on tokens, each row a text of its own.
+        encode: Makes tokens of texts.
+        token: What a token is written as.
+        ending: What ends each of several texts that follow each other.
+        around: What stands before and after whatever the model reads.
+        context: How many tokens it reads at most; None where nobody says.
+        unknown: What stands for all that it does not know; None where it knows all.
+        field: The column of a table that holds the text; None: "text", or the only one.
+        mask: Which pairs see each other; None where nobody says.
+    """
+
+    name: str
+    kind: Kind
+    model: nn.Module
+    read: Callable[[Int[Tensor, "pieces length"]], Any]
+    encode: Callable[[Sequence[str]], list[list[int]]]
+    token: Callable[[int], str]
+    ending: tuple[int, ...]
+    around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    context: int | None
+    unknown: int | None
+    field: str | None = None
+    mask: "Mask | None" = None

@@ -1,0 +1,7 @@
+"""Watching: the attentions of any PyTorch model, observed while it runs as it is."""
+
+from glasshead.watching.seen import Seen
+from glasshead.watching.watched import Call, Watched
+from glasshead.watching.watching import watch
+
+__all__ = ["Call", "Seen", "Watched", "watch"]

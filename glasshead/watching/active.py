@@ -1,0 +1,90 @@
+"""Active: the watchers of this thread, and whether an attention is being looked at already."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glasshead.watching.met import Met
+from glasshead.watching.watcher import Watcher
+
+_functorch: Any = torch._C._functorch  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+
+
+class Active(threading.local):
+    """Who watches in this thread. Modes of PyTorch belong to a thread, and so does a watch.
+
+    Attributes:
+        watchers: The open ones, in the order in which they were opened.
+        doors: What closes the doors again when the last of them has left.
+    """
+
+    def __init__(self) -> None:
+        self.watchers: list[Watcher] = []
+        self.doors = ExitStack()
+        self._inside = 0
+        self._told: list[Tensor] = []
+
+    @property
+    def looking(self) -> bool:
+        """Whether what is called now is to be looked at.
+
+        What an attention calls that is being looked at already, and what we call ourselves, is not.
+        Nor is what runs in a backward pass: there gradient checkpointing runs the forward pass
+        again, which has been seen.
+        """
+        if not self.watchers or self._inside:
+            return False
+        return torch._C._current_graph_task_id() == -1  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+
+    @contextmanager
+    def running(self) -> Iterator[list[Tensor]]:
+        """While the model's own attention runs; gives the logsumexps that kernels tell in it."""
+        outer, self._told = self._told, []
+        self._inside += 1
+        try:
+            yield self._told
+        finally:
+            self._inside -= 1
+            self._told = outer
+
+    def told(self, logsumexp: Tensor) -> None:
+        """A kernel has told the logsumexp of its rows."""
+        self._told.append(logsumexp)
+
+    def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
+        """Let each watcher observe what has run; of none the module, that which is being called.
+
+        Errors: a RuntimeError under vmap, where a tensor stands for many.
+        """
+        if _under_vmap():
+            raise RuntimeError(
+                "watch sees a model as it runs, and not under torch.vmap: give the model the batch "
+                "itself."
+            )
+        one: list[Met] = []
+
+        def once() -> Met:
+            if not one:
+                one.append(met())
+            return one[0]
+
+        with self.running():
+            for watcher in self.watchers:
+                watcher.saw(module, once)
+
+    def computed_a_softmax(self) -> None:
+        """Let each watcher take note of a softmax outside of any attention that it knows."""
+        for watcher in self.watchers:
+            watcher.computed_a_softmax()
+
+
+def _under_vmap() -> bool:
+    transforms = _functorch.get_interpreter_stack() or ()
+    return any(one.key() == _functorch.TransformType.Vmap for one in transforms)
+
+
+ACTIVE = Active()

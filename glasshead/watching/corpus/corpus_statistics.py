@@ -1,0 +1,247 @@
+"""Corpus statistics: a metric that sums up what was seen of many batches, and of many processes."""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from glasshead.attention.attention import Statistics
+from glasshead.recipe.numbers import whole_number
+from glasshead.statistics import Statistic, named
+from glasshead.watching.corpus.kinds import sums_of
+from glasshead.watching.corpus.layout import Layer, Layout
+from glasshead.watching.corpus.result import CorpusResult
+from glasshead.watching.corpus.sums import Part
+from glasshead.watching.corpus.text import Padding, Text, padding_of, texts_of
+from glasshead.watching.seen import Seen
+
+try:
+    from torchmetrics import Metric
+    from torchmetrics.utilities.distributed import gather_all_tensors
+except ImportError as error:
+    raise ImportError(
+        "CorpusStatistics needs torchmetrics, which is missing: pip install 'glasshead[hf]'."
+    ) from error
+
+_States = dict[str, Any]
+
+
+class CorpusStatistics(Metric):
+    """Statistics of a model's attention over all documents that it reads, layer by layer.
+
+    A number a query is averaged over all real queries of all documents, `MaxScore` is the largest,
+    `Received` the mean over documents of what each position receives, of those that are as long.
+    `DistanceHistogram` is the mean over all queries that see a key, and `PooledMap` that over
+    documents, which then have one length. Sums are kept in float64, so that it makes no difference
+    in which batches, or on which of many processes, a document was read.
+
+    It is a `torchmetrics.Metric`: `compute` sums up over all processes of `torch.distributed`, of
+    which some may have read nothing; `reset`, `merge_state`, `persistent` and `to` are as of any.
+
+    Args:
+        statistics: A list, or a dict that names each.
+        positions: How many positions of a document `Received` tells of.
+        options: As of any metric: sync_on_compute, process_group and so on.
+
+    Errors: a TypeError or ValueError where the arguments are none of these, or a statistic is one
+    that does not add up over documents, such as `TopK`.
+
+    >>> import glasshead as gh
+    >>> _ = torch.manual_seed(0)
+    >>> layer = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    >>> corpus = gh.CorpusStatistics([gh.Entropy(), gh.Received()], positions=7)
+    >>> for batch in torch.randn(3, 2, 5, 12):
+    ...     with gh.watch(model, corpus.statistics) as seen:
+    ...         output = model(batch)
+    ...     corpus.update(seen)
+    >>> result = corpus.compute()
+    >>> result["layers.1.self_attn"]["received"].shape
+    torch.Size([3, 5])
+    >>> result.documents
+    6
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(self, statistics: Statistics, *, positions: int = 1024, **options: Any) -> None:
+        super().__init__(**options)
+        positions = whole_number(positions, "positions", least=1)
+        asked = named(list(statistics) if isinstance(statistics, tuple) else statistics)
+        if not asked:
+            raise ValueError(
+                "CorpusStatistics takes statistics such as [gh.Entropy()], and got none."
+            )
+        self._sums = {name: sums_of(one, positions) for name, one in asked.items()}
+        self.layout: Tensor
+        self.documents: Tensor
+        self.add_state("layout", Layout().tensor("cpu"), dist_reduce_fx=_first)
+        self.add_state("documents", torch.tensor(0), dist_reduce_fx="sum")
+        for name, sums in self._sums.items():
+            total = torch.zeros(0, *sums.rest, dtype=torch.float64)
+            count = torch.zeros(0, *sums.counted, dtype=torch.float64)
+            self.add_state(f"total_{name}", total, dist_reduce_fx=sums.reduction)
+            self.add_state(f"count_{name}", count, dist_reduce_fx="sum")
+
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        """What `gh.watch` is to be asked for, by name."""
+        return {name: sums.watched for name, sums in self._sums.items()}
+
+    def statistics_of(
+        self, attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"]
+    ) -> dict[str, Statistic]:
+        """What `gh.watch` is to be asked for of a padded batch.
+
+        What is summed over queries while the model runs, such as `Received`, and `MassOn` where
+        padding stands first, is that of the real tokens alone, counted from the first of these.
+
+        Args:
+            attention_mask: 1 or True where a token is real.
+
+        Errors: a ValueError where a statistic takes documents of one length.
+        """
+        padding = padding_of(attention_mask)
+        if padding is None:
+            return self.statistics
+        return {name: sums.of_real(padding) for name, sums in self._sums.items()}
+
+    def update(
+        self,
+        seen: Seen,
+        attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
+    ) -> None:
+        """Add what was seen.
+
+        Args:
+            seen: By a watch that was asked for `statistics`; it may know of others.
+            attention_mask: 1 or True where a token is real; None: all are. Then the block of the
+                watch has run the model once, or has let one text grow.
+
+        Errors: a TypeError for what is not seen by a watch; a ValueError where a statistic is not
+        there, the mask does not fit, or the layers are others than before. Then nothing was added.
+        """
+        padding = padding_of(attention_mask)
+        texts = texts_of(seen, padding)
+        parts = [
+            (text.layer, {name: self._part(name, text) for name in self._sums}) for text in texts
+        ]
+        layout = self._layout.merged(self._layout_of(texts))
+        self._lay_out(layout)
+        places = layout.places
+        for layer, own in parts:
+            for name, part in own.items():
+                self._add(name, places[layer], part)
+        first = texts[0].layer if texts else None
+        self.documents += sum(text.real_documents for text in texts if text.layer == first)
+
+    def compute(self) -> CorpusResult:
+        """The statistics of all documents, of all processes.
+
+        Errors: a ValueError where there were none.
+        """
+        layout = self._layout
+        if not layout.layers:
+            raise ValueError(
+                "compute takes what was seen of some documents, and there were none: update first."
+            )
+        values = {
+            layer: {
+                name: sums.value(
+                    self._state("total", name)[place], self._state("count", name)[place]
+                )
+                for name, sums in self._sums.items()
+            }
+            for layer, place in layout.places.items()
+        }
+        asked = {name: sums.statistic for name, sums in self._sums.items()}
+        return CorpusResult(values, asked, int(self.documents))
+
+    def _part(self, name: str, text: Text) -> Part:
+        """What a text adds to a statistic."""
+        sums = self._sums[name]
+        wanted = sums.watched if text.padding is None else sums.of_real(text.padding)
+        known = text.call.statistics.get(name)
+        if known is None or not _same(known, wanted):
+            how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")
+            raise ValueError(
+                f"update takes what was watched as gh.watch(model, {how}), and {name!r} of "
+                f"{text.layer!r} is {known!r}: watch so."
+            )
+        return sums.part(text, text.rows(text.call.values[name])).to(self.device)
+
+    def _add(self, name: str, place: slice, part: Part) -> None:
+        total, count = self._state("total", name), self._state("count", name)
+        if self._sums[name].reduction == "max":
+            total[place] = torch.maximum(total[place], part.total)
+        else:
+            total[place] += part.total
+        count[place] += part.count
+
+    def _state(self, kind: str, name: str) -> Tensor:
+        return getattr(self, f"{kind}_{name}")
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout.of(self.layout)
+
+    def _layout_of(self, texts: list[Text]) -> Layout:
+        equal = any(sums.of_one_length for sums in self._sums.values())
+        layouts = (
+            Layout({text.layer: Layer(text.heads, text.lengths if equal else None)})
+            for text in texts
+        )
+        return reduce(Layout.merged, layouts, Layout())
+
+    def _lay_out(self, layout: Layout) -> None:
+        """Make room for the heads of a layout."""
+        laid = self._laid({name: getattr(self, name) for name in self._defaults}, layout)
+        for name, state in laid.items():
+            setattr(self, name, state)
+
+    def _laid(self, states: Mapping[str, Any], layout: Layout) -> _States:
+        """The same states with room for the heads of a layout; always of their own."""
+        old = Layout.of(states["layout"])
+        laid: _States = {**states, "layout": layout.tensor(states["layout"].device)}
+        for name, sums in self._sums.items():
+            for kind, fill in (("total", sums.neutral), ("count", 0.0)):
+                state = f"{kind}_{name}"
+                laid[state] = layout.moved(states[state], old, fill).clone()
+        return laid
+
+    def _sync_dist(
+        self,
+        dist_sync_fn: Callable[..., list[Tensor]] = gather_all_tensors,
+        process_group: Any | None = None,
+    ) -> None:
+        """Agree on the layout first, as a process may have seen other layers, or none."""
+        told = dist_sync_fn(self.layout, group=process_group or self.process_group)
+        self._lay_out(reduce(Layout.merged, map(Layout.of, told)))
+        super()._sync_dist(dist_sync_fn, process_group)
+
+    def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
+        """Agree on the layout first, as another metric may have seen other layers, or none."""
+        layout = Layout.of(incoming_state["layout"]).merged(self._layout)
+        self._lay_out(layout)
+        super()._reduce_states(self._laid(incoming_state, layout))
+
+
+def _first(layouts: Tensor) -> Tensor:
+    """One of those that are all the same."""
+    return layouts[0]
+
+
+def _same(known: Statistic, wanted: Statistic) -> bool:
+    """Whether two statistics are the same, those of real tokens by what their masks say."""
+    one, other = (getattr(statistic, "padding", None) for statistic in (known, wanted))
+    if not (isinstance(one, Padding) and isinstance(other, Padding)):
+        return known == wanted
+    return (
+        type(known) is type(wanted)
+        and vars(known) | {"padding": other} == vars(wanted)
+        and one.as_if(other)
+    )

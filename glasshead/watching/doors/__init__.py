@@ -1,0 +1,5 @@
+"""Doors: the ways by which a model comes to its attention, and where it is met on each."""
+
+from glasshead.watching.doors.opening import opened
+
+__all__ = ["opened"]

@@ -1,0 +1,56 @@
+"""Opening: the doors are open while anybody watches, and as they were before when nobody does."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from glasshead.watching.active import ACTIVE
+from glasshead.watching.doors.functions import functions
+from glasshead.watching.doors.kernels import Kernels
+from glasshead.watching.doors.replacing import Replaced
+from glasshead.watching.doors.rules import rules
+from glasshead.watching.doors.transformers_models import interface
+from glasshead.watching.watcher import Watcher
+
+# What is replaced is replaced for all threads, and only who watches in its own is told.
+_lock = threading.Lock()
+_open: list[Replaced] = []
+_threads = 0
+
+
+@contextmanager
+def opened(watcher: Watcher) -> Iterator[None]:
+    """Let a watcher see what runs in this thread.
+
+    Watchers may stand within each other, and leave in any order: each sees all.
+    """
+    if not ACTIVE.watchers:
+        ACTIVE.doors.enter_context(_replaced())
+        ACTIVE.doors.enter_context(Kernels())
+    ACTIVE.watchers.append(watcher)
+    try:
+        yield
+    finally:
+        ACTIVE.watchers.remove(watcher)
+        if not ACTIVE.watchers:
+            ACTIVE.doors.close()
+
+
+@contextmanager
+def _replaced() -> Iterator[None]:
+    """Functions that models call, replaced until the last thread has left."""
+    global _threads  # noqa: PLW0603 - as what is replaced is the whole process's
+    with _lock:
+        _threads += 1
+        for one in (*functions(), *rules(), *interface()):
+            # Another thread may have opened it, or have done so before transformers was imported.
+            if not any(one.home is other.home and one.name == other.name for other in _open):
+                one.open()
+                _open.append(one)
+    try:
+        yield
+    finally:
+        with _lock:
+            _threads -= 1
+            while _open and not _threads:
+                _open.pop().close()

@@ -1,0 +1,44 @@
+"""Rules of our own: `Attention` objects in a model, met with their whole recipe."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from glasshead.attention import Attention
+from glasshead.recipe.masks import Band, Mask
+from glasshead.recipe.masks.mask import AllOf
+from glasshead.watching.active import ACTIVE
+from glasshead.watching.doors.replacing import Replaced
+from glasshead.watching.met import Met
+
+
+def rules() -> list[Replaced]:
+    """What is replaced while a watch is open."""
+    return [Replaced(Attention, "forward", _forward)]
+
+
+def _forward(
+    original: Callable[..., Tensor], rule: Attention, *inputs: Tensor, **asked: Any
+) -> Tensor:
+    if not ACTIVE.looking:
+        return original(rule, *inputs, **asked)
+    with ACTIVE.running():
+        output = original(rule, *inputs, **asked)
+    ACTIVE.saw(None, partial(_met, rule, *inputs, **asked))
+    return output
+
+
+def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> Met:
+    problem = replace(rule.problem(*inputs, **asked).detached(), dropout=0.0)
+    queries, keys = problem.scores_shape[-2:]
+    return Met(problem, crossing=queries != keys and not _looks_back(problem.mask))
+
+
+def _looks_back(mask: Mask | None) -> bool:
+    """Whether it compares positions, which are those of one text then."""
+    if isinstance(mask, AllOf):
+        return any(_looks_back(one) for one in mask.masks)
+    return isinstance(mask, Band)

@@ -1,0 +1,143 @@
+"""The weights of a text that has grown call by call, as one matrix."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.attention.indexing import checked_range, full_index, inside, range_of
+from glasshead.attention.products import factor_of
+from glasshead.attention.weights import Weights
+from glasshead.recipe.numbers import whole_number
+from glasshead.statistics.reductions import edges
+
+_BUDGET = 2**31
+
+
+class JoinedWeights:
+    """P, `[..., queries, keys]`, of several calls whose queries follow each other.
+
+    Each call has its own lazy `Weights`; what a call did not see, later keys and those that a
+    sliding cache has let go, is 0.
+
+    Attributes:
+        shape: Of the matrix.
+
+    >>> import glasshead as gh
+    >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3)
+    >>> model = gh.LanguageModel(config)
+    >>> cache = model.new_cache()
+    >>> with gh.watch(model, keep="weights", layers="blocks.0") as seen:
+    ...     logits = model(torch.tensor([[3, 1, 4]]), cache=cache)
+    ...     logits = model(torch.tensor([[1, 5]]), cache=cache)
+    >>> W = seen["blocks.0.attention"].weights
+    >>> W
+    JoinedWeights [1, 3, 5, 5] of 2 calls
+    >>> W[0, 0, 2, 3:], W[..., -1, :].sum(-1).allclose(torch.ones(1, 3))
+    (tensor([0., 0.]), True)
+    """
+
+    def __init__(self, parts: Sequence[Weights], first_keys: Sequence[int]) -> None:
+        self._parts, self._first_keys = list(parts), list(first_keys)
+        queries = sum(part.shape[-2] for part in parts)
+        keys = max(first + part.shape[-1] for part, first in zip(parts, first_keys, strict=True))
+        self.shape = torch.Size([*parts[0].shape[:-2], queries, keys])
+
+    @property
+    def logsumexp(self) -> Float[Tensor, "... queries"]:
+        """ln Σ_j exp s_ij of each row, in nats."""
+        return torch.cat([part.logsumexp for part in self._parts], -1)
+
+    def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
+        """The weights of some queries on some keys.
+
+        Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
+        """
+        rows = checked_range(rows, self.shape[-2], "rows")
+        columns = checked_range(columns, self.shape[-1], "columns")
+        made, before = [], 0
+        for part, first in zip(self._parts, self._first_keys, strict=True):
+            queries, keys = part.shape[-2:]
+            start, stop = max(rows.start - before, 0), min(rows.stop - before, queries)
+            if start < stop:
+                left = min(max(columns.start - first, 0), keys)
+                right = max(left, min(columns.stop - first, keys))
+                tile = part.tile(range(start, stop), range(left, right))
+                ahead = min(max(first - columns.start, 0), len(columns))
+                made.append(F.pad(tile, (ahead, len(columns) - ahead - tile.shape[-1])))
+            before += queries
+        if not made:
+            return self._parts[0].logsumexp.new_zeros(*self.shape[:-2], 0, len(columns))
+        return torch.cat(made, -2)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """`W[..., i, :]`, `W[..., rows, columns]`: as of a tensor, of which this part is made.
+
+        Errors: as of `Weights`.
+        """
+        index = full_index(index, len(self.shape))
+        for part, length in zip(index[:-2], self.shape, strict=False):
+            if not isinstance(part, slice):
+                inside(part, length, "entries along a leading axis")
+        rows, row_index = range_of(index[-2], self.shape[-2], "queries")
+        columns, column_index = range_of(index[-1], self.shape[-1], "keys")
+        self._check_budget(len(rows), len(columns), _BUDGET, "ask for less")
+        return self.tile(rows, columns)[(*index[:-2], row_index, column_index)]
+
+    def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
+        """The whole matrix.
+
+        Errors: a ValueError where it would take more than `budget` bytes.
+        """
+        queries, keys = self.shape[-2:]
+        self._check_budget(queries, keys, whole_number(budget, "budget"), "raise budget=")
+        return self.tile(range(queries), range(keys))
+
+    def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
+        """P·R for R `[..., keys, r]`, without P.
+
+        Errors: as of `Weights`.
+        """
+        factor_of(self._parts[0]._problem, right, self.shape, "W @ R")
+        return torch.cat(
+            [
+                part @ right[..., first : first + part.shape[-1], :]
+                for part, first in zip(self._parts, self._first_keys, strict=True)
+            ],
+            -2,
+        )
+
+    def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
+        """Sums over blocks of keys, means over blocks of queries, as `PooledMap` has them.
+
+        Errors: a ValueError where there are fewer queries than rows, or fewer keys than columns.
+        """
+        queries, keys = self.shape[-2:]
+        for name, blocks, length in (("rows", rows, queries), ("columns", columns, keys)):
+            if whole_number(blocks, f"pooled({name})", least=1) > length:
+                raise ValueError(f"pooled({name}) takes at most {length}, and got {blocks}.")
+        sums = self @ _blocks(keys, columns, self.logsumexp)
+        means = _blocks(queries, rows, sums)
+        return (means / means.sum(0)).transpose(-1, -2) @ sums
+
+    def _check_budget(self, rows: int, columns: int, budget: int, remedy: str) -> None:
+        needed = self.shape[:-2].numel() * rows * columns * 16
+        if needed > budget:
+            raise ValueError(
+                f"this part of W takes at most {budget} bytes, and would need {needed}: {remedy}."
+            )
+
+    def __repr__(self) -> str:
+        return f"JoinedWeights {list(self.shape)} of {len(self._parts)} calls"
+
+
+def _blocks(length: int, parts: int, like: Tensor) -> Float[Tensor, "length parts"]:
+    """1 where a place belongs to a part."""
+    borders = edges(length, parts)
+    sizes = torch.tensor([after - before for before, after in pairwise(borders)])
+    member = torch.repeat_interleave(torch.eye(parts), sizes, 0)
+    return member.to(like)

@@ -1,0 +1,130 @@
+"""Met: an attention as it was met on its way through a model."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks import Mask, dense
+from glasshead.recipe.normalizers import Softmax, SoftmaxOne
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.scores import ScaledDot
+
+
+@dataclass(frozen=True, eq=False)
+class Met:
+    """What an attention was given, and what it made of it.
+
+    Attributes:
+        problem: What was computed, without dropout.
+        sliding: Whether the keys are the last of those that its module was given so far, as a
+            cache with a window hands them on.
+        crossing: Whether the keys belong to another text than the queries.
+        logsumexp: Of each row, where the kernel told it, `[*batch, heads, queries]`.
+        output: What the model's own code made, which ours is compared with; None where dropout or
+            a projection stands between.
+    """
+
+    problem: Problem
+    sliding: bool = False
+    crossing: bool = False
+    logsumexp: Float[Tensor, "*batch heads queries"] | None = None
+    output: Float[Tensor, "*batch heads queries value_dim"] | None = None
+
+    @property
+    def queries(self) -> int:
+        """How many there are."""
+        return self.problem.scores_shape[-2]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The axes before those of heads and queries."""
+        return self.problem.scores_shape[:-3]
+
+
+def stated(
+    query: Float[Tensor, "... queries dim"],
+    key: Float[Tensor, "... keys dim"],
+    value: Float[Tensor, "... keys value_dim"],
+    *,
+    scale: float | None,
+    offset: int,
+    mask: Mask | None = None,
+    bias: Bias | Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, " heads"] | None = None,
+) -> Problem:
+    """A softmax attention of another library as one of ours, with heads.
+
+    Args:
+        query, key, value: Of two axes or more; batch axes broadcast.
+        scale: What multiplies the scores; 1/√dim if not given.
+        offset: The position of query 0 among the keys.
+        mask, bias, softcap, sinks: As of a recipe.
+    """
+    query, key, value = (x.detach() for x in (query, key, value))
+    while query.ndim < 4:
+        query, key, value = (x.unsqueeze(0 if x.ndim < 3 else -3) for x in (query, key, value))
+    batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3])
+    query, key, value = (x.expand(*batch, *x.shape[-3:]) for x in (query, key, value))
+    problem = Problem(
+        query=query,
+        key=key,
+        value=value,
+        score=ScaledDot(None if scale is None else float(scale)),
+        softcap=softcap,
+        biases=() if bias is None else (bias.detach() if isinstance(bias, Tensor) else bias,),
+        mask=mask,
+        normalizer=Softmax() if sinks is None else SoftmaxOne(sinks.detach()),
+        dropout=0.0,
+        offset=offset,
+        axes=max(4, query.ndim),
+    )
+    problem.check()
+    return problem
+
+
+def first_keys(problem: Problem, count: int) -> Problem:
+    """The same problem with its first keys alone, where all others are hidden."""
+    if count >= problem.scores_shape[-1]:
+        return problem
+    mask, biases = problem.mask, problem.biases
+    if mask is not None:
+        visible = mask.visible(problem.tile())
+        mask = dense(visible[..., :count] if visible.shape[-1] > 1 else visible)
+    cut = tuple(
+        bias[..., :count] if isinstance(bias, Tensor) and bias.shape[-1] > 1 else bias
+        for bias in biases
+    )
+    key, value = (x[..., :count, :] for x in (problem.key, problem.value))
+    return replace(problem, key=key, value=value, mask=mask, biases=cut)
+
+
+def keys_before(problem: Problem, count: int) -> Problem:
+    """The same problem with hidden keys before its own, so that these are numbered as in the text.
+
+    Such are the keys that a sliding cache has let go.
+    """
+    if not count:
+        return problem
+    key, value = (F.pad(x, (0, 0, count, 0)) for x in (problem.key, problem.value))
+    queries, keys = problem.scores_shape[-2:]
+    shown = torch.ones(queries, keys, dtype=torch.bool, device=problem.query.device)
+    if problem.mask is not None:
+        shown = shown & problem.mask.visible(problem.tile())
+    biases = tuple(
+        F.pad(bias.expand(*bias.shape[:-1], keys), (count, 0))
+        for bias in problem.biases
+        if isinstance(bias, Tensor)
+    )
+    return replace(
+        problem,
+        key=key,
+        value=value,
+        mask=dense(F.pad(shown, (count, 0))),
+        biases=biases,
+        offset=problem.offset + count,
+    )

@@ -1,0 +1,70 @@
+"""What was seen, in a file: the values of every call, and which statistic each belongs to."""
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from glasshead.attention.files import read, understood, write
+from glasshead.attention.saved_observation import described, found, tensors_of
+from glasshead.recipe.numbers import whole_number
+from glasshead.watching.watched import Call, Watched
+
+_KIND = "watch"
+
+
+def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
+    """Write every call."""
+    tensors: dict[str, Tensor] = {}
+    layers: dict[str, Any] = {}
+    for name, calls in watched.items():
+        layers[name] = []
+        for place, call in enumerate(calls):
+            own = tensors_of(call.values)
+            tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
+            stands = {"position": call.position, "first_key": call.first_key, "keys": call.keys}
+            layers[name].append(
+                {
+                    "shape": list(call.shape),
+                    **stands,
+                    "statistics": described(call.statistics, call.values),
+                }
+            )
+    write(file, _KIND, {"layers": layers}, tensors)
+
+
+def load(file: str | os.PathLike[str]) -> dict[str, Watched]:
+    """Every call, by the names of the layers."""
+    description, tensors = read(file, _KIND)
+    with understood(file, _KIND):
+        own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+        for name, tensor in tensors.items():
+            call, _, value = name.rpartition("/")
+            own[call][value] = tensor
+        return {name: _watched(name, calls, own) for name, calls in description["layers"].items()}
+
+
+def _watched(
+    name: str, calls: Sequence[Mapping[str, Any]], own: Mapping[str, Mapping[str, Tensor]]
+) -> Watched:
+    """The calls of a layer, of which there is one at least."""
+    if not calls:
+        raise ValueError(f"{name!r} has no call")
+    return Watched(name, [_call(told, own[f"{name}/{place}"]) for place, told in enumerate(calls)])
+
+
+def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
+    statistics, values = found(told["statistics"], own)
+    shape = tuple(whole_number(length, "shape") for length in told["shape"])
+    if not shape:
+        raise ValueError("a call has one axis at least")
+    return Call(
+        shape,
+        statistics,
+        values,
+        position=whole_number(told["position"], "position"),
+        first_key=whole_number(told["first_key"], "first_key"),
+        keys=whole_number(told["keys"], "keys"),
+    )

@@ -1,0 +1,97 @@
+"""Summary: what was seen as tables, layers × heads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.drawing import Document, Paragraph, Table, number
+from glasshead.statistics import MaxScore, Statistic
+from glasshead.watching.watched import Watched
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Numbers of each layer and head, that print as tables, in a notebook too.
+
+    Attributes:
+        names: Of the layers.
+        values: Of each statistic a number a head, a row for each layer; NaN where there is none.
+        statistics: What they are.
+
+    >>> import glasshead as gh
+    >>> rule, x = gh.Attention(mask=gh.causal()), torch.eye(4).expand(2, 3, 4, 4)
+    >>> with gh.watch(rule, [gh.Entropy()]) as seen:
+    ...     context = rule(x, x, x)
+    >>> print(seen.summary())
+    The attention of 1 layer
+    ━━━━━━━━━━━━━━━━━━━━━━━━
+    <BLANKLINE>
+    entropy, nats: mean over queries
+    layer      head 0  head 1  head 2
+    ─────────────────────────────────
+    the model  0.7726  0.7726  0.7726
+    """
+
+    names: tuple[str, ...]
+    values: dict[str, list[list[float]]]
+    statistics: dict[str, Statistic]
+
+    @classmethod
+    def of(cls, watched: Mapping[str, Watched]) -> "Summary":
+        """The numbers of all calls of each attention."""
+        statistics = next(iter(watched.values()))[0].statistics if watched else {}
+        values = {
+            name: [_of_heads(one, name, statistic) for one in watched.values()]
+            for name, statistic in statistics.items()
+            if statistic.axes == ("query",) or isinstance(statistic, MaxScore)
+        }
+        return cls(tuple(watched), values, statistics)
+
+    def document(self) -> Document:
+        """The same as a document for the terminal or a page."""
+        blocks = [self._table(name, rows) for name, rows in self.values.items()]
+        said = Paragraph("Nothing that was asked is a number a query or a head.")
+        layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
+        return Document(blocks or [said], title=f"The attention of {layers}")
+
+    def _table(self, name: str, rows: list[list[float]]) -> Table:
+        statistic = self.statistics[name]
+        of = "the largest" if isinstance(statistic, MaxScore) else "mean over queries"
+        most = max(map(len, rows))
+        cells = [[*(number(x) for x in row), *[""] * (most - len(row))] for row in rows]
+        return Table(
+            ["layer", *(f"head {head}" for head in range(most))],
+            [[layer or "the model", *row] for layer, row in zip(self.names, cells, strict=True)],
+            caption=f"{name}, {statistic.unit}: {of}",
+        )
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()
+
+
+def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
+    """A number for each head, over all calls."""
+    axes = len(statistic.axes)
+    flat = [_heads_last(call[name], len(call.shape) > 2, axes) for call in watched]
+    every = torch.cat(flat)
+    if isinstance(statistic, MaxScore):
+        return every.amax(0).tolist()
+    # The logsumexp of a query that sees nothing is -inf, and has no part in a mean.
+    return torch.where(every.isfinite(), every, torch.nan).nanmean(0).tolist()
+
+
+def _heads_last(
+    value: Float[Tensor, "..."], headed: bool, axes: int
+) -> Float[Tensor, "numbers heads"]:
+    """A statistic as a column for each head; texts without heads have one."""
+    place = -1 - axes
+    value = value.double() if headed else value.double().unsqueeze(place)
+    return value.movedim(place, -1).flatten(0, -2) if value.ndim > 1 else value[None]

@@ -1,0 +1,486 @@
+"""`glasshead observe` of a model of Hugging Face: its numbers, over processes too, and refusals."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import glasshead as gh
+
+transformers = pytest.importorskip("transformers")
+
+CONTEXT, LAYERS, HEADS = 11, 2, 3
+TEXT = "the quick brown fox jumps over the lazy dog and then it sleeps under a tree while the sun "
+TEXT += "goes down over the hill"
+STATISTICS = ["entropy", "mass-on:0", "max-weight", "received", "max-score"]
+SIZES = {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": LAYERS}
+SIZES |= {"num_attention_heads": HEADS, "max_position_embeddings": CONTEXT}
+# Weights that leave attention neither flat nor sharp.
+SIZES |= {"initializer_range": 0.4}
+
+
+def tokenizer_of(kind):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    begin, end, unknown = ("<s>", None, "<unk>") if kind == "llama" else ("[CLS]", "[SEP]", "[UNK]")
+    named = [token for token in (begin, end, unknown, "<end>") if token]
+    vocabulary = {word: i for i, word in enumerate([*named, *sorted(set(TEXT.split()))])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    around = [(token, vocabulary[token]) for token in (begin, end) if token]
+    single = f"{begin} $A {end}" if end else f"{begin} $A"
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=around)
+    special = {"unk_token": unknown} | ({"sep_token": end} if end else {"eos_token": "<end>"})
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def made(kind, folder, **changes):
+    """A small model in a folder; the same numbers each time."""
+    tokenizer = tokenizer_of(kind)
+    torch.manual_seed(5)
+    size = {"vocab_size": len(tokenizer), **SIZES, **changes}
+    if kind == "llama":
+        config = transformers.LlamaConfig(num_key_value_heads=1, **size)
+        model = transformers.LlamaForCausalLM(config)
+    else:
+        model = transformers.BertForMaskedLM(transformers.BertConfig(**size))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_bars():
+    """Saving shows one, too."""
+    transformers.logging.disable_progress_bar()
+    yield
+    transformers.logging.enable_progress_bar()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for kind in ("llama", "bert"):
+        made(kind, folder / kind)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, models):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("llama", "bert"):
+        shutil.copytree(models / kind, tmp_path / kind)
+    (tmp_path / "text.txt").write_text(TEXT)
+    return tmp_path
+
+
+def asked(*names):
+    return [part for name in names for part in ("--stat", name)]
+
+
+def observe(command, *arguments):
+    outcome = command("observe", *arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def pieces_of(kind, texts, length=CONTEXT):
+    """What is read, as tokens: all texts one after another, cut, and what stands around."""
+    tokenizer = tokenizer_of(kind)
+    plain = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    end = tokenizer.eos_token_id if kind == "llama" else tokenizer.sep_token_id
+    joined = [token for ids in plain for token in (*ids, end)]
+    tokens = joined if len(texts) > 1 else plain[0]
+    size = length - (1 if kind == "llama" else 2)
+    pieces = [tokens[i : i + size] for i in range(0, len(tokens), size)]
+    return [[0, *piece] if kind == "llama" else [0, *piece, 1] for piece in pieces]
+
+
+def eager(folder, pieces):
+    """P of each piece, `[layers, heads, queries, keys]`, as the eager attention returns it."""
+    auto = transformers.AutoModelForCausalLM if "llama" in folder.name else transformers.AutoModel
+    model = auto.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        return [
+            torch.cat(model(torch.tensor([piece]), output_attentions=True).attentions).double()
+            for piece in pieces
+        ]
+
+
+def expected(P):
+    return {
+        "entropy": torch.cat([-torch.special.xlogy(p, p).sum(-1) for p in P], -1).mean(-1),
+        "mass_on_0": torch.cat([p[..., 0] for p in P], -1).mean(-1),
+        "max_weight": torch.cat([p.amax(-1) for p in P], -1).mean(-1),
+    }
+
+
+def saved(file, layers):
+    tensors = load_file(file)
+    names = {name.rpartition(".")[2] for name in tensors}
+    return {name: torch.stack([tensors[f"{layer}.{name}"] for layer in layers]) for name in names}
+
+
+def layers_of(kind):
+    if kind == "llama":
+        return [f"model.layers.{layer}.self_attn" for layer in range(LAYERS)]
+    return [f"encoder.layer.{layer}.attention.self" for layer in range(LAYERS)]
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_the_numbers_are_those_of_eager_weights(command, place, kind):
+    options = ("--text", "text.txt", "--save", "seen.safetensors", *asked(*STATISTICS))
+    out = " ".join(observe(command, kind, *options).out.split())
+    pieces = pieces_of(kind, [TEXT])
+    P = eager(place / kind, pieces)
+    found = saved("seen.safetensors", layers_of(kind))
+    full = torch.stack([p for p in P if p.shape[-1] == CONTEXT])
+    right = expected(P) | {"received": full.sum(-2).mean(0), "pooled_map": full.mean(0)}
+    assert len(full) == len(pieces) - 1
+    assert set(found) == {*right, "max_score"}
+    for name, value in right.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-5)
+    count = sum(map(len, pieces))
+    assert f"{count} tokens in {len(pieces)} pieces of 11, the last of {len(pieces[-1])}" in out
+    assert f"The attention of {kind} over text.txt" in out
+    assert ("· hidden" in out) == (kind == "llama")
+    with safe_open("seen.safetensors", "pt") as opened:
+        told = json.loads(opened.metadata()["glasshead"])
+    assert (told["model"], told["layers"], told["pieces"]) == (kind, layers_of(kind), len(pieces))
+
+
+def test_the_length_of_a_piece_can_be_chosen(command, place):
+    observe(command, "llama", "--text", "text.txt", "--length", 7, "--save", "seen.safetensors")
+    found = saved("seen.safetensors", layers_of("llama"))
+    P = eager(place / "llama", pieces_of("llama", [TEXT], 7))
+    torch.testing.assert_close(found["entropy"], expected(P)["entropy"], atol=1e-5, rtol=1e-5)
+    assert found["received"].shape == (LAYERS, HEADS, 7)
+
+
+TEXTS = ["the quick fox", "over the lazy dog it sleeps", "the hill goes down"]
+
+
+def test_texts_of_a_folder_follow_each_other(command, place):
+    (place / "texts" / "below").mkdir(parents=True)
+    (place / "texts" / "b.txt").write_text(TEXTS[2])
+    (place / "texts" / "a.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:2])
+    )
+    (place / "texts" / "below" / ".hidden.txt").write_text("sun")
+    (place / "texts" / "picture.png").write_bytes(b"\0")
+    observe(command, "bert", "--text", "texts", "--save", "seen.safetensors")
+    found = saved("seen.safetensors", layers_of("bert"))
+    P = eager(place / "bert", pieces_of("bert", TEXTS))
+    torch.testing.assert_close(found["entropy"], expected(P)["entropy"], atol=1e-5, rtol=1e-5)
+
+
+def test_whole_texts_are_read_each_on_its_own(command, place):
+    (place / "texts.jsonl").write_text("".join(json.dumps({"text": x}) + "\n" for x in TEXTS))
+    options = ("--text", "texts.jsonl", "--length", "whole", *asked("entropy", "received"))
+    out = observe(command, "llama", *options, "--save", "seen.safetensors").out
+    said = " ".join(out.replace("│", " ").split())
+    assert "16 tokens in 3 texts of 4 to 7, each read whole" in said
+    assert "Texts of several lengths have no map in common" in said
+    found = saved("seen.safetensors", layers_of("llama"))
+    assert set(found) == {"entropy", "received"}
+    P = eager(place / "llama", [pieces_of("llama", [text])[0] for text in TEXTS])
+    total, count = torch.zeros(LAYERS, HEADS, 7).double(), torch.zeros(7)
+    for p in P:
+        total[..., : p.shape[-1]] += p.sum(-2)
+        count[: p.shape[-1]] += 1
+    torch.testing.assert_close(found["received"], total / count, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found["entropy"], expected(P)["entropy"], atol=1e-5, rtol=1e-5)
+
+
+def test_a_single_whole_text_has_a_map_with_its_tokens(command, place):
+    (place / "short.txt").write_text(TEXTS[0])
+    options = ("--length", "whole", "--layer", 1, "--head", 2, "--width", 200)
+    out = observe(command, "llama", "--text", "short.txt", *options).out
+    assert re.search(r"^fox +(\d\.\d\d *){4}$", out, re.MULTILINE)
+    assert "Weights, of layer 1, head 2: a row a query" in out
+
+
+def test_a_model_whose_positions_begin_later_reads_as_many_fewer(command, place):
+    tokenizer = tokenizer_of("bert")
+    config = transformers.RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES)
+    transformers.RobertaForMaskedLM(config).save_pretrained(place / "roberta")
+    tokenizer.save_pretrained(place / "roberta")
+    out = " ".join(observe(command, "roberta", "--text", "text.txt").out.split())
+    assert f"in {-(-len(TEXT.split()) // (CONTEXT - 4))} pieces of {CONTEXT - 2}" in out
+
+
+def test_the_page_has_everything(command, place):
+    observe(command, "llama", "--text", "text.txt", "--html", "page.html")
+    page = (place / "page.html").read_text(encoding="utf-8")
+    assert "The attention of llama over text.txt" in page
+    assert not re.search(r"https?:|<script[^>]+src|<link|@import|url\(|<img", page)
+
+
+def together(count, *arguments):
+    """The command as torchrun starts it."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    return subprocess.run(
+        [sys.executable, *launcher, "-m", "glasshead", "observe", *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def timeless(out):
+    return re.sub(r"in [^ ]+ s\.", "in … s.", " ".join(out.split()))
+
+
+@pytest.mark.parametrize(("count", "text"), [(2, TEXT), (3, TEXTS[0])])
+def test_processes_together_see_what_one_sees(command, place, count, text):
+    (place / "text.txt").write_text(text)
+    options = ("--text", "text.txt", *asked(*STATISTICS, "distance-histogram:0,1,4,inf"), "--save")
+    one = observe(command, "llama", *options, "one.safetensors").out
+    many = together(count, "llama", *options, "many.safetensors")
+    assert many.returncode == 0, many.stderr
+    alone, shared = load_file("one.safetensors"), load_file("many.safetensors")
+    assert list(alone) == list(shared)
+    for name, value in alone.items():
+        torch.testing.assert_close(shared[name], value, atol=1e-6, rtol=1e-6)
+    timeless = [
+        re.sub(r"[\d.e-]+ s\.", "… s.", " ".join(out.split())) for out in (one, many.stdout)
+    ]
+    assert timeless[0] == timeless[1]
+    assert many.stderr.count("The observation is at") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["llama", "--text", "none.txt"], "there is no file none.txt: check its name."),
+        (["llama", "--text", "text.txt", "--layer", "2"], "--layer takes a layer from 0 to 1, and"),
+        (["llama", "--text", "text.txt", "--width", "3"], "--width takes 20 to 1000 columns, and"),
+    ],
+)
+def test_what_processes_refuse_together_is_said_once(place, arguments, sentence):
+    outcome = together(2, *arguments)
+    assert outcome.returncode != 0
+    assert outcome.stdout == ""
+    assert outcome.stderr.count("glasshead: error:") == 1
+    assert f"glasshead: error: {sentence}" in outcome.stderr
+
+
+def started(rank, folder, port, *arguments, code="-m glasshead"):
+    """One process of two, as a launcher on another machine would start it."""
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    return subprocess.Popen(
+        [sys.executable, *code.split(" ", 1), "observe", *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+        | {name: str(value) for name, value in told.items()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def port():
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
+    (place / "elsewhere").mkdir()
+    arguments = ("llama", "--text", "text.txt")
+    both = [started(0, place, port, *arguments), started(1, place / "elsewhere", port, *arguments)]
+    (out, err), _ = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [2, 2]
+    assert out == ""
+    assert err == ("glasshead: error: process 1 of 2: there is no folder llama: check its name.\n")
+
+
+DIES = """
+import os, sys
+from glasshead.cli.observing.runs.gathering import Gathering
+Gathering.gathered = lambda self: os._exit(9)
+from glasshead.cli import main
+sys.exit(main())
+"""
+
+
+def test_a_process_that_dies_is_not_waited_for(place, port):
+    (place / "dies.py").write_text(DIES)
+    arguments = ("llama", "--text", "text.txt")
+    both = [
+        started(0, place, port, *arguments),
+        started(1, place, port, *arguments, code=str(place / "dies.py")),
+    ]
+    (out, err), _ = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [2, 9]
+    assert out == ""
+    assert err.splitlines()[-1] == (
+        "glasshead: error: another process of this command has ended: see what it said, or start "
+        "all of them again."
+    )
+
+
+def without(*names):
+    def change(folder):
+        for name in names:
+            (folder / name).unlink()
+
+    return change
+
+
+def pickled(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def configured(**changes):
+    def change(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+
+    return change
+
+
+def robbed(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.self_attn.q_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def broken(folder):
+    (folder / "model.safetensors").write_bytes(b"not weights")
+
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (without("config.json"), "llama has no run: there is no config.json in it; check its name"),
+        (without("model.safetensors"), "llama has no weights: there is no model.safetensors in it"),
+        (pickled, "llama has its weights in pytorch_model.bin alone, which is pickled and could"),
+        (without(*TOKENIZER), "llama has no tokenizer: there is no tokenizer.json in it; save"),
+        (configured(model_type="nonesuch"), "config.json in llama cannot be loaded ("),
+        (configured(num_hidden_layers=3), "the weights in llama are not those of LlamaForCausal"),
+        (configured(hidden_size=12), "the weights in llama are not those of LlamaForCausalLM, as"),
+        (
+            robbed,
+            "as model.layers.1.self_attn.q_proj.weight is missing or of another shape: check co",
+        ),
+        (broken, "the model in llama cannot be loaded ("),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused_in_one_sentence(command, place, change, sentence):
+    change(place / "llama")
+    refused(command, sentence, "llama", "--text", "text.txt")
+
+
+def refused(command, sentence, *arguments):
+    outcome = command("observe", *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
+    assert sentence in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--text", "empty.txt"], "empty.txt is empty: name a file with text in it."),
+        (["--text", "nothing.jsonl"], "nothing.jsonl has no text in it: name a file that has some"),
+        (["--text", "none"], "none has no texts in it: name a folder with files that end in .txt"),
+        (["--text", "text.txt", "--layer", "2"], "--layer takes a layer from 0 to 1, and got 2"),
+        (
+            ["--text", "text.txt", "--layer", "1", "--head", "3"],
+            "--head takes a head from 0 to 2, and got 3: there are 3 heads.",
+        ),
+        (
+            ["--text", "text.txt", "--length", "0"],
+            "--length takes a number of tokens, or whole, an",
+        ),
+        (
+            ["--text", "text.txt", "--length", "x"],
+            "--length takes a number of tokens, or whole, an",
+        ),
+        (
+            ["--text", "text.txt", "--length", "1"],
+            "--length takes at least 2 tokens, as 1 stand ar",
+        ),
+        (
+            ["--text", "text.txt", "--length", "12"],
+            "llama reads at most 11 tokens at once, and a p",
+        ),
+        (
+            ["--text", "text.txt", "--length", "whole"],
+            "at once, and a piece would have 25: take --",
+        ),
+        (["--text", "text.txt", "--stat", "mass-on:11"], "keys below the number of them, 11, and"),
+        (["--text", "text.txt", "--save", "llama/config.json"], "--save takes another place than"),
+        (["--length", "7"], "--length goes with --text, which a model reads: add it, or leave it"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments, sentence):
+    (place / "empty.txt").write_text(" \n")
+    (place / "nothing.jsonl").write_text('{"text": ""}\n')
+    (place / "none").mkdir()
+    refused(command, sentence, "llama", *arguments)
+
+
+def test_more_than_a_text_is_for_python(command, place):
+    small = {"d_model": 24, "d_kv": 8, "num_heads": 3, "num_layers": 2, "d_ff": 37}
+    seq2seq = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=30, **small))
+    pictures = {"image_size": 8, "patch_size": 4, **SIZES}
+    del pictures["max_position_embeddings"]
+    vision = transformers.ViTModel(transformers.ViTConfig(**pictures))
+    for name, model in (("t5", seq2seq), ("vit", vision)):
+        model.save_pretrained(place / name)
+        tokenizer_of("bert").save_pretrained(place / name)
+        kind = type(model).__name__
+        sentence = f"and {name} has {kind}, which takes more: watch it in Python by gh.watch(model"
+        refused(command, sentence, name, "--text", "text.txt")
+
+
+def test_a_missing_library_is_named(command, place, monkeypatch):
+    from glasshead.cli.inputs import extras
+
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "transformers" else 1)
+    sentence = "glasshead observe MODEL takes transformers, not installed here: pip install 'glass"
+    refused(command, sentence, "llama", "--text", "text.txt")
+
+
+def test_a_code_of_its_own_is_not_run(command, place):
+    configured(auto_map={"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Model"})(
+        place / "llama"
+    )
+    configured(model_type="own")(place / "llama")
+    (place / "llama" / "own.py").write_text("raise SystemExit('ran')")
+    refused(command, "config.json in llama cannot be loaded (", "llama", "--text", "text.txt")
+
+
+def test_observing_leaves_the_log_of_transformers_as_it_was(command, place):
+    before = transformers.logging.get_verbosity()
+    observe(command, "llama", "--text", "text.txt", *asked("entropy"))
+    assert transformers.logging.get_verbosity() == before
+
+
+def test_what_is_watched_in_python_is_the_same(command, place):
+    observe(command, "llama", "--text", "text.txt", "--save", "seen.safetensors")
+    model = transformers.AutoModelForCausalLM.from_pretrained("llama").eval()
+    corpus = gh.CorpusStatistics([gh.Entropy()])
+    for piece in pieces_of("llama", [TEXT]):
+        with torch.no_grad(), gh.watch(model, corpus.statistics) as seen:
+            model(torch.tensor([piece]))
+        corpus.update(seen)
+    found = saved("seen.safetensors", layers_of("llama"))["entropy"]
+    torch.testing.assert_close(found, corpus.compute().stacked("entropy"), atol=1e-6, rtol=1e-6)

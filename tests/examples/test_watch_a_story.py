@@ -1,0 +1,33 @@
+"""The example that watches a real model: what it says of a head is so."""
+
+import importlib.util
+import struct
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+FILE = Path(__file__).parents[2] / "examples" / "watch_a_story.py"
+
+
+@pytest.fixture(scope="module")
+def example():
+    specification = importlib.util.spec_from_file_location("watch_a_story", FILE)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_a_head_of_the_real_model_looks_one_token_back(data_folder, example, tmp_path, capsys):
+    file = tmp_path / "maps.png"
+    assert example.main([str(data_folder / "stories260K" / "stories260K.bin"), str(file)]) == 0
+    assert "Layer 1, head 3 looks 0.99 tokens back" in capsys.readouterr().out
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("content", [b"", b"short", struct.pack("7i", 8, 8, 1, 2, 1, 9, 7)])
+def test_a_file_that_is_no_model_is_refused(example, tmp_path, capsys, content):
+    file = tmp_path / "model.bin"
+    file.write_bytes(content)
+    assert example.main([str(file)]) == 2
+    assert "is no model of llama2.c" in capsys.readouterr().err

@@ -1,0 +1,340 @@
+"""Small models of transformers, and statistics of the weights that they return in eager mode."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import glasshead as gh
+
+VOCABULARY = 61
+# Of a width that leaves attention neither flat nor one-hot, so that a mistake shows.
+_RANGE = {"initializer_range": 0.3}
+_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+
+STATISTICS = {
+    "entropy": gh.Entropy(),
+    "received": gh.Received(),
+    "top": gh.TopK(3),
+    "sink": gh.MassOn([0]),
+    "largest": gh.MaxWeight(),
+    "at": gh.ArgMax(),
+}
+
+
+def built(kind: Any, config: Any, attention: str) -> nn.Module:
+    """A model of random weights that are the same each time, evaluated."""
+    torch.manual_seed(7)
+    config._attn_implementation = attention
+    model = kind(config).eval()
+    for name, parameter in model.named_parameters():
+        # These begin with zeros.
+        if name.endswith(("bias", "sinks")):
+            nn.init.normal_(parameter, 0.0, 0.3)
+    assert model.config._attn_implementation == attention
+    return model
+
+
+def sizes_of_a_decoder(**changes: Any) -> dict[str, Any]:
+    """What the configurations of most decoders take."""
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 30,
+        "intermediate_size": 29,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 10,
+        "max_position_embeddings": 64,
+    }
+    return sizes | _RANGE | _TOKENS | changes
+
+
+def llama(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return built(LlamaForCausalLM, LlamaConfig(**sizes_of_a_decoder(**changes)), attention)
+
+
+def mistral(attention: str = "sdpa", **changes: Any) -> nn.Module:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    config = MistralConfig(**sizes_of_a_decoder(**{"sliding_window": 5} | changes))
+    return built(MistralForCausalLM, config, attention)
+
+
+def gemma2(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    asked = {"sliding_window": 5, "attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 7}
+    config = Gemma2Config(**sizes_of_a_decoder(**asked | changes))
+    return built(Gemma2ForCausalLM, config, attention)
+
+
+def gpt_oss(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    asked = {"sliding_window": 5, "num_local_experts": 3, "num_experts_per_tok": 2}
+    # The product of its experts takes rows of whole 16 bytes alone.
+    asked |= {"hidden_size": 28, "intermediate_size": 20}
+    # Its rotary positions are made for texts that are very much longer.
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+    config = GptOssConfig(**sizes_of_a_decoder(**asked | rope | changes))
+    return built(GptOssForCausalLM, config, attention)
+
+
+def gpt2(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": VOCABULARY, "n_embd": 35, "n_layer": 2, "n_head": 5, "n_positions": 64}
+    return built(GPT2LMHeadModel, GPT2Config(**sizes | _RANGE | _TOKENS | changes), attention)
+
+
+def bert(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import BertConfig, BertModel
+
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 35,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 5,
+        "intermediate_size": 29,
+        "max_position_embeddings": 64,
+    }
+    return built(BertModel, BertConfig(**sizes | {"initializer_range": 0.6} | changes), attention)
+
+
+def t5(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "d_model": 21,
+        "d_kv": 7,
+        "d_ff": 29,
+        "num_layers": 2,
+        "num_heads": 3,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 11,
+        "initializer_factor": 1.5,
+        "decoder_start_token_id": 1,
+        "pad_token_id": 0,
+        "eos_token_id": None,
+    }
+    return built(T5ForConditionalGeneration, T5Config(**sizes | changes), attention)
+
+
+def bart(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "d_model": 35,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 5,
+        "decoder_attention_heads": 5,
+        "encoder_ffn_dim": 29,
+        "decoder_ffn_dim": 29,
+        "max_position_embeddings": 64,
+        "init_std": 0.6,
+        "decoder_start_token_id": 1,
+        "forced_eos_token_id": None,
+    }
+    config = BartConfig(**sizes | _TOKENS | changes)
+    return built(BartForConditionalGeneration, config, attention)
+
+
+def whisper(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "num_mel_bins": 3,
+        "d_model": 30,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 5,
+        "decoder_attention_heads": 3,
+        "encoder_ffn_dim": 29,
+        "decoder_ffn_dim": 29,
+        "max_source_positions": 11,
+        "max_target_positions": 64,
+        "init_std": 0.4,
+        "decoder_start_token_id": 1,
+        "suppress_tokens": None,
+        "begin_suppress_tokens": None,
+    }
+    config = WhisperConfig(**sizes | _TOKENS | changes)
+    return built(WhisperForConditionalGeneration, config, attention)
+
+
+def vit(attention: str = "eager", **changes: Any) -> nn.Module:
+    from transformers import ViTConfig, ViTModel
+
+    sizes = {
+        "hidden_size": 35,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 5,
+        "intermediate_size": 29,
+        "image_size": 12,
+        "patch_size": 3,
+    }
+    return built(ViTModel, ViTConfig(**sizes | {"initializer_range": 0.6} | changes), attention)
+
+
+class Alone(nn.Module):
+    """An attention that calls a function of transformers as it likes, and has no cache in sight.
+
+    Args:
+        name: Of the function.
+        otherwise: What is called in eager mode.
+        named: What else it is given.
+    """
+
+    is_causal = True
+
+    def __init__(self, name: str, otherwise: Any = None, /, **named: Any) -> None:
+        super().__init__()
+        self.name, self.otherwise, self.named = name, otherwise, named
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.name, self.otherwise)
+        return attend(self, query, key, value=value, attention_mask=mask, **self.named)[0]
+
+
+def tokens(batch: int, length: int, seed: int = 3) -> Tensor:
+    """Words that are no padding."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(2, VOCABULARY, (batch, length), generator=generator)
+
+
+def padding(batch: int, length: int, side: str) -> Tensor:
+    """1 where a text of the batch has a word; the n-th of them lacks 2·n words at that side."""
+    places = torch.arange(length).expand(batch, length)
+    places = places if side == "left" else places.flip(-1)
+    return (places >= 2 * torch.arange(batch)[:, None]).long()
+
+
+def inputs(build: Any, side: str | None = None, batch: int = 3, length: int = 7) -> dict[str, Any]:
+    """What a model takes; texts padded at a side, where it knows of padding."""
+    if build is vit:
+        return {"pixel_values": torch.rand(batch, 3, 12, 12)}
+    given = {"input_ids": tokens(batch, length)}
+    if side:
+        given["attention_mask"] = padding(batch, length, side)
+    if build in (t5, bart):
+        source = {"input_ids": tokens(batch, 11, seed=5)}
+        if side:
+            source["attention_mask"] = padding(batch, 11, side)
+        return source | {f"decoder_{name}": value for name, value in given.items()}
+    if build is whisper:
+        sound = torch.randn(batch, 3, 22)
+        return {"input_features": sound, "decoder_input_ids": tokens(batch, length)}
+    return given
+
+
+# Where the models keep their attention, by the name under which they return its weights.
+NAMES = {
+    llama: {"attentions": "model.layers.{}.self_attn"},
+    mistral: {"attentions": "model.layers.{}.self_attn"},
+    gemma2: {"attentions": "model.layers.{}.self_attn"},
+    gpt_oss: {"attentions": "model.layers.{}.self_attn"},
+    gpt2: {"attentions": "transformer.h.{}.attn"},
+    bert: {"attentions": "encoder.layer.{}.attention.self"},
+    vit: {"attentions": "layers.{}.attention"},
+    t5: {
+        "encoder_attentions": "encoder.block.{}.layer.0.SelfAttention",
+        "decoder_attentions": "decoder.block.{}.layer.0.SelfAttention",
+        "cross_attentions": "decoder.block.{}.layer.1.EncDecAttention",
+    },
+    bart: {
+        "encoder_attentions": "model.encoder.layers.{}.self_attn",
+        "decoder_attentions": "model.decoder.layers.{}.self_attn",
+        "cross_attentions": "model.decoder.layers.{}.encoder_attn",
+    },
+}
+NAMES[whisper] = NAMES[bart]
+# All but these run under sdpa as well.
+EAGER_ONLY = (gemma2, gpt_oss)
+MODES = [
+    (build, mode)
+    for build in NAMES
+    for mode in ("eager", "sdpa")
+    if mode == "eager" or build not in EAGER_ONLY
+]
+DECODERS = (llama, mistral, gemma2, gpt_oss, gpt2)
+
+
+def weights_of(build: Any, given: dict[str, Any], **changes: Any) -> dict[str, Tensor]:
+    """The weights of the same model in eager mode, by the name of the module.
+
+    Zeros for queries that see nothing, of which it makes what it likes.
+    """
+    model = build("eager", **changes)
+    with torch.no_grad():
+        output = model(**given, output_attentions=True)
+    weights = {
+        name.format(layer): one
+        for kind, name in NAMES[build].items()
+        for layer, one in enumerate(output[kind])
+    }
+    growing = "attentions" if build in DECODERS else "decoder_attentions"
+    mask = given.get("attention_mask" if build in DECODERS else "decoder_attention_mask")
+    if mask is None or growing not in NAMES[build]:
+        return weights
+    for layer, one in enumerate(output[growing]):
+        name = NAMES[build][growing].format(layer)
+        sees = causal(*one.shape[-2:], window=window_of(model, name)) & (mask[:, None] > 0)
+        weights[name] = one * sees.any(-1)[:, None, :, None]
+    return weights
+
+
+def compared(names: Iterable[str], mode: str, side: str | None) -> list[str]:
+    """The attentions whose weights are the same in that mode as in eager mode.
+
+    A query of padding that sees nothing goes on with another context in each mode, and then looks
+    at the other text.
+    """
+    crossing = ("EncDecAttention", "encoder_attn")
+    same = mode == "eager" or side != "left"
+    return [name for name in names if same or not name.endswith(crossing)]
+
+
+def window_of(model: nn.Module, name: str) -> int | None:
+    """How many keys a query of an attention sees at most."""
+    if model.config.model_type == "mistral":
+        return model.config.sliding_window
+    return getattr(model.get_submodule(name), "sliding_window", None)
+
+
+def causal(queries: int, keys: int, window: int | None = None) -> Tensor:
+    """Which keys a query sees."""
+    distance = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+    return (distance >= 0) & (distance < (window or keys))
+
+
+def check(watched: Any, weights: Tensor, tolerance: float = 3e-5) -> None:
+    """What was seen of a text is what these weights say, `[batch, heads, queries, keys]`.
+
+    Of `STATISTICS`, and of the weights themselves where they were kept.
+    """
+    near = {"rtol": tolerance, "atol": tolerance, "check_dtype": False}
+    entropy = -torch.special.xlogy(weights, weights).sum(-1)
+    torch.testing.assert_close(watched.entropy, entropy, **near)
+    torch.testing.assert_close(watched.received, weights.sum(-2), **near)
+    torch.testing.assert_close(watched.sink, weights[..., 0], **near)
+    torch.testing.assert_close(watched.largest, weights.amax(-1), **near)
+    count = min(3, weights.shape[-1])
+    found, keys = watched.top
+    torch.testing.assert_close(found[..., :count], weights.topk(count).values, **near)
+    # Two weights that are almost the same may change places, but not be other keys.
+    for values, places in ((found, keys), (watched.largest[..., None], watched.at[..., None])):
+        at_keys = weights.gather(-1, places.clamp(min=0))
+        torch.testing.assert_close(torch.where(places >= 0, at_keys, 0.0), values, **near)
+        assert bool(((places >= 0) | (values == 0)).all())
+    if watched.prefill.weights is not None:
+        torch.testing.assert_close(watched.weights.dense(), weights, **near)

@@ -1,0 +1,208 @@
+"""`keep="weights"`: the lazy matrix of each call, and of a text that has grown call by call."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import glasshead as gh
+from glasshead.watching.joined_weights import JoinedWeights
+from watching.small import BATCH, HEADS, LENGTH, watched
+from watching.torch.explicit import lower, weights
+
+NEAR = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+
+
+def explicit(model, layer=0, call=-1):
+    query, key, mask = model.layers[layer].last[call]
+    return weights(query, key, visible=mask)
+
+
+def logsumexp(model, layer=0, call=-1):
+    query, key, mask = (x.double() for x in model.layers[layer].last[call])
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    return scores.masked_fill(mask == 0, -math.inf).logsumexp(-1)
+
+
+# Of a batch, the second text is padded at the right; the first query of both sees nothing.
+PADDED = (torch.arange(LENGTH) < torch.tensor([LENGTH, 4])[:, None])[:, None, None]
+EMPTY = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+EMPTY[[0, 3]] = False
+
+
+@pytest.mark.parametrize("mask", [None, PADDED, EMPTY, PADDED & EMPTY])
+def test_dense_and_logsumexp_are_what_an_explicit_softmax_says(mask):
+    seen, model = watched([], keep="weights", mask=mask)
+    for layer in range(2):
+        W = seen[f"layers.{layer}"].weights
+        assert isinstance(W, gh.Weights)
+        torch.testing.assert_close(W.dense(), explicit(model, layer), **NEAR)
+        torch.testing.assert_close(W.logsumexp, logsumexp(model, layer), **NEAR)
+        assert seen[f"layers.{layer}"][0].weights is W
+
+
+class Causal(nn.Module):
+    """The kernel tells the logsumexp, unless there is dropout."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True, dropout_p=self.dropout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_logsumexp_that_a_kernel_tells_and_the_one_that_is_computed(dropout, dtype):
+    x = torch.randn(BATCH, HEADS, LENGTH, 5, dtype=dtype)
+    model = Causal(dropout)
+    with gh.watch(model, [gh.LogSumExp()], keep="weights") as seen:
+        model(x)
+    assert seen[""].weights.logsumexp.dtype == torch.promote_types(dtype, torch.float32)
+    torch.testing.assert_close(seen[""].weights.logsumexp, seen[""].log_sum_exp)
+    expected = weights(x, x, visible=lower(LENGTH))
+    torch.testing.assert_close(seen[""].weights.dense(), expected, **NEAR)
+
+
+def test_kept_weights_are_of_all_heads_whatever_heads_are_asked_for():
+    seen, model = watched(heads=[1], keep="weights")
+    assert seen["layers.0"].entropy.shape == (BATCH, 1, LENGTH)
+    torch.testing.assert_close(seen["layers.0"].weights.dense(), explicit(model), **NEAR)
+
+
+def test_they_stay_as_they_were_when_the_model_goes_on():
+    seen, model = watched([], lengths=(LENGTH, 5), keep="weights")
+    first, second = (call.weights for call in seen["layers.1"])
+    for place, W in enumerate((first, second)):
+        torch.testing.assert_close(W.dense(), explicit(model, 1, place), **NEAR)
+
+
+def test_without_keep_there_are_none():
+    seen, _ = watched()
+    assert seen["layers.0"][0].weights is None
+    with pytest.raises(ValueError, match="weights of 'layers.0' were not kept: watch with keep='w"):
+        _ = seen["layers.0"].weights
+
+
+def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
+    # Queries and keys of 2·3·7·5 numbers each, and a logsumexp of 2·3·7.
+    needed = 4 * (2 * 210 + 42)
+    watched([], keep="weights", budget=2 * needed)
+    sentence = (
+        rf"^keep='weights' takes at most budget={2 * needed - 1} bytes, and would need "
+        rf"{2 * needed} by 'layers.1': raise budget=, or narrow layers=.$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        watched([], keep="weights", budget=2 * needed - 1)
+    watched([], keep="weights", budget=needed, layers="layers.1")
+
+
+def test_a_rule_without_a_logsumexp_has_none_to_keep():
+    rule, x = gh.Attention(normalizer=gh.HardMax()), torch.randn(2, 3, 5, 7)
+    sentence = "^keep='weights' takes attention with a softmax, and .* has HardMax: leave it out by"
+    with pytest.raises(ValueError, match=sentence), gh.watch(rule, keep="weights"):
+        rule(x, x, x)
+
+
+# A text that has grown call by call
+
+
+@pytest.fixture
+def grown():
+    """The joined weights of a text in three parts, and the matrix that they are."""
+    seen, model = watched([], lengths=(4, 1, 2), cached=True, keep="weights")
+    whole = torch.zeros(BATCH, HEADS, 7, 7, dtype=torch.float64)
+    for call, (first, keys) in enumerate(((0, 4), (4, 5), (5, 7))):
+        part = explicit(model, 0, call)
+        whole[..., first : first + part.shape[-2], :keys] = part
+    return seen["layers.0"].weights, whole
+
+
+def test_joined_weights_are_one_matrix(grown):
+    W, whole = grown
+    assert W.shape == whole.shape
+    assert repr(W) == "JoinedWeights [2, 3, 7, 7] of 3 calls"
+    torch.testing.assert_close(W.dense(), whole, **NEAR)
+    torch.testing.assert_close(W.dense().sum(-1), torch.ones(BATCH, HEADS, 7), **NEAR)
+    assert W.logsumexp.shape == (BATCH, HEADS, 7)
+
+
+@pytest.mark.parametrize("rows", [range(7), range(3, 6), range(4, 5), range(5, 7), range(2, 2)])
+@pytest.mark.parametrize("columns", [range(7), range(5, 7), range(1, 4), range(7, 7)])
+def test_a_tile_of_joined_weights(grown, rows, columns):
+    W, whole = grown
+    expected = whole[..., rows.start : rows.stop, columns.start : columns.stop]
+    torch.testing.assert_close(W.tile(rows, columns), expected, **NEAR)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [..., (0,), (..., 4, slice(None)), (1, 2), (..., -1), (slice(1), ..., slice(2, 6, 2), 3)],
+)
+def test_joined_weights_are_indexed_as_a_tensor(grown, index):
+    W, whole = grown
+    torch.testing.assert_close(W[index], whole[index], **NEAR)
+
+
+def test_a_part_that_begins_with_a_later_key_has_zeros_before_it():
+    def part(queries, keys):
+        made = torch.randn(1, 1, queries, 3), torch.randn(1, 1, keys, 3)
+        return gh.Attention(mask=gh.causal()).weights(*made)
+
+    first, second = part(3, 3), part(2, 4)
+    W = JoinedWeights([first, second], [0, 1])
+    whole = torch.zeros(1, 1, 5, 5)
+    whole[..., :3, :3], whole[..., 3:, 1:] = first.dense(), second.dense()
+    torch.testing.assert_close(W.dense(), whole)
+    for columns in (range(5), range(1), range(2, 4), range(4, 5)):
+        tile = W.tile(range(2, 5), columns)
+        torch.testing.assert_close(tile, whole[..., 2:, columns.start : columns.stop])
+    right = torch.randn(5, 2)
+    torch.testing.assert_close(W @ right, whole @ right)
+
+
+@pytest.mark.parametrize("leading", [(), (BATCH, HEADS), (1, HEADS)])
+def test_a_product_with_joined_weights(grown, leading):
+    W, whole = grown
+    right = torch.randn(*leading, 7, 5)
+    torch.testing.assert_close(W @ right, whole @ right.double(), **NEAR)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (7, 7), (5, 2)])
+def test_a_map_of_joined_weights(grown, rows, columns):
+    W, whole = grown
+    sums = [whole[..., 7 * c // columns : 7 * (c + 1) // columns].sum(-1) for c in range(columns)]
+    summed = torch.stack(sums, -1)
+    means = [summed[..., 7 * r // rows : 7 * (r + 1) // rows, :].mean(-2) for r in range(rows)]
+    torch.testing.assert_close(W.pooled(rows, columns), torch.stack(means, -2), **NEAR)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "sentence"),
+    [
+        (lambda W: W.tile(3, range(2)), TypeError, r"^tile\(rows\) takes a range such as range"),
+        (lambda W: W.tile(range(2), range(8)), ValueError, r"^tile\(columns\) takes a range of st"),
+        (lambda W: W.tile(range(0, 4, 2), range(2)), ValueError, r"^tile\(rows\) takes a range of"),
+        (lambda W: W[..., 7, :], IndexError, r"^W\[…\] has 7 queries, counted from 0, and got ind"),
+        (lambda W: W[2], IndexError, "^W.* has 2 entries along a leading axis, counted from 0"),
+        (lambda W: W[..., "a"], TypeError, "^W.* takes whole numbers, slices and an ellipsis"),
+        (lambda W: W[0, 0, 0, 0, 0], IndexError, "takes an index of at most 4 axes, and got 5"),
+        (lambda W: W.dense(budget=100), ValueError, "takes at most 100 bytes, and would need "),
+        (lambda W: W.dense(budget="1"), TypeError, "budget"),
+        (lambda W: W @ torch.ones(5, 1), ValueError, r"^W @ R takes "),
+        (lambda W: W @ torch.ones(7), ValueError, r"^W @ R takes "),
+        (lambda W: W @ torch.ones(8, 1), ValueError, r"^W @ R takes "),
+        (lambda W: W @ [1.0], TypeError, r"^W @ R takes "),
+        (lambda W: W @ torch.ones(5, 3, 7, 1), ValueError, r"^W @ R takes "),
+        (lambda W: W.pooled(8, 2), ValueError, r"^pooled\(rows\) takes at most 7, and got 8"),
+        (lambda W: W.pooled(2, 9), ValueError, r"^pooled\(columns\) takes at most 7, and got 9"),
+        (lambda W: W.pooled(0, 2), ValueError, r"^pooled\(rows\) takes"),
+        (lambda W: W.pooled(2, 0.5), TypeError, r"^pooled\(columns\) takes"),
+    ],
+)
+def test_what_joined_weights_do_not_take(grown, ask, error, sentence):
+    with pytest.raises(error, match=sentence):
+        ask(grown[0])

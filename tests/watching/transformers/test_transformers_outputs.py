@@ -1,0 +1,134 @@
+"""A watched model gives the same outputs, gradients and random numbers, bit for bit."""
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import glasshead as gh
+import watched_models as models
+
+pytest.importorskip("transformers")
+
+DROPOUT = {
+    models.gpt2: {"attn_pdrop": 0.2, "resid_pdrop": 0.2, "embd_pdrop": 0.2},
+    models.bert: {"attention_probs_dropout_prob": 0.2, "hidden_dropout_prob": 0.2},
+    models.vit: {"attention_probs_dropout_prob": 0.2, "hidden_dropout_prob": 0.2},
+    models.t5: {"dropout_rate": 0.2},
+    models.bart: {"attention_dropout": 0.2, "dropout": 0.2},
+    models.whisper: {"attention_dropout": 0.2, "dropout": 0.2},
+}
+
+
+def tensors(output):
+    """All tensors of an output, those of its cache apart."""
+    named = {name: value for name, value in output.items() if "past_key" not in name}
+    return [leaf for leaf in tree_leaves(named) if isinstance(leaf, torch.Tensor)]
+
+
+def assert_same(these, those):
+    assert len(these) == len(those) > 0
+    assert all(map(torch.equal, these, those))
+
+
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(("build", "mode"), models.MODES)
+def test_outputs_are_the_same(build, mode, without_gradients):
+    model = build(mode)
+    given = models.inputs(build, "left")
+    with without_gradients():
+        alone = model(**given, output_hidden_states=True)
+        with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+            watched = model(**given, output_hidden_states=True)
+    assert_same(tensors(watched), tensors(alone))
+    weights = models.weights_of(build, given)
+    for name in models.compared(weights, mode, "left"):
+        models.check(seen[name], weights[name])
+
+
+def trained(model, given):
+    """Outputs, gradients and the next random number of a step of training."""
+    torch.manual_seed(11)
+    model.zero_grad()
+    output = model(**given, output_hidden_states=True)
+    sum(one.pow(2).mean() for one in tensors(output) if one.requires_grad).backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return [*tensors(output), *gradients, torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("side", [None, "right"])
+@pytest.mark.parametrize(("build", "mode"), models.MODES)
+def test_a_step_of_training_is_the_same(build, mode, side):
+    model = build(mode, **DROPOUT.get(build, {"attention_dropout": 0.2})).train()
+    given = models.inputs(build, side)
+    alone = trained(model, given)
+    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+        watched = trained(model, given)
+    assert_same(watched, alone)
+    assert len(seen) == 2 * len(models.NAMES[build])
+
+
+@pytest.mark.parametrize(("build", "mode"), [(models.llama, "eager"), (models.llama, "sdpa")])
+def test_weights_are_those_before_dropout(build, mode):
+    model = build(mode, attention_dropout=0.5, num_hidden_layers=1).train()
+    given = models.inputs(build, "left")
+    with gh.watch(model, models.STATISTICS) as seen:
+        model(**given)
+    for name, weights in models.weights_of(build, given, num_hidden_layers=1).items():
+        models.check(seen[name], weights)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+def test_what_checkpointing_computes_again_counts_once(mode, reentrant):
+    model = models.llama(mode, attention_dropout=0.2).train()
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    given = models.inputs(models.llama, "left") | {"use_cache": False}
+    alone = trained(model, given)
+    with gh.watch(model, models.STATISTICS) as seen:
+        watched = trained(model, given)
+    assert_same(watched, alone)
+    assert [len(one) for one in seen.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+def test_samples_are_the_same(mode):
+    model = models.llama(mode)
+    given = models.inputs(models.llama, "left")
+
+    def sampled():
+        torch.manual_seed(11)
+        text = model.generate(**given, do_sample=True, num_return_sequences=2, max_new_tokens=7)
+        return [text, torch.get_rng_state()]
+
+    alone = sampled()
+    with gh.watch(model, models.STATISTICS, keep="weights"):
+        assert_same(sampled(), alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+@pytest.mark.parametrize("build", [models.llama, models.t5, models.bert])
+def test_outputs_are_the_same_in_half_precision(build, mode, dtype):
+    model = build(mode).to(dtype)
+    given = models.inputs(build, "right")
+    with torch.no_grad():
+        alone = model(**given, output_hidden_states=True)
+        with gh.watch(model, models.STATISTICS) as seen:
+            watched = model(**given, output_hidden_states=True)
+    assert_same(tensors(watched), tensors(alone))
+    weights = models.weights_of(build, given)
+    # Later layers differ by what rounding has made of the first.
+    name = next(iter(weights))
+    models.check(seen[name], weights[name], tolerance=0.2)
+
+
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+@pytest.mark.parametrize("build", [models.llama, models.t5, models.bert])
+def test_outputs_are_the_same_under_autocast(build, mode):
+    model = build(mode)
+    given = models.inputs(build, "right")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        alone = model(**given, output_hidden_states=True)
+        with gh.watch(model, models.STATISTICS):
+            watched = model(**given, output_hidden_states=True)
+    assert_same(tensors(watched), tensors(alone))

@@ -1,0 +1,37 @@
+"""What is seen of a model of transformers is what it returns itself, in eager mode."""
+
+import pytest
+import torch
+
+import glasshead as gh
+import watched_models as models
+
+pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("side", [None, "left", "right"])
+@pytest.mark.parametrize(("build", "mode"), models.MODES)
+def test_statistics_are_those_of_the_eager_weights(build, mode, side):
+    given = models.inputs(build, side)
+    model = build(mode)
+    with torch.no_grad(), gh.watch(model, models.STATISTICS, keep="weights") as seen:
+        model(**given)
+    weights = models.weights_of(build, given)
+    assert set(seen) == set(weights)
+    for name in models.compared(weights, mode, side):
+        models.check(seen[name], weights[name])
+
+
+@pytest.mark.parametrize("build", [models.llama, models.bert, models.gpt2])
+def test_the_logsumexp_is_that_of_the_scores(build):
+    given = models.inputs(build, "left")
+    model = build("sdpa")
+    with torch.no_grad(), gh.watch(model, [gh.LogSumExp(), gh.MaxScore()], keep="weights") as seen:
+        model(**given)
+    for name, weights in models.weights_of(build, given).items():
+        told = seen[name].log_sum_exp
+        assert torch.equal(told.isneginf(), (weights == 0).all(-1))
+        # The largest weight of a head's best row is exp(its score - that row's logsumexp).
+        scores = told + weights.amax(-1).log()
+        largest = scores.nan_to_num(-torch.inf, neginf=-torch.inf).amax(-1)
+        torch.testing.assert_close(seen[name].max_score, largest, rtol=1e-5, atol=1e-5)

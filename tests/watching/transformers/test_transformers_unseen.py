@@ -1,0 +1,79 @@
+"""A model of transformers that computes attention by code of its own is named, not passed over."""
+
+import pytest
+import torch
+
+import glasshead as gh
+import watched_models as models
+
+pytest.importorskip("transformers")
+
+
+def bloom():
+    from transformers import BloomConfig, BloomModel
+
+    sizes = {"hidden_size": 15, "n_layer": 2, "n_head": 3}
+    return BloomModel(BloomConfig(vocab_size=models.VOCABULARY, **sizes)).eval()
+
+
+def deberta():
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    sizes = {"hidden_size": 15, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {"intermediate_size": 7, "vocab_size": models.VOCABULARY}
+    return DebertaV2Model(DebertaV2Config(**sizes)).eval()
+
+
+def upcasting():
+    return models.gpt2("eager", reorder_and_upcast_attn=True)
+
+
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (bloom, "BloomAttention at 'h.0.self_attention' and 1 more"),
+        (deberta, "DisentangledSelfAttention at 'encoder.layer.0.attention.self' and 1 more"),
+        (upcasting, "GPT2Attention at 'transformer.h.0.attn' and 1 more"),
+    ],
+)
+def test_attention_of_its_own_is_named(build, named, without_gradients):
+    model = build()
+    with (
+        pytest.raises(RuntimeError, match=f"{named} computes its own: .* attn_implementation="),
+        without_gradients(),
+        gh.watch(model, [gh.Entropy()]),
+    ):
+        model(models.tokens(2, 7))
+
+
+def test_the_same_model_is_seen_where_it_has_another_way():
+    model = models.gpt2("sdpa", reorder_and_upcast_attn=True)
+    given = models.inputs(models.gpt2)
+    with torch.no_grad(), gh.watch(model, models.STATISTICS) as seen:
+        model(**given)
+    for name, weights in models.weights_of(models.gpt2, given).items():
+        models.check(seen[name], weights)
+
+
+def test_an_attention_that_is_not_what_it_seems_is_refused():
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    def doubled(module, query, key, value, attention_mask, **named):
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **named)
+        return output * 2, None
+
+    AttentionInterface.register("doubled", doubled)
+    AttentionMaskInterface.register("doubled", sdpa_mask)
+    try:
+        model = models.llama("doubled")
+        with (
+            pytest.raises(RuntimeError, match=r"'model\.layers\.0\.self_attn' gave another output"),
+            gh.watch(model, [gh.Entropy()]),
+        ):
+            model(models.tokens(2, 7))
+    finally:
+        AttentionInterface._global_mapping.pop("doubled")
+        AttentionMaskInterface._global_mapping.pop("doubled")
