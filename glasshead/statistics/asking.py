@@ -7,12 +7,15 @@ from typing import Any
 
 from glasshead.statistics.statistic import Statistic
 
-# An observation has these names itself.
+# An observation has these names itself, or what was seen of a model.
 _TAKEN = (
+    "add",
     "batch",
     "context",
+    "count",
     "end",
     "first_key",
+    "index",
     "joined",
     "keys",
     "load",

@@ -1,6 +1,6 @@
 """Summary: what was seen as tables, layers × heads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,11 +61,12 @@ class Summary:
         statistic = self.statistics[name]
         of = "the largest" if isinstance(statistic, MaxScore) else "mean over queries"
         most = max(map(len, rows))
+        names, pattern = short(self.names)
         cells = [[*(number(x) for x in row), *[""] * (most - len(row))] for row in rows]
         return Table(
             ["layer", *(f"head {head}" for head in range(most))],
-            [[layer or "the model", *row] for layer, row in zip(self.names, cells, strict=True)],
-            caption=f"{name}, {statistic.unit}: {of}",
+            [[layer or "the model", *row] for layer, row in zip(names, cells, strict=True)],
+            caption=f"{name}{pattern and f' of {pattern}'}, {statistic.unit}: {of}",
         )
 
     def __str__(self) -> str:
@@ -95,3 +96,19 @@ def _heads_last(
     place = -1 - axes
     value = value.double() if headed else value.double().unsqueeze(place)
     return value.movedim(place, -1).flatten(0, -2) if value.ndim > 1 else value[None]
+
+
+def short(names: Sequence[str]) -> tuple[list[str], str]:
+    """What tells names apart, and the pattern that the rest of them is; "" where there is none.
+
+    >>> short(["model.layers.0.self_attn", "model.layers.1.self_attn"])
+    (['0', '1'], 'model.layers.*.self_attn')
+    >>> short(["encoder.attention", "decoder.layers.0"])
+    (['encoder.attention', 'decoder.layers.0'], '')
+    """
+    parts = [name.split(".") for name in names]
+    places = [at for at, one in enumerate(zip(*parts, strict=False)) if len(set(one)) > 1]
+    if len({len(one) for one in parts}) != 1 or len(places) != 1:
+        return list(names), ""
+    (at,) = places
+    return [one[at] for one in parts], ".".join([*parts[0][:at], "*", *parts[0][at + 1 :]])

@@ -68,7 +68,8 @@ class Call(Values):
 
     def __repr__(self) -> str:
         stands = f" at {self.position}" if self.position else ""
-        about = f"Call of {self.queries} queries{stands} on {self.keys} keys"
+        queries = "1 query" if self.queries == 1 else f"{self.queries} queries"
+        about = f"Call of {queries}{stands} on {self.keys} keys"
         kept = [] if self.weights is None else [repr(self.weights)]
         return "\n".join([about, *self._lines(), *kept])
 

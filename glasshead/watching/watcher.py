@@ -122,7 +122,10 @@ class Watcher:
             )
 
     def _saw(self, name: str) -> bool:
-        return any(one == name or one.startswith(f"{name}.") for one in self.watched)
+        """Whether it was seen at work: within, or as a part of what was."""
+        return any(
+            f"{one}.".startswith(f"{name}.") or name.startswith(f"{one}.") for one in self.watched
+        )
 
     def _call(self, name: str, met: Met) -> Call:
         """One call, observed."""
@@ -134,10 +137,8 @@ class Watcher:
         values = asked.finished(reductions_of(whole, asked.reductions))
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         if self.choice.heads is not None:
-            heads = self._heads(name, problem.query.shape[-3])
-            values = {
-                n: _of_heads(value, heads, problem.query.ndim - 3) for n, value in values.items()
-            }
+            heads, axis = self._heads(name, problem), problem.query.ndim - 3
+            values = {n: _of_heads(value, heads, axis) for n, value in values.items()}
             shape = (*shape[:-2], len(heads), shape[-1])
         return Call(
             shape,
@@ -149,12 +150,17 @@ class Watcher:
             weights=self._weights(name, met, problem) if self.choice.keep else None,
         )
 
-    def _heads(self, name: str, count: int) -> list[int]:
+    def _heads(self, name: str, problem: Problem) -> list[int]:
         """The heads that are asked for.
 
         Errors: a ValueError where one is not there.
         """
-        heads = list(self.choice.heads or ())
+        heads, count = list(self.choice.heads or ()), problem.query.shape[-3]
+        if problem.axes < 4:
+            raise ValueError(
+                f"heads takes attention that has some, and {name or 'the model'!r} was given "
+                f"{problem.axes} axes, without heads: leave heads out, or narrow layers=."
+            )
         if max(heads) >= count:
             raise ValueError(
                 f"heads takes heads that are there, and {name!r} has {count}, counted from 0, and "

@@ -1,4 +1,4 @@
-"""glasshead's own models: a watch agrees with `observing`, with caches, padding and beams."""
+"""glasshead's own models: a watch agrees with hooks, with caches, padding and beams."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.decoding import Beam, Greedy, generate
-from glasshead.models.observing import observing
 from glasshead.models.stepping import LanguageModelSteps, TranslatorSteps
+from watching.hooked import observing
 from watching.torch.explicit import STATISTICS, check, undisturbed
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])

@@ -170,5 +170,5 @@ def test_a_call_tells_its_statistics_with_their_range():
     first, second = seen["layers.0"]
     assert repr(first).splitlines()[0] == "Call of 4 queries on 4 keys"
     assert repr(first).splitlines()[1].startswith("entropy  [2, 3, 4]  0.000 … ")
-    assert repr(second).splitlines()[0] == "Call of 1 queries at 4 on 5 keys"
+    assert repr(second).splitlines()[0] == "Call of 1 query at 4 on 5 keys"
     assert repr(second).splitlines()[-1].startswith("Weights [2, 3, 1, 5], ")

@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -29,7 +30,7 @@ def test_each_step_is_of_the_beams_that_it_goes_on_with(build, mode):
         )
 
     alone = searched()
-    with gh.watch(model, models.STATISTICS) as seen:
+    with gh.watch(model, eager.STATISTICS) as seen:
         output = searched()
     assert torch.equal(output.sequences, alone.sequences)
     assert torch.equal(output.sequences_scores, alone.sequences_scores)
@@ -37,7 +38,7 @@ def test_each_step_is_of_the_beams_that_it_goes_on_with(build, mode):
 
     rows = output.beam_indices[:, :NEW]
     assert len(rows.unique()) > 2
-    for name, weights in models.weights_of(build, {"input_ids": output.sequences[:, :-1]}).items():
+    for name, weights in eager.weights_of(build, {"input_ids": output.sequences[:, :-1]}).items():
         for place, step in enumerate(seen[name].steps):
             query, keys = PROMPT + place, PROMPT + place + 1
             assert step.position == query

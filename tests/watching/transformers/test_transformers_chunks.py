@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -46,12 +47,12 @@ def whole(build, side):
 def test_pieces_make_the_whole(build, mode, kind, side):
     given = whole(build, side)
     model = build(mode)
-    with torch.no_grad(), gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         read(model, given, cache_of(kind, model), CHUNKS)
-    for name, one in models.weights_of(build, given).items():
+    for name, one in eager.weights_of(build, given).items():
         watched = seen[name]
         assert [call.position for call in watched] == [0, 4, 5, 8, 9]
-        models.check(watched, one)
+        eager.check(watched, one)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
@@ -60,12 +61,12 @@ def test_a_cache_that_begins_anew_begins_another_text(build, kind):
     given = whole(build, None)
     model = build("sdpa")
     cache = cache_of(kind, model)
-    with torch.no_grad(), gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         read(model, given, cache, [6, 1, 1])
         cache.reset()
         read(model, given, cache, [3, 4])
     name = "model.layers.1.self_attn"
     assert [len(text) for text in seen[name].texts] == [3, 2]
     given = {"input_ids": given["input_ids"][:, :7]}
-    one = models.weights_of(build, given)[name]
-    models.check(seen[name], one)
+    one = eager.weights_of(build, given)[name]
+    eager.check(seen[name], one)

@@ -5,23 +5,24 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
 
 # One test alone, as compiling takes longer than all others together.
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore")
 def test_flex_attention_is_seen_and_stays_compiled():
     from torch._dynamo.utils import counters
 
     given = models.inputs(models.mistral, "left")
     model = models.mistral("flex_attention", num_attention_heads=4)
     with torch.no_grad():
-        with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+        with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
             watched = model(**given).logits
         compiled = counters["stats"]["unique_graphs"]
         alone = model(**given).logits
     assert torch.equal(watched, alone)
     assert counters["stats"]["unique_graphs"] == compiled > 0
-    for name, weights in models.weights_of(models.mistral, given, num_attention_heads=4).items():
-        models.check(seen[name], weights)
+    for name, weights in eager.weights_of(models.mistral, given, num_attention_heads=4).items():
+        eager.check(seen[name], weights)

@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -19,7 +20,7 @@ def softmax(query, key, visible=None):
 
 
 def watched(model, *given):
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         model(*given)
     return seen[""]
 
@@ -27,14 +28,14 @@ def watched(model, *given):
 def test_without_a_mask_sdpa_is_causal_where_its_module_is():
     query, key, value = inputs()
     seen = watched(models.Alone("sdpa"), query, key, value, None)
-    models.check(seen, softmax(query, key, models.causal(5, 5)))
+    eager.check(seen, softmax(query, key, eager.causal(5, 5)))
 
 
 @pytest.mark.parametrize("keys", [5, 8])
 def test_what_a_call_says_of_causality_goes_before_what_its_module_says(keys):
     query, key, value = inputs(keys=keys)
     seen = watched(models.Alone("sdpa", is_causal=False), query, key, value, None)
-    models.check(seen, softmax(query, key))
+    eager.check(seen, softmax(query, key))
 
 
 def test_without_a_mask_the_eager_functions_hide_nothing():
@@ -42,21 +43,21 @@ def test_without_a_mask_the_eager_functions_hide_nothing():
 
     query, key, value = inputs()
     model = models.Alone("eager", eager_attention_forward, scaling=7**-0.5)
-    models.check(watched(model, query, key, value, None), softmax(query, key))
+    eager.check(watched(model, query, key, value, None), softmax(query, key))
 
 
 def test_sdpa_drops_out_what_it_is_told_to_though_nothing_is_trained():
     query, key, value = inputs()
     model = models.Alone("sdpa", dropout=0.5).eval()
     seen = watched(model, query, key, value, None)
-    models.check(seen, softmax(query, key, models.causal(5, 5)))
+    eager.check(seen, softmax(query, key, eager.causal(5, 5)))
 
 
 def test_sdpa_knows_nothing_of_sinks():
     query, key, value = inputs()
     model = models.Alone("sdpa", s_aux=torch.randn(3))
     seen = watched(model, query, key, value, None)
-    models.check(seen, softmax(query, key, models.causal(5, 5)))
+    eager.check(seen, softmax(query, key, eager.causal(5, 5)))
 
 
 def test_a_mask_may_be_longer_than_the_keys():
@@ -67,11 +68,11 @@ def test_a_mask_may_be_longer_than_the_keys():
         return eager_attention_forward(module, query, key, value, mask, **named)
 
     query, key, value = inputs()
-    visible = models.causal(5, 5)
+    visible = eager.causal(5, 5)
     mask = torch.zeros(1, 1, 5, 11)
     mask[..., :5].masked_fill_(~visible, torch.finfo(torch.float32).min)
     seen = watched(models.Alone("eager", cut, scaling=7**-0.5), query, key, value, mask)
-    models.check(seen, softmax(query, key, visible))
+    eager.check(seen, softmax(query, key, visible))
 
 
 def test_a_function_that_a_user_has_registered_is_seen_with_all_that_it_is_given():
@@ -92,4 +93,4 @@ def test_a_function_that_a_user_has_registered_is_seen_with_all_that_it_is_given
     finally:
         AttentionInterface._global_mapping.pop("mine")
     assert given == [("a name", "a function")]
-    models.check(seen, softmax(query * 0.7 * 7**0.5, key, models.causal(5, 5)))
+    eager.check(seen, softmax(query * 0.7 * 7**0.5, key, eager.causal(5, 5)))

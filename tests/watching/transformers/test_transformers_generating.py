@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -55,19 +56,19 @@ def as_one(given, text):
 def test_steps_make_the_whole(build, mode, cache, prompt, side):
     given = models.inputs(build, side, batch=2, length=prompt)
     model = build(mode)
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         output = written(model, given, cache)
-    weights = models.weights_of(build, as_one(given, output.sequences))
+    weights = eager.weights_of(build, as_one(given, output.sequences))
     assert set(seen) == set(weights)
     for name, one in weights.items():
         watched = seen[name]
         assert watched.prefill.queries == prompt
         assert [step.position for step in watched.steps] == list(range(prompt, prompt + NEW - 1))
         assert [call.keys for call in watched] == list(range(prompt, prompt + NEW))
-        window = models.window_of(model, name)
+        window = eager.window_of(model, name)
         gone = [max(0, call.position + 1 - window) if window else 0 for call in watched.steps]
         assert [call.first_key for call in watched] == [0, *gone]
-        models.check(watched, one)
+        eager.check(watched, one)
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -76,7 +77,7 @@ def test_watched_it_writes_the_same_with_the_same_scores(build, mode, cache):
     given = models.inputs(build, "left", batch=2, length=8)
     model = build(mode)
     alone = written(model, given, cache)
-    with gh.watch(model, models.STATISTICS, keep="weights"):
+    with gh.watch(model, eager.STATISTICS, keep="weights"):
         watched = written(model, given, cache)
     assert torch.equal(watched.sequences, alone.sequences)
     assert all(map(torch.equal, watched.scores, alone.scores))

@@ -7,6 +7,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 from glasshead.watching.doors import mask_tensors
 
 pytest.importorskip("transformers")
@@ -14,7 +15,7 @@ pytest.importorskip("transformers")
 
 def watched(build, mode, given):
     model = build(mode)
-    with torch.no_grad(), gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         model(**given)
     return seen
 
@@ -35,10 +36,10 @@ def test_a_mask_of_pairs_is_a_mask(build):
         weights = model(**given, attention_mask=hidden, output_attentions=True).attentions
     seen = watched(build, "sdpa", given | {"attention_mask": visible})
     for one, name in zip(weights, seen, strict=True):
-        models.check(seen[name], one)
+        eager.check(seen[name], one)
     seen = watched(build, "eager", given | {"attention_mask": hidden})
     for one, name in zip(weights, seen, strict=True):
-        models.check(seen[name], one)
+        eager.check(seen[name], one)
 
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
@@ -49,7 +50,7 @@ def test_numbers_in_a_mask_of_pairs_are_a_bias(mode):
     with torch.no_grad():
         weights = models.llama("eager")(**given, output_attentions=True).attentions
     for one, name in zip(weights, seen, strict=True):
-        models.check(seen[name], one)
+        eager.check(seen[name], one)
 
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
@@ -60,11 +61,11 @@ def test_a_mask_that_is_written_to_is_read_again(mode):
     query, key, value = torch.randn(3, 2, 5, 7, 7).unbind()
     mask = torch.zeros(1, 1, 7, 7)
     hidden = ~some_pairs(1)
-    with gh.watch(model, models.STATISTICS) as seen:
+    with gh.watch(model, eager.STATISTICS) as seen:
         model(query, key, value, mask)
         model(query, key, value, mask.masked_fill_(hidden, -torch.inf))
     scores = query @ key.mT / 7**0.5
-    models.check(seen[""], scores.masked_fill(hidden, -torch.inf).softmax(-1))
+    eager.check(seen[""], scores.masked_fill(hidden, -torch.inf).softmax(-1))
 
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
@@ -82,9 +83,9 @@ def test_packed_texts_do_not_see_each_other(build, mode):
     places = torch.tensor([[*range(4), *range(6)]])
     given = {"input_ids": packed, "position_ids": places, "use_cache": False}
     seen = watched(build, mode, given)
-    first = models.weights_of(build, {"input_ids": packed[:, :4]})
-    second = models.weights_of(build, {"input_ids": packed[:, 4:]})
+    first = eager.weights_of(build, {"input_ids": packed[:, :4]})
+    second = eager.weights_of(build, {"input_ids": packed[:, 4:]})
     for name in seen:
         whole = torch.zeros(1, 6, 10, 10)
         whole[..., :4, :4], whole[..., 4:, 4:] = first[name], second[name]
-        models.check(seen[name], whole)
+        eager.check(seen[name], whole)

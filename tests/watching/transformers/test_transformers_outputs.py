@@ -6,6 +6,7 @@ from torch.utils._pytree import tree_leaves
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -37,12 +38,12 @@ def test_outputs_are_the_same(build, mode, without_gradients):
     given = models.inputs(build, "left")
     with without_gradients():
         alone = model(**given, output_hidden_states=True)
-        with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+        with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
             watched = model(**given, output_hidden_states=True)
     assert_same(tensors(watched), tensors(alone))
-    weights = models.weights_of(build, given)
-    for name in models.compared(weights, mode, "left"):
-        models.check(seen[name], weights[name])
+    weights = eager.weights_of(build, given)
+    for name in eager.compared(weights, mode, "left"):
+        eager.check(seen[name], weights[name])
 
 
 def trained(model, given):
@@ -61,7 +62,7 @@ def test_a_step_of_training_is_the_same(build, mode, side):
     model = build(mode, **DROPOUT.get(build, {"attention_dropout": 0.2})).train()
     given = models.inputs(build, side)
     alone = trained(model, given)
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         watched = trained(model, given)
     assert_same(watched, alone)
     assert len(seen) == 2 * len(models.NAMES[build])
@@ -71,10 +72,10 @@ def test_a_step_of_training_is_the_same(build, mode, side):
 def test_weights_are_those_before_dropout(build, mode):
     model = build(mode, attention_dropout=0.5, num_hidden_layers=1).train()
     given = models.inputs(build, "left")
-    with gh.watch(model, models.STATISTICS) as seen:
+    with gh.watch(model, eager.STATISTICS) as seen:
         model(**given)
-    for name, weights in models.weights_of(build, given, num_hidden_layers=1).items():
-        models.check(seen[name], weights)
+    for name, weights in eager.weights_of(build, given, num_hidden_layers=1).items():
+        eager.check(seen[name], weights)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -84,7 +85,7 @@ def test_what_checkpointing_computes_again_counts_once(mode, reentrant):
     model.activation_checkpointing_enable({"use_reentrant": reentrant})
     given = models.inputs(models.llama, "left") | {"use_cache": False}
     alone = trained(model, given)
-    with gh.watch(model, models.STATISTICS) as seen:
+    with gh.watch(model, eager.STATISTICS) as seen:
         watched = trained(model, given)
     assert_same(watched, alone)
     assert [len(one) for one in seen.values()] == [1, 1]
@@ -101,7 +102,7 @@ def test_samples_are_the_same(mode):
         return [text, torch.get_rng_state()]
 
     alone = sampled()
-    with gh.watch(model, models.STATISTICS, keep="weights"):
+    with gh.watch(model, eager.STATISTICS, keep="weights"):
         assert_same(sampled(), alone)
 
 
@@ -113,13 +114,13 @@ def test_outputs_are_the_same_in_half_precision(build, mode, dtype):
     given = models.inputs(build, "right")
     with torch.no_grad():
         alone = model(**given, output_hidden_states=True)
-        with gh.watch(model, models.STATISTICS) as seen:
+        with gh.watch(model, eager.STATISTICS) as seen:
             watched = model(**given, output_hidden_states=True)
     assert_same(tensors(watched), tensors(alone))
-    weights = models.weights_of(build, given)
+    weights = eager.weights_of(build, given)
     # Later layers differ by what rounding has made of the first.
     name = next(iter(weights))
-    models.check(seen[name], weights[name], tolerance=0.2)
+    eager.check(seen[name], weights[name], tolerance=0.2)
 
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
@@ -129,6 +130,6 @@ def test_outputs_are_the_same_under_autocast(build, mode):
     given = models.inputs(build, "right")
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         alone = model(**given, output_hidden_states=True)
-        with gh.watch(model, models.STATISTICS):
+        with gh.watch(model, eager.STATISTICS):
             watched = model(**given, output_hidden_states=True)
     assert_same(tensors(watched), tensors(alone))

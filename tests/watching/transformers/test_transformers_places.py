@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -24,14 +25,14 @@ def test_a_cache_of_a_chunk_lets_keys_go(mode, cache):
         return models.built(Llama4ForCausalLM, config, mode)
 
     model = llama4(mode)
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         text = model.generate(
             models.tokens(2, 7), max_new_tokens=6, do_sample=False, cache_implementation=cache
         )
     with torch.no_grad():
         output = llama4("eager")(text[:, :-1], output_attentions=True)
     for watched, weights in zip(seen.values(), output.attentions, strict=True):
-        models.check(watched, weights)
+        eager.check(watched, weights)
     assert places(seen["model.layers.0.self_attn"])[-1] == (11, 7, 12)
     assert places(seen["model.layers.3.self_attn"])[-1] == (11, 0, 12)
 
@@ -44,13 +45,13 @@ def test_a_cache_that_is_cut_back_is_believed(build):
     text = models.tokens(2, 12)
     cache = DynamicCache(config=model.config)
     cache.activate_past_recording()
-    with torch.no_grad(), gh.watch(model, models.STATISTICS) as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
         model(text[:, :7], past_key_values=cache)
         cache.crop(0)
         model(models.tokens(2, 4, seed=8), past_key_values=cache)
         cache.crop(-4)
         model(text[:, 7:], past_key_values=cache)
-    for name, weights in models.weights_of(build, {"input_ids": text}).items():
+    for name, weights in eager.weights_of(build, {"input_ids": text}).items():
         last = seen[name][-1]
         assert (last.position, last.keys) == (7, 12)
         received = torch.zeros(2, 6, 12)
@@ -68,13 +69,13 @@ def test_a_watch_that_begins_late_knows_where(build):
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
         model(text[:, :9], past_key_values=cache)
-        with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+        with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
             model(text[:, 9:11], past_key_values=cache)
             model(text[:, 11:], past_key_values=cache)
-    for name, weights in models.weights_of(build, {"input_ids": text}).items():
+    for name, weights in eager.weights_of(build, {"input_ids": text}).items():
         assert [call.position for call in seen[name]] == [9, 11]
         assert len(seen[name].texts) == 1
-        models.check(seen[name], weights[..., 9:, :])
+        eager.check(seen[name], weights[..., 9:, :])
 
 
 def test_padding_at_the_right_of_a_static_cache_is_no_end_of_the_text():
@@ -84,22 +85,22 @@ def test_padding_at_the_right_of_a_static_cache_is_no_end_of_the_text():
     given = models.inputs(models.llama, "right", length=9)
     given["attention_mask"][:, 5:] = 0
     cache = StaticCache(config=model.config, max_cache_len=17)
-    with torch.no_grad(), gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         for piece in (slice(0, 6), slice(6, 9)):
             model(
                 given["input_ids"][:, piece],
                 attention_mask=given["attention_mask"][:, : piece.stop],
                 past_key_values=cache,
             )
-    for name, weights in models.weights_of(models.llama, given).items():
+    for name, weights in eager.weights_of(models.llama, given).items():
         assert [call.position for call in seen[name]] == [0, 6]
-        models.check(seen[name], weights)
+        eager.check(seen[name], weights)
 
 
 @pytest.mark.parametrize("build", [models.t5, models.bart])
 def test_a_source_of_one_word_is_crossed_to_step_by_step(build):
     model = build("sdpa")
-    with gh.watch(model, models.STATISTICS) as seen:
+    with gh.watch(model, eager.STATISTICS) as seen:
         model.generate(models.tokens(2, 1), max_new_tokens=4, do_sample=False)
     name = models.NAMES[build]["cross_attentions"].format(1)
     assert places(seen[name]) == [(0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 0, 1)]
@@ -128,7 +129,7 @@ def test_a_module_that_does_not_say_that_it_crosses(mode):
             **given,
         )
 
-    with torch.no_grad(), gh.watch(model, models.STATISTICS) as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
         read(text[:, :7], cross_attention_states=picture)
         read(text[:, 7:8])
         read(text[:, 8:])
@@ -142,27 +143,27 @@ def test_without_a_cache_in_sight_what_was_read_is_counted():
 
     def read(asking, held):
         queries, keys = len(range(8)[asking]), len(range(8)[held])
-        mask = models.causal(queries, keys, window=3)[None, None]
+        mask = eager.causal(queries, keys, window=3)[None, None]
         model(query[..., asking, :], key[..., held, :], value[..., held, :], mask)
 
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         read(slice(0, 5), slice(0, 5))
         for last in (5, 6, 7):
             read(slice(last, last + 1), slice(last - 2, last + 1))
     scores = query @ key.mT / 7**0.5
-    weights = scores.masked_fill(~models.causal(8, 8, window=3), -torch.inf).softmax(-1)
+    weights = scores.masked_fill(~eager.causal(8, 8, window=3), -torch.inf).softmax(-1)
     assert places(seen[""]) == [(0, 0, 5), (5, 3, 6), (6, 4, 7), (7, 5, 8)]
-    models.check(seen[""], weights)
+    eager.check(seen[""], weights)
 
 
 def test_without_a_cache_in_sight_the_mask_tells_how_much_room_is_left():
     model = models.Alone("sdpa")
     query, key, value = torch.randn(3, 2, 5, 8, 7).unbind()
-    visible = models.causal(8, 8)
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    visible = eager.causal(8, 8)
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         for piece in (slice(0, 3), slice(3, 4), slice(4, 6)):
             model(query[..., piece, :], key, value, visible[piece][None, None])
     scores = query[..., :6, :] @ key[..., :6, :].mT / 7**0.5
     weights = scores.masked_fill(~visible[:6, :6], -torch.inf).softmax(-1)
     assert places(seen[""]) == [(0, 0, 3), (3, 0, 4), (4, 0, 6)]
-    models.check(seen[""], weights)
+    eager.check(seen[""], weights)

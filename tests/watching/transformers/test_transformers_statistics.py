@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -14,12 +15,12 @@ pytest.importorskip("transformers")
 def test_statistics_are_those_of_the_eager_weights(build, mode, side):
     given = models.inputs(build, side)
     model = build(mode)
-    with torch.no_grad(), gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         model(**given)
-    weights = models.weights_of(build, given)
+    weights = eager.weights_of(build, given)
     assert set(seen) == set(weights)
-    for name in models.compared(weights, mode, side):
-        models.check(seen[name], weights[name])
+    for name in eager.compared(weights, mode, side):
+        eager.check(seen[name], weights[name])
 
 
 @pytest.mark.parametrize("build", [models.llama, models.bert, models.gpt2])
@@ -28,7 +29,7 @@ def test_the_logsumexp_is_that_of_the_scores(build):
     model = build("sdpa")
     with torch.no_grad(), gh.watch(model, [gh.LogSumExp(), gh.MaxScore()], keep="weights") as seen:
         model(**given)
-    for name, weights in models.weights_of(build, given).items():
+    for name, weights in eager.weights_of(build, given).items():
         told = seen[name].log_sum_exp
         assert torch.equal(told.isneginf(), (weights == 0).all(-1))
         # The largest weight of a head's best row is exp(its score - that row's logsumexp).

@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -37,8 +38,8 @@ def written(model, given, cache="dynamic"):
 def check_whole(seen, build, given, sequences):
     """What was seen of the last text is what one reading of it sees."""
     given = given | {"decoder_input_ids": sequences[:, :-1]}
-    for name, one in models.weights_of(build, given).items():
-        models.check(seen[name], one)
+    for name, one in eager.weights_of(build, given).items():
+        eager.check(seen[name], one)
 
 
 @pytest.mark.parametrize("side", [None, "right"])
@@ -47,7 +48,7 @@ def check_whole(seen, build, given, sequences):
 def test_steps_make_the_whole(build, mode, cache, side):
     given = source(build, side)
     model = build(mode)
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         output = written(model, given, cache)
     check_whole(seen, build, given, output.sequences)
 
@@ -57,7 +58,7 @@ def test_steps_make_the_whole(build, mode, cache, side):
 def test_each_translation_is_a_text(build, mode, cache):
     model = build(mode)
     first, second = source(build), source(build, length=7, seed=6)
-    with gh.watch(model, models.STATISTICS, keep="weights") as seen:
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
         written(model, first, cache)
         output = written(model, second, cache)
     for name in seen:
@@ -71,7 +72,7 @@ def test_watched_it_writes_the_same_with_the_same_scores(build, mode):
     given = source(build, "right")
     model = build(mode)
     alone = written(model, given)
-    with gh.watch(model, models.STATISTICS, keep="weights"):
+    with gh.watch(model, eager.STATISTICS, keep="weights"):
         watched = written(model, given)
     assert torch.equal(watched.sequences, alone.sequences)
     assert all(map(torch.equal, watched.scores, alone.scores))

@@ -5,6 +5,7 @@ import torch
 
 import glasshead as gh
 import watched_models as models
+import watched_weights as eager
 
 pytest.importorskip("transformers")
 
@@ -50,10 +51,10 @@ def test_attention_of_its_own_is_named(build, named, without_gradients):
 def test_the_same_model_is_seen_where_it_has_another_way():
     model = models.gpt2("sdpa", reorder_and_upcast_attn=True)
     given = models.inputs(models.gpt2)
-    with torch.no_grad(), gh.watch(model, models.STATISTICS) as seen:
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
         model(**given)
-    for name, weights in models.weights_of(models.gpt2, given).items():
-        models.check(seen[name], weights)
+    for name, weights in eager.weights_of(models.gpt2, given).items():
+        eager.check(seen[name], weights)
 
 
 def test_an_attention_that_is_not_what_it_seems_is_refused():
