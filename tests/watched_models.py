@@ -1,4 +1,4 @@
-"""Small models of transformers with random weights, what they take, and where their attention is."""
+"""Small models of transformers of random weights, what they take, where their attention is."""
 
 from typing import Any
 

@@ -33,7 +33,9 @@ def watch(
     take memory that grows with queries + keys. Nothing of the model is changed.
 
     A watch belongs to the thread that opened it. What gradient checkpointing computes again counts
-    once. A compiled model has no attention left to see.
+    once. A compiled model has no attention left to see. In beam search the rows of a batch change
+    places, and each step's are those of that step; where speculative decoding takes tokens back, a
+    new text begins.
 
     Args:
         model: What runs inside the block.

@@ -74,7 +74,7 @@ def test_a_summary_is_a_mean_over_the_queries_of_all_calls():
         torch.testing.assert_close(torch.tensor(summary.values["max_score"][rows]), largest)
     text = str(summary)
     assert text == repr(summary)
-    assert "entropy, nats: mean over queries" in text
+    assert "entropy of layers.*, nats: mean over queries" in text
     assert "max_score" in text
     assert "the largest" in text
     assert "received" not in text
