@@ -20,6 +20,7 @@ class Met:
 
     Attributes:
         problem: What was computed, without dropout.
+        position: Of the first query in the text, where a cache tells it.
         sliding: Whether the keys are the last of those that its module was given so far, as a
             cache with a window hands them on.
         crossing: Whether the keys belong to another text than the queries.
@@ -29,6 +30,7 @@ class Met:
     """
 
     problem: Problem
+    position: int | None = None
     sliding: bool = False
     crossing: bool = False
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None

@@ -1,6 +1,5 @@
 """Standing: where the queries and keys of one call stand in the text."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from glasshead.watching.met import Met
@@ -19,17 +18,6 @@ class Place(NamedTuple):
     position: int
     first_key: int = 0
     offset: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Cached(Met):
-    """An attention with a cache that tells how much it has been given.
-
-    Attributes:
-        position: Of the first query in the text.
-    """
-
-    position: int = 0
 
 
 class Standing:
@@ -60,7 +48,7 @@ class Standing:
             # Rows of a batch that stand at different places have no position in common.
             return Place(0)
         place = Place(offset)
-        if isinstance(met, Cached):
+        if met.position is not None:
             place = Place(met.position, met.position - offset)
         elif met.sliding and offset and last is not None and last.batch == met.batch:
             place = Place(last.end, max(0, last.end - offset))

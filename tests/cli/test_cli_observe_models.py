@@ -260,9 +260,7 @@ def test_processes_together_see_what_one_sees(command, place, count, text):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["llama", "--text", "none.txt"], "there is no file none.txt: check its name."),
         (["llama", "--text", "text.txt", "--layer", "2"], "--layer takes a layer from 0 to 1, and"),
-        (["llama", "--text", "text.txt", "--width", "3"], "--width takes 20 to 1000 columns, and"),
     ],
 )
 def test_what_processes_refuse_together_is_said_once(place, arguments, sentence):

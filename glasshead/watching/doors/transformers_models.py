@@ -18,7 +18,6 @@ from glasshead.watching.doors.rule_mask import RuleMask
 from glasshead.watching.doors.sdpa import of_rows
 from glasshead.watching.met import Met, first_keys, stated
 from glasshead.watching.positions import position_among
-from glasshead.watching.standing import Cached
 
 _Function = Callable[..., Any]
 # Without a mask these hide nothing; all others are causal where the module is.
@@ -110,15 +109,18 @@ def _met(
     )
     if not crossing:
         problem = first_keys(problem, sees.offset + queries)
-    told_by = of_rows(told, problem)
     made = None
     # The eager functions alone leave dropout out by themselves when nothing is trained.
     if not sees.inexact and not (given.get("dropout") and (module.training or name != "eager")):
         made = output.detach().reshape(*output.shape[:2], query.shape[-3], -1).transpose(1, 2)
-    if position is None:
-        slides = bool(given.get("sliding_window") or getattr(module, "sliding_window", None))
-        return Met(problem, slides, crossing, logsumexp=told_by, output=made)
-    return Cached(problem, logsumexp=told_by, output=made, position=position)
+    return Met(
+        problem,
+        position=position,
+        sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),
+        crossing=crossing,
+        logsumexp=of_rows(told, problem),
+        output=made,
+    )
 
 
 class _Sees(NamedTuple):
