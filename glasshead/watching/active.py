@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshead.watching.met import Met
 from glasshead.watching.watcher import Watcher
@@ -72,7 +73,8 @@ class Active(threading.local):
                 one.append(met())
             return one[0]
 
-        with self.running():
+        # Our own operators are nobody's business, be it this watch or somebody who counts them.
+        with self.running(), _disable_current_modes():
             for watcher in self.watchers:
                 watcher.saw(module, once)
 

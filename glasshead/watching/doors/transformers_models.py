@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ from glasshead.watching.met import Met, first_keys, stated
 from glasshead.watching.positions import position_among
 
 _Function = Callable[..., Any]
+# To read one takes longer than a small attention.
+_signature = lru_cache(maxsize=64)(signature)
 # Without a mask these hide nothing; all others are causal where the module is.
 _HIDING_NOTHING = ("eager", "flex_attention")
 
@@ -72,7 +74,7 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
 
 def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, Any]:
     """The arguments of a call by their names, those that stand for any others too."""
-    bound = signature(function).bind(*inputs, **named)
+    bound = _signature(function).bind(*inputs, **named)
     given = dict(bound.arguments)
     for parameter in bound.signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
