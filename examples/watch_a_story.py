@@ -126,13 +126,20 @@ def picture(seen: gh.Seen) -> Figure:
     return figure
 
 
-def nearest(seen: gh.Seen) -> str:
-    """The head that looks back least far, in words."""
-    rows = seen.summary().values["mean_distance"]
-    distance, layer, head = min(
-        (value, layer, head) for layer, row in enumerate(rows) for head, value in enumerate(row)
+def previous_token_head(seen: gh.Seen) -> str:
+    """The head whose distance is nearest to 1, in words."""
+    values = seen.summary().values
+    distances, entropies = values["mean_distance"], values["entropy"]
+    _, layer, head = min(
+        (abs(value - 1), layer, head)
+        for layer, row in enumerate(distances)
+        for head, value in enumerate(row)
     )
-    return f"Layer {layer}, head {head} looks {distance:.2f} tokens back: at the one before."
+    distance, entropy = distances[layer][head], entropies[layer][head]
+    return (
+        f"Layer {layer}, head {head} looks {distance:.2f} tokens back, with an entropy of "
+        f"{entropy:.2f} nats."
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -155,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{source} is no model of llama2.c that can be read: {error}", file=sys.stderr)
         return 2
     print(seen.summary())
-    print(nearest(seen))
+    print(previous_token_head(seen))
     print(f"wrote {file}")
     return 0
 

@@ -38,9 +38,10 @@ class Values:
         raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
 
     def __getitem__(self, asked: "str | Statistic") -> Any:
-        return self.values[self._name(asked)]
+        return self.values[self.name_of(asked)]
 
-    def _name(self, asked: "str | Statistic") -> str:
+    def name_of(self, asked: "str | Statistic") -> str:
+        """The name of a statistic; a KeyError where it was not observed."""
         name = asked
         if not isinstance(asked, str):
             name = next((n for n, one in self.statistics.items() if one == asked), None)
@@ -98,7 +99,7 @@ class Values:
         1     0              0.67           1
         """
         *leading, queries = self.shape
-        asked = [self._name(name) for name in names]
+        asked = [self.name_of(name) for name in names]
         return frame(leading, queries, self.statistics, self.values, asked)
 
     def _lines(self, *before: tuple[str, Tensor]) -> list[str]:

@@ -196,9 +196,9 @@ class BlockSum(Reduction):
     def of(self, rows: Rows) -> tuple[Tensor]:
         queries, keys = rows.problem.scores_shape[-2:]
         taken = rows.tile.queries
-        into_rows = _membership(queries, self.rows, rows.weights)[:, taken.start : taken.stop]
-        sizes = _membership(queries, self.rows, rows.weights).sum(-1, keepdim=True).clamp(min=1)
-        into_columns = _membership(keys, self.columns, rows.weights)
+        into_rows = membership(queries, self.rows, rows.weights)[:, taken.start : taken.stop]
+        sizes = membership(queries, self.rows, rows.weights).sum(-1, keepdim=True).clamp(min=1)
+        into_columns = membership(keys, self.columns, rows.weights)
         return ((into_rows / sizes) @ (rows.weights @ into_columns.T),)
 
 
@@ -207,7 +207,7 @@ def edges(length: int, parts: int) -> list[int]:
     return [part * length // parts for part in range(parts + 1)]
 
 
-def _membership(length: int, parts: int, like: Tensor) -> Tensor:
+def membership(length: int, parts: int, like: Tensor) -> Tensor:
     """1 where a place belongs to a part, `[parts, length]`."""
     begins = torch.tensor(edges(length, parts), device=like.device)
     places = torch.arange(length, device=like.device)

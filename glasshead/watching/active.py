@@ -54,7 +54,8 @@ class Active(threading.local):
 
     def told(self, logsumexp: Tensor) -> None:
         """A kernel has told the logsumexp of its rows."""
-        self._told.append(logsumexp)
+        if self._inside:
+            self._told.append(logsumexp)
 
     def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
         """Let each watcher observe what has run; of none the module, that which is being called.
@@ -78,10 +79,19 @@ class Active(threading.local):
             for watcher in self.watchers:
                 watcher.saw(module, once)
 
-    def computed_a_softmax(self) -> None:
-        """Let each watcher take note of a softmax outside of any attention that it knows."""
+    def computed_a_softmax(self, *, surely: bool) -> None:
+        """Let each watcher take note of a softmax outside of any attention that it knows.
+
+        Args:
+            surely: Whether it is one of attention, whatever its module is called.
+        """
         for watcher in self.watchers:
-            watcher.computed_a_softmax()
+            watcher.computed_a_softmax(surely=surely)
+
+    def is_compiled(self) -> None:
+        """Let each watcher take note that a part of what runs is being compiled."""
+        for watcher in self.watchers:
+            watcher.compiled = True
 
 
 def _under_vmap() -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from glasshead.attention.frame import import_pandas
 from glasshead.statistics import Statistic
-from glasshead.watching.watched import Watched
+from glasshead.watching.watched import Call, Watched
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,15 +20,19 @@ def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "
     for name, calls in watched.items():
         for place, call in enumerate(calls):
             table = call.to_frame(*names)
-            if call.position and "query" in table.index.names:
-                table = _numbered(table, call.position)
+            table = _numbered(table, call)
             tables.append(table)
             keys.append((name, place))
     return pandas.concat(tables, keys=keys, names=["layer", "call"])
 
 
-def _numbered(table: "pd.DataFrame", position: int) -> "pd.DataFrame":
-    """The same with queries numbered as in the text."""
+def _numbered(table: "pd.DataFrame", call: Call) -> "pd.DataFrame":
+    """The same with queries numbered as in the text, and heads as in the model."""
+    if not call.position and call.heads is None:
+        return table
     index = table.index.to_frame(index=False)
-    index["query"] += position
+    if "query" in index:
+        index["query"] += call.position
+    if "head" in index and call.heads is not None:
+        index["head"] = [call.heads[head] for head in index["head"]]
     return table.set_index([index[name] for name in index.columns])

@@ -1,7 +1,6 @@
 """The weights of a text that has grown call by call, as one matrix."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from glasshead.attention.indexing import checked_range, full_index, inside, rang
 from glasshead.attention.products import factor_of
 from glasshead.attention.weights import Weights
 from glasshead.recipe.numbers import whole_number
-from glasshead.statistics.reductions import edges
+from glasshead.statistics.reductions import membership
 
 _BUDGET = 2**31
 
@@ -120,9 +119,9 @@ class JoinedWeights:
         for name, blocks, length in (("rows", rows, queries), ("columns", columns, keys)):
             if whole_number(blocks, f"pooled({name})", least=1) > length:
                 raise ValueError(f"pooled({name}) takes at most {length}, and got {blocks}.")
-        sums = self @ _blocks(keys, columns, self.logsumexp)
-        means = _blocks(queries, rows, sums)
-        return (means / means.sum(0)).transpose(-1, -2) @ sums
+        sums = self @ membership(keys, columns, self.logsumexp).T
+        of_rows = membership(queries, rows, sums)
+        return (of_rows / of_rows.sum(-1, keepdim=True)) @ sums
 
     def _check_budget(self, rows: int, columns: int, budget: int, remedy: str) -> None:
         needed = self.shape[:-2].numel() * rows * columns * 16
@@ -133,11 +132,3 @@ class JoinedWeights:
 
     def __repr__(self) -> str:
         return f"JoinedWeights {list(self.shape)} of {len(self._parts)} calls"
-
-
-def _blocks(length: int, parts: int, like: Tensor) -> Float[Tensor, "length parts"]:
-    """1 where a place belongs to a part."""
-    borders = edges(length, parts)
-    sizes = torch.tensor([after - before for before, after in pairwise(borders)])
-    member = torch.repeat_interleave(torch.eye(parts), sizes, 0)
-    return member.to(like)

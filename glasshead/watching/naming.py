@@ -96,7 +96,8 @@ class Layers:
 
 def _texts(patterns: Any) -> list[str]:
     given = [patterns] if isinstance(patterns, str) else patterns
-    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
+    several = isinstance(given, list | tuple) and len(given) > 0
+    if not several or not all(isinstance(one, str) for one in given):
         raise TypeError(
             f"layers takes a pattern such as 'model.layers.*', or a list of them, and got "
             f"{patterns!r}."

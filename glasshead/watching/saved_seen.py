@@ -25,10 +25,12 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
             own = tensors_of(call.values)
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
             stands = {"position": call.position, "first_key": call.first_key, "keys": call.keys}
+            heads = None if call.heads is None else list(call.heads)
             layers[name].append(
                 {
                     "shape": list(call.shape),
                     **stands,
+                    "heads": heads,
                     "statistics": described(call.statistics, call.values),
                 }
             )
@@ -60,6 +62,7 @@ def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
     shape = tuple(whole_number(length, "shape") for length in told["shape"])
     if not shape:
         raise ValueError("a call has one axis at least")
+    heads = told["heads"]
     return Call(
         shape,
         statistics,
@@ -67,4 +70,5 @@ def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
         position=whole_number(told["position"], "position"),
         first_key=whole_number(told["first_key"], "first_key"),
         keys=whole_number(told["keys"], "keys"),
+        heads=None if heads is None else tuple(whole_number(head, "heads") for head in heads),
     )

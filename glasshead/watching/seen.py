@@ -20,7 +20,7 @@ class Seen(Mapping[str, Watched]):
     `seen["model.layers.11.self_attn"].entropy` is that of the last text it was given, prefill and
     steps together; `seen[name][i]` is one of its calls.
 
-    It has no tensor of the model, and can be saved, put into a table, and summed up.
+    It can be saved, put into a table, and summed up.
 
     >>> import torch
     >>> import glasshead as gh
@@ -54,7 +54,8 @@ class Seen(Mapping[str, Watched]):
     def summary(self) -> Summary:
         """A table for each statistic that is a number a query or a head: layers × heads.
 
-        What is a number a query is a mean over all queries of all calls that see any key.
+        What is a number a query is a mean over all queries of all calls. One that sees no key, such
+        as padding, counts as it is told, with 0; of a logsumexp it is left out.
         """
         return Summary.of(self)
 

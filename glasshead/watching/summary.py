@@ -20,6 +20,7 @@ class Summary:
         names: Of the layers.
         values: Of each statistic a number a head, a row for each layer; NaN where there is none.
         statistics: What they are.
+        heads: Which heads they are, where not all were asked for.
 
     >>> import glasshead as gh
     >>> rule, x = gh.Attention(mask=gh.causal()), torch.eye(4).expand(2, 3, 4, 4)
@@ -38,6 +39,7 @@ class Summary:
     names: tuple[str, ...]
     values: dict[str, list[list[float]]]
     statistics: dict[str, Statistic]
+    heads: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, watched: Mapping[str, Watched]) -> "Summary":
@@ -48,7 +50,8 @@ class Summary:
             for name, statistic in statistics.items()
             if statistic.axes == ("query",) or isinstance(statistic, MaxScore)
         }
-        return cls(tuple(watched), values, statistics)
+        heads = next(iter(watched.values()))[0].heads if watched else None
+        return cls(tuple(watched), values, statistics, heads)
 
     def document(self) -> Document:
         """The same as a document for the terminal or a page."""
@@ -64,7 +67,7 @@ class Summary:
         names, pattern = short(self.names)
         cells = [[*(number(x) for x in row), *[""] * (most - len(row))] for row in rows]
         return Table(
-            ["layer", *(f"head {head}" for head in range(most))],
+            ["layer", *(f"head {head}" for head in self.heads or range(most))],
             [[layer or "the model", *row] for layer, row in zip(names, cells, strict=True)],
             caption=f"{name}{pattern and f' of {pattern}'}, {statistic.unit}: {of}",
         )

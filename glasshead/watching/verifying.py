@@ -38,8 +38,8 @@ def differs(met: Met) -> bool:
 def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
     """What one query should give.
 
-    Returns: its context, `[*batch, heads, value_dim]`, whether it sees any key, `[*batch, heads]`,
-    and the largest number of the values that it may see.
+    Returns: its context, `[*batch, heads, value_dim]`, whether it sees any key, and the largest
+    number of the values that it may see, `[*batch, heads]`.
     """
     tile = replace(problem.tile(), queries=Span(row, row + 1))
     if problem.mask is not None:
@@ -47,11 +47,12 @@ def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
         tile = replace(tile, keys=Span(seen.start, max(seen.stop, seen.start + 1)))
     rows = REFERENCE.part(problem, tile)
     value = problem.value[..., tile.keys.start : tile.keys.stop, :].to(rows.weights.dtype)
-    largest = torch.linalg.vector_norm(value, torch.inf)
-    if not largest.isfinite():
+    largest = torch.linalg.vector_norm(value, torch.inf, (-2, -1))
+    if not largest.isfinite().all():
         # A hidden value may be anything, and 0 · NaN is NaN.
         value = value.nan_to_num(0.0, 0.0, 0.0)
-        largest = torch.linalg.vector_norm(value, torch.inf)
+        largest = torch.linalg.vector_norm(value, torch.inf, (-2, -1))
     if problem.group > 1:
         value = value.repeat_interleave(problem.group, -3)
+        largest = largest.repeat_interleave(problem.group, -1)
     return (rows.weights @ value)[..., 0, :], ~rows.empty()[..., 0], largest

@@ -17,6 +17,7 @@ class Call(Values):
         first_key: Which key of the text its weights begin with; above 0 where a cache with a
             window has let the first ones go. Statistics count keys from the beginning of the text.
         keys: How many keys the text has by then.
+        heads: Which heads they are, where not all were asked for.
         weights: The lazy matrix, `[batch, heads, queries, keys]`, of all heads; None where it was
             not kept.
     """
@@ -30,10 +31,12 @@ class Call(Values):
         position: int = 0,
         first_key: int = 0,
         keys: int = 0,
+        heads: tuple[int, ...] | None = None,
         weights: Weights | None = None,
     ) -> None:
         super().__init__(shape, statistics, values)
-        self.position, self.first_key, self.keys, self.weights = position, first_key, keys, weights
+        self.position, self.first_key, self.keys = position, first_key, keys
+        self.heads, self.weights = heads, weights
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -50,6 +53,18 @@ class Call(Values):
         """The position after its last query."""
         return self.position + self.queries
 
+    def alone(self, name: str) -> "Call":
+        """The same with one of its statistics."""
+        return Call(
+            self.shape,
+            {name: self.statistics[name]},
+            {name: self.values[name]},
+            position=self.position,
+            first_key=self.first_key,
+            keys=self.keys,
+            heads=self.heads,
+        )
+
     def __add__(self, other: "Call") -> "Call":
         """Of the queries of both; the weights stay apart.
 
@@ -64,6 +79,7 @@ class Call(Values):
             position=self.position,
             first_key=min(self.first_key, other.first_key),
             keys=max(self.keys, other.keys),
+            heads=self.heads,
         )
 
     def __repr__(self) -> str:
@@ -101,11 +117,12 @@ class Watched(Sequence[Call]):
     def __init__(self, name: str, calls: Sequence[Call] = ()) -> None:
         self.name = name
         self._calls = list(calls)
-        self._together: tuple[int, Call] | None = None
+        self._together: dict[str, Any] = {}
 
     def add(self, call: Call) -> None:
         """Add one more call."""
         self._calls.append(call)
+        self._together = {}
 
     @property
     def texts(self) -> list[list[Call]]:
@@ -135,9 +152,7 @@ class Watched(Sequence[Call]):
 
         Errors: a ValueError where a statistic of the whole does not follow from its parts.
         """
-        if self._together is None or self._together[0] != len(self._calls):
-            self._together = len(self._calls), _sum(self.texts[-1])
-        return self._together[1]
+        return _sum(self.texts[-1])
 
     @property
     def weights(self) -> Weights | JoinedWeights:
@@ -158,12 +173,16 @@ class Watched(Sequence[Call]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not self.__dict__.get("_calls"):
             raise AttributeError(name)
-        return getattr(self.joined, name)
+        return self[name] if name in self._calls[-1].values else getattr(self.joined, name)
 
     def __getitem__(self, asked: Any) -> Any:
         if isinstance(asked, int | slice):
             return self._calls[asked]
-        return self.joined[asked]
+        # By itself, as others may be of a kind that cannot be joined.
+        name = self._calls[-1].name_of(asked)
+        if name not in self._together:
+            self._together[name] = _sum([call.alone(name) for call in self.texts[-1]])[name]
+        return self._together[name]
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self._calls)

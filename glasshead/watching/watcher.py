@@ -11,7 +11,9 @@ from glasshead.attention.asked import Asked
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.autocast import without_autocast
-from glasshead.recipe.masks import Band
+from glasshead.recipe.masks import Band, Mask
+from glasshead.recipe.masks.dense import Dense
+from glasshead.recipe.masks.mask import AllOf
 from glasshead.recipe.normalizers.softmax import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
@@ -45,6 +47,7 @@ class Watcher:
     Attributes:
         watched: The attentions that were seen, by name, in the order in which they ran.
         own: The modules that computed a softmax by code of their own, by name: their class.
+        compiled: Whether a part of what ran was compiled meanwhile.
     """
 
     def __init__(
@@ -55,7 +58,9 @@ class Watcher:
         self.layers = Layers(layers, self.names.values())
         self.watched: dict[str, Watched] = {}
         self.own: dict[str, str] = {}
+        self.compiled = False
         self._kept = 0
+        self._shared: set[int] = set()
         self._standing = Standing()
 
     def name(self, module: nn.Module | None) -> str | None:
@@ -89,13 +94,17 @@ class Watcher:
                 )
             self.watched.setdefault(name, Watched(name)).add(self._call(name, one))
 
-    def computed_a_softmax(self) -> None:
-        """Take note of a module that computes weights by itself, where nothing can be seen."""
+    def computed_a_softmax(self, *, surely: bool) -> None:
+        """Take note of a module that computes weights by itself, where nothing can be seen.
+
+        Args:
+            surely: Whether they are of attention; else its name or its class is to say so.
+        """
         module = calling(self.names)
         if module is None:
             return
         name, kind = self.names[module], type(module).__name__
-        if any(word in f"{name} {kind}".lower() for word in ("attention", "attn")):
+        if surely or any(word in f"{name} {kind}".lower() for word in ("attention", "attn")):
             self.own[name] = kind
 
     def check_seen(self) -> None:
@@ -104,6 +113,11 @@ class Watcher:
         Errors: a RuntimeError where there was no attention at all, none in what a pattern names, or
         one that cannot be seen.
         """
+        if self.compiled:
+            raise RuntimeError(
+                "watch sees what is not compiled, and a part of what ran was compiled on the way: "
+                "watch it as it was before torch.compile, and give generate disable_compile=True."
+            )
         hidden = {n: kind for n, kind in self.own.items() if n in self.layers and not self._saw(n)}
         if hidden:
             name, kind = next(iter(hidden.items()))
@@ -147,6 +161,7 @@ class Watcher:
             position=position,
             first_key=first_key,
             keys=whole.scores_shape[-1],
+            heads=self.choice.heads,
             weights=self._weights(name, met, problem) if self.choice.keep else None,
         )
 
@@ -176,7 +191,12 @@ class Watcher:
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
         rows = problem.query.shape[:-1].numel()
-        held = [problem.query, problem.key, *(b for b in problem.biases if isinstance(b, Tensor))]
+        held = [problem.query, problem.key]
+        for tensor in (*_tensors_of(problem.mask), *problem.biases):
+            # Layers share these, and they live as long as the weights that hold them.
+            if isinstance(tensor, Tensor) and id(tensor) not in self._shared:
+                self._shared.add(id(tensor))
+                held.append(tensor)
         self._kept += sum(x.numel() * x.itemsize for x in held) + rows * problem.dtype.itemsize
         if self._kept > self.choice.budget:
             raise ValueError(
@@ -196,6 +216,13 @@ def _logsumexp(met: Met, problem: Problem) -> Tensor | None:
         return known
     _, visible = problem.bias_and_visible(problem.mask, problem.tile())
     return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)
+
+
+def _tensors_of(mask: Mask | None) -> list[Tensor]:
+    """What a mask holds, pair by pair."""
+    if isinstance(mask, AllOf):
+        return [tensor for one in mask.masks for tensor in _tensors_of(one)]
+    return [mask.tensor] if isinstance(mask, Dense) else []
 
 
 def _of_heads(value: Any, heads: list[int], axis: int) -> Any:

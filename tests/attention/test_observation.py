@@ -87,7 +87,7 @@ def test_statistics_of_the_same_axes_stand_side_by_side():
 def test_numbers_of_half_precision_and_gradients_become_a_table():
     x = torch.randn(2, 3, 5, 3, requires_grad=True)
     seen = gh.Attention().observe(x, x, x, [gh.Entropy()], gradient=True)
-    seen._values["entropy"] = seen.entropy.bfloat16()
+    seen.values["entropy"] = seen.entropy.bfloat16()
     assert seen.to_frame()["entropy"].tolist() == seen.entropy.flatten().tolist()
 
 

@@ -88,8 +88,9 @@ def test_without_keep_there_are_none():
 
 
 def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
-    # Queries and keys of 2·3·7·5 numbers each, and a logsumexp of 2·3·7.
-    needed = 4 * (2 * 210 + 42)
+    # Queries and keys of 2·3·7·5 numbers each, a logsumexp of 2·3·7, and a mask of 7·7 booleans,
+    # which each layer makes anew.
+    needed = 4 * (2 * 210 + 42) + 49
     watched([], keep="weights", budget=2 * needed)
     sentence = (
         rf"^keep='weights' takes at most budget={2 * needed - 1} bytes, and would need "

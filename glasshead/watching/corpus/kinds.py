@@ -29,10 +29,6 @@ from glasshead.watching.corpus.text import Padding, Text
 class OverQueries(Sums):
     """The mean over all real queries; -inf, the logsumexp of one that sees nothing, is left out."""
 
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return ()
-
     def part(self, text: Text, value: Tensor) -> Part:
         numbers = value.double()
         counts = ~numbers.isneginf()
@@ -183,7 +179,11 @@ def sums_of(statistic: Statistic, positions: int) -> Sums:
         case PooledMap():
             return OverMaps(statistic)
     of_keys = statistic.axes[:1] == ("query",)
-    why = "the keys of one text are not those of the next" if of_keys else "nobody says how it does"
+    why = (
+        "the keys of one text are not those of the next"
+        if of_keys
+        else "its mean over documents is not defined"
+    )
     raise ValueError(
         f"a corpus takes statistics that add up over documents, and got {statistic!r}, but {why}: "
         f"leave it out."

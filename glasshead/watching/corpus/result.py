@@ -23,6 +23,8 @@ _KIND = "statistics of a corpus"
 class CorpusResult:
     """Each statistic of a corpus, `[heads, …]` in float64, by the names of layer and statistic.
 
+    It is no `Mapping`, as torchmetrics would take those apart.
+
     Attributes:
         documents: How many there were.
         statistics: What was asked, by name.
@@ -95,7 +97,7 @@ class CorpusResult:
         """
         pandas = import_pandas()
         asked = [self._name(name) for name in names] or self._flat
-        axes = {self._axes(name) for name in asked}
+        axes = list({self._axes(name) for name in asked})
         if len(axes) != 1:
             raise ValueError(
                 f"to_frame() takes statistics of the same axes together, and got "
@@ -104,9 +106,7 @@ class CorpusResult:
         tables = []
         for own in self._values.values():
             shape = own[asked[0]].shape
-            index = pandas.MultiIndex.from_product(
-                map(range, shape), names=["head", *axes.copy().pop()]
-            )
+            index = pandas.MultiIndex.from_product(map(range, shape), names=["head", *axes[0]])
             columns = {name: own[name].cpu().reshape(-1).numpy() for name in asked}
             tables.append(pandas.DataFrame(columns, index=index))
         return pandas.concat(tables, keys=list(self), names=["layer"])

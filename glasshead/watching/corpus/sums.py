@@ -35,7 +35,6 @@ class Sums(ABC):
     Attributes:
         statistic: As it was asked for.
         reduction: What makes one of several totals: their "sum", or "max".
-        axes: Of the value, after that of the heads.
         of_one_length: Whether the texts of a layer have to be equally long.
     """
 
@@ -44,11 +43,6 @@ class Sums(ABC):
 
     def __init__(self, statistic: Statistic) -> None:
         self.statistic = statistic
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """What the axes of the value count, after that of the heads."""
-        return self.statistic.axes
 
     @property
     def rest(self) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Kernels: PyTorch's own attention operators, whatever Python leads to them."""
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -25,9 +26,11 @@ _TELLING = {
 }
 # In inference mode, operators arrive before they are taken apart.
 _WHOLE = _aten.scaled_dot_product_attention.default
+# PyTorch's attention alone has this one, where it takes the long way.
+_SAFE_SOFTMAX = _aten._safe_softmax.default  # noqa: SLF001
 _SOFTMAXES = {
+    _SAFE_SOFTMAX,
     _aten._softmax.default,  # noqa: SLF001
-    _aten._safe_softmax.default,  # noqa: SLF001
     _aten.softmax.int,
 }
 _NAMES = {"attn_bias": "attn_mask"}
@@ -35,6 +38,15 @@ _NAMES = {"attn_bias": "attn_mask"}
 
 class Kernels(TorchDispatchMode):
     """Sees every operator that this thread runs, lets it run, and looks at those of attention."""
+
+    def __enter__(self) -> Self:
+        self._thread = threading.get_ident()
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        # The stack of modes is each thread's own. One that is left elsewhere sees nobody to tell.
+        if threading.get_ident() == self._thread:
+            super().__exit__(*error)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -60,7 +72,7 @@ class Kernels(TorchDispatchMode):
             met = partial(FAST_PATHS[func], **_named(func, args, kwargs))
             ACTIVE.saw(None, met)
         elif func in _SOFTMAXES and output.ndim > 2 and ACTIVE.looking:
-            ACTIVE.computed_a_softmax()
+            ACTIVE.computed_a_softmax(surely=func is _SAFE_SOFTMAX)
         return output
 
 

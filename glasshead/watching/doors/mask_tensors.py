@@ -49,6 +49,11 @@ def read_mask(tensor: Tensor | None) -> Read:
     return read
 
 
+def forget_masks() -> None:
+    """Let go of everything that was read, as masks may be written to while nobody watches."""
+    _last.clear()
+
+
 def _forget(gone: "weakref.ref[Tensor]") -> None:
     """Let go of what was read of a tensor that nobody has any more."""
     _last[:] = [one for one in _last if one[0] is not gone]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.functions import functions
 from glasshead.watching.doors.kernels import Kernels
+from glasshead.watching.doors.mask_tensors import forget_masks
 from glasshead.watching.doors.replacing import Replaced
 from glasshead.watching.doors.rules import rules
 from glasshead.watching.doors.transformers_models import interface
@@ -24,16 +25,19 @@ def opened(watcher: Watcher) -> Iterator[None]:
 
     Watchers may stand within each other, and leave in any order: each sees all.
     """
-    if not ACTIVE.watchers:
-        ACTIVE.doors.enter_context(_replaced())
-        ACTIVE.doors.enter_context(Kernels())
-    ACTIVE.watchers.append(watcher)
+    # A block may be left in another thread, as that of a generator, and is this one's all the same.
+    watchers, doors = ACTIVE.watchers, ACTIVE.doors
+    if not watchers:
+        doors.enter_context(_replaced())
+        doors.enter_context(Kernels())
+    watchers.append(watcher)
     try:
         yield
     finally:
-        ACTIVE.watchers.remove(watcher)
-        if not ACTIVE.watchers:
-            ACTIVE.doors.close()
+        watchers.remove(watcher)
+        if not watchers:
+            doors.close()
+            forget_masks()
 
 
 @contextmanager
@@ -41,12 +45,12 @@ def _replaced() -> Iterator[None]:
     """Functions that models call, replaced until the last thread has left."""
     global _threads  # noqa: PLW0603 - as what is replaced is the whole process's
     with _lock:
-        _threads += 1
         for one in (*functions(), *rules(), *interface()):
             # Another thread may have opened it, or have done so before transformers was imported.
             if not any(one.home is other.home and one.name == other.name for other in _open):
                 one.open()
                 _open.append(one)
+        _threads += 1
     try:
         yield
     finally:

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import torch
+
+from glasshead.watching.active import ACTIVE
+
 
 @dataclass
 class Replaced:
@@ -26,6 +30,9 @@ class Replaced:
         stand_in = self.stand_in
 
         def standing(*inputs: Any, **named: Any) -> Any:
+            if torch.compiler.is_compiling():
+                _is_compiled()
+                return original(*inputs, **named)
             return stand_in(original, *inputs, **named)
 
         self._standing = wraps(original)(standing)
@@ -35,3 +42,10 @@ class Replaced:
         """Put the original back, unless somebody else has replaced it since."""
         if getattr(self.home, self.name) is self._standing:
             setattr(self.home, self.name, self._original)
+
+
+@torch.compiler.assume_constant_result
+def _is_compiled() -> bool:
+    """Take note of it, while the compiler reads on."""
+    ACTIVE.is_compiled()
+    return True

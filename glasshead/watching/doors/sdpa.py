@@ -122,4 +122,4 @@ def _with_heads(
 
 def _same_for_all(attn_mask: Tensor | None) -> bool:
     """Whether a mask is of keys alone, and says the same of every query."""
-    return attn_mask is None or attn_mask.shape[-2] == 1 or attn_mask.stride(-2) == 0
+    return attn_mask is None or bool((attn_mask == attn_mask[..., :1, :]).all())

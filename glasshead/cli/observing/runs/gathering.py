@@ -80,7 +80,8 @@ class Gathering:
         with self._processes.together(), torch.inference_mode():
             if share:
                 seen = self._watch(share[0])
-                checked(len(seen), seen[next(iter(seen))][0].shape[-2])
+                if seen:
+                    checked(len(seen), next(iter(seen.values()))[0].shape[-2])
         with torch.inference_mode():
             for done, batch in enumerate(share[1:], 1):
                 progress(done, len(share))

@@ -1,6 +1,5 @@
 """Processes: those that torchrun has started to observe together, or the one that there is."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import torch
 import typer
 from torch import distributed
 
-from glasshead.cli.observing.runs.launch import started_together
+from glasshead.cli.observing.runs.launch import started_together, told_number
 from glasshead.cli.program import BAD_INPUT
 
 # One that has much to read is waited for; one that has died is noticed at once.
@@ -79,7 +78,7 @@ def processes() -> Iterator[Processes]:
 
     Errors: an OSError where another process has ended.
     """
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local = told_number("LOCAL_RANK", "0")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = torch.device("cuda", local % gpus) if gpus else torch.device("cpu")
     count = started_together()

@@ -1,0 +1,171 @@
+"""What once went wrong, and does no more."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import glasshead as gh
+from glasshead.watching.active import ACTIVE
+from glasshead.watching.doors import mask_tensors
+
+
+class Cross(nn.Module):
+    def forward(self, query, key, mask):
+        return F.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+
+class Blocks(nn.Module):
+    """Its names say nothing of what it is."""
+
+    def __init__(self, second):
+        super().__init__()
+        self.first, self.second = Cross(), second
+
+    def forward(self, x):
+        return self.second(self.first(x, x, None))
+
+
+def test_a_mask_of_keys_says_the_same_however_it_is_written():
+    query, key = torch.randn(1, 2, 3, 5), torch.randn(1, 2, 7, 5)
+    mask = (torch.arange(7) < 5)[None, None, None]
+    model, found = Cross(), []
+    for written in (mask, mask.expand(1, 1, 3, 7), mask.repeat(1, 1, 3, 1)):
+        with gh.watch(model, [gh.MeanDistance(), gh.Received()]) as seen:
+            model(query, key, written)
+        found.append(seen[""][0])
+    assert [call.position for call in found] == [0, 0, 0]
+    for call in found[1:]:
+        assert torch.equal(call.mean_distance, found[0].mean_distance)
+        assert call.received.shape == (1, 2, 7)
+
+
+def test_some_heads_keep_their_numbers():
+    model, x = Cross(), torch.randn(1, 7, 3, 5)
+    with gh.watch(model, [gh.Entropy()], heads=[5, 0]) as seen:
+        model(x, x, None)
+    assert "head 5  head 0" in str(seen.summary())
+    heads = seen.to_frame().index.get_level_values("head")
+    assert list(dict.fromkeys(heads)) == [5, 0]
+
+
+def test_heads_keep_their_numbers_in_a_file(tmp_path):
+    model, x = Cross(), torch.randn(1, 7, 3, 5)
+    with gh.watch(model, [gh.Entropy()], heads=[5, 0]) as seen:
+        model(x, x, None)
+    seen.save(tmp_path / "seen.safetensors")
+    assert gh.Seen.load(tmp_path / "seen.safetensors")[""][0].heads == (5, 0)
+
+
+def test_what_was_read_of_a_mask_does_not_outlive_the_block():
+    model, x = Cross(), torch.randn(1, 2, 3, 5)
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    with gh.watch(model, [gh.ArgMax()]):
+        model(x, x, mask)
+    assert not mask_tensors._last
+    mask.data[:, 1:] = False
+    with gh.watch(model, [gh.ArgMax()]) as seen:
+        model(x, x, mask)
+    assert (seen[""].arg_max == 0).all()
+
+
+def test_the_long_way_of_pytorch_is_told_whatever_its_module_is_called():
+    bound = F.scaled_dot_product_attention
+
+    class Part(nn.Module):
+        def forward(self, x):
+            return bound(x, x, x, dropout_p=0.5)
+
+    model, x = Blocks(Part()), torch.randn(1, 2, 3, 5)
+    with (
+        pytest.raises(RuntimeError, match="Part at 'second' computes its own"),
+        gh.watch(model, [gh.Entropy()]),
+    ):
+        model(x)
+
+
+def test_what_is_compiled_inside_of_the_block_is_told():
+    model, x = Cross(), torch.randn(1, 2, 3, 5)
+    compiled = torch.compile(lambda y: model(y, y, None), backend="eager")
+    with (
+        pytest.raises(RuntimeError, match="a part of what ran was compiled on the way"),
+        gh.watch(model, [gh.Entropy()]),
+    ):
+        compiled(x)
+
+
+def test_no_logsumexp_is_kept_that_nobody_asked_for():
+    bound = F.scaled_dot_product_attention
+    x = torch.randn(1, 2, 3, 5)
+    model = Cross()
+    with gh.watch(model, [gh.Entropy()]):
+        bound(x, x, x)
+        assert not ACTIVE._told
+        model(x, x, None)
+
+
+def test_masks_count_in_the_budget_of_what_is_kept():
+    model, x = Cross(), torch.randn(1, 1, 97, 2)
+    mask = torch.ones(97, 97, dtype=torch.bool).tril()
+    bare = 2 * 97 * 2 * 4 + 97 * 4
+    with gh.watch(model, keep="weights", budget=bare + 97 * 97):
+        model(x, x, mask)
+    with (
+        pytest.raises(ValueError, match="would need"),
+        gh.watch(model, keep="weights", budget=bare + 97 * 97 - 1),
+    ):
+        model(x, x, mask)
+
+
+def test_a_statistic_that_cannot_be_joined_hides_no_other():
+    config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=1)
+    model = gh.LanguageModel(config)
+    cache = model.new_cache()
+    with gh.watch(model, [gh.Entropy(), gh.PooledMap(1, 1)]) as seen:
+        model(torch.tensor([[3, 1, 4]]), cache=cache)
+        model(torch.tensor([[1]]), cache=cache)
+    layer = seen["blocks.0.attention"]
+    assert layer.entropy.shape == (1, 3, 4)
+    with pytest.raises(ValueError, match="does not follow from that of its chunks"):
+        _ = layer.pooled_map
+
+
+def test_a_block_that_is_left_in_another_thread_leaves_no_function_replaced():
+    original = F.scaled_dot_product_attention
+    model, x = Cross(), torch.randn(1, 2, 3, 5)
+    errors, seen = [], []
+
+    def watching():
+        with gh.watch(model, [gh.Entropy()]) as found:
+            yield model(x, x, None)
+        seen.append(found)
+
+    steps = watching()
+
+    def enter():
+        next(steps)
+
+    def leave():
+        try:
+            next(steps, None)
+        except (ValueError, RuntimeError) as error:
+            errors.append(error)
+
+    for part in (enter, leave):
+        thread = threading.Thread(target=part)
+        thread.start()
+        thread.join()
+    assert not errors
+    assert len(seen[0][""]) == 1
+    assert F.scaled_dot_product_attention is original
+
+
+@pytest.mark.parametrize("layers", [[], (), [3], {"a": 1}])
+def test_patterns_that_are_none_are_refused_at_once(layers):
+    with (
+        pytest.raises(TypeError, match="layers takes a pattern"),
+        gh.watch(Cross(), [gh.Entropy()], layers=layers),
+    ):
+        pass
