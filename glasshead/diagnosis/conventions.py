@@ -5,7 +5,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.diagnosis.finding import Finding
-from glasshead.diagnosis.hiding import hiding
+from glasshead.diagnosis.hiding import LARGE, hiding
 from glasshead.diagnosis.laying import LaidOut
 from glasshead.diagnosis.meaning import Meaning
 from glasshead.diagnosis.polarity import Evidence, evidence
@@ -29,9 +29,13 @@ _AMBIGUOUS = (
 def meaning(laid: LaidOut, stated: str | None) -> Meaning:
     """What the mask says, in the convention that is stated, or else in the likeliest."""
     values = laid.given.values
-    marks = of_two_values(values)
-    if stated == "additive" or (stated is None and not marks and values.is_floating_point()):
-        return _additive(values, stated)
+    marks = of_two_values(values, stated)
+    if values.is_floating_point() and (stated == "additive" or (stated is None and not marks)):
+        return _additive(values)
+    if not marks and _lowers(values) and stated in (None, "additive"):
+        return _additive_of_whole_numbers(values)
+    if stated == "additive":
+        return _no_floats(values)
     if not marks:
         return _neither(values, stated)
     if stated is not None:
@@ -39,26 +43,46 @@ def meaning(laid: LaidOut, stated: str | None) -> Meaning:
     return _guessed(laid)
 
 
-def of_two_values(values: Tensor) -> bool:
-    """Whether a mask has but 0 and 1, or False and True; floats that are all 0 are additive."""
+def of_two_values(values: Tensor, stated: str | None) -> bool:
+    """Whether a mask has but 0 and 1, or False and True.
+
+    Floats that are all 0 are additive where nothing else is stated.
+    """
     if values.dtype == torch.bool:
         return True
     fits = bool(((values == 0) | (values == 1)).all())
-    return fits and not (values.is_floating_point() and not bool(values.any()))
+    if stated in (None, "additive") and values.is_floating_point():
+        return fits and bool(values.any())
+    return fits
 
 
-def _additive(values: Tensor, stated: str | None) -> Meaning:
-    if not values.is_floating_point():
-        finding = Finding(
-            "convention",
-            "error",
-            f"An additive mask has floats, and this one has {values.dtype}: added to the scores it "
-            'would raise them by 1 and hide nothing; leave convention="additive" out.',
-        )
-        return Meaning(stated, None, findings=(finding,))
+def _lowers(values: Tensor) -> bool:
+    """Whether numbers raise nothing and lower something by far, as an additive mask does."""
+    return values.min().item() <= -LARGE and values.max().item() <= 0
+
+
+def _additive(values: Tensor) -> Meaning:
     numbers = hiding(values)
     undecided = bool(values.isnan().any())
     return Meaning("additive", None if undecided else ~numbers.cells, numbers)
+
+
+def _additive_of_whole_numbers(values: Tensor) -> Meaning:
+    numbers = hiding(values.double())
+    sentence = (
+        f"The mask has whole numbers down to {values.min().item()}, as an additive mask has "
+        "floats: SDPA refuses it, and sums may wrap around: write 0.0 and -inf, or True and False."
+    )
+    findings = (Finding("integers", "error", sentence),)
+    return Meaning("additive", ~numbers.cells, numbers, findings=findings)
+
+
+def _no_floats(values: Tensor) -> Meaning:
+    sentence = (
+        f"An additive mask has floats, and this one has {values.dtype}: libraries refuse it, or "
+        'take it for one of another kind; leave convention="additive" out.'
+    )
+    return Meaning("additive", None, findings=(Finding("convention", "error", sentence),))
 
 
 def _neither(values: Tensor, stated: str | None) -> Meaning:
@@ -70,14 +94,6 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
             f"{low:g} to {high:g}: state another, or leave it out."
         )
         return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
-    if low <= -1000 and high <= 0:
-        sentence = (
-            f"The mask has whole numbers down to {low}, as an additive mask has floats: SDPA "
-            "refuses it, and sums may wrap around: write 0.0 and -inf, or True and False."
-        )
-        return Meaning(
-            "additive", values > -1000, findings=(Finding("integers", "error", sentence),)
-        )
     sentence = (
         f"The mask has whole numbers from {low} to {high}, and a tokenizer's has 1 and 0 only: "
         "where they number the documents of a packed sequence, give them to gh.documents(ids)."
@@ -126,7 +142,7 @@ def _guessed(laid: LaidOut) -> Meaning:
             f"the other: {_AMBIGUOUS}"
         )
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
-    same = bool((marks == marks[..., :1, :]).all()) and marks.ndim > 3
+    same = marks.ndim > 3 and bool((marks == marks[..., :1, :]).all())
     if not found.decides and same:
         # Masks of four axes that list keys alone are the fused kernels'.
         return Meaning(_named(values, "attend"), marks)

@@ -1,5 +1,6 @@
 """Diagnosing: from a mask that somebody wrote to what is to be said of it."""
 
+from math import prod
 from typing import Any
 
 from glasshead.diagnosis.case import Case
@@ -9,6 +10,7 @@ from glasshead.diagnosis.diagnosis import Diagnosis
 from glasshead.diagnosis.finding import SEVERITIES, Finding
 from glasshead.diagnosis.findings import alignment, emptiness, future, numbers, padding, shapes
 from glasshead.diagnosis.laying import Asked, LaidOut, lay_out
+from glasshead.diagnosis.layout import Layout
 from glasshead.diagnosis.meaning import Meaning
 from glasshead.diagnosis.portrait import portrait
 from glasshead.diagnosis.reading import Given, marks_of, read
@@ -16,6 +18,8 @@ from glasshead.diagnosis.structures import recognize
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.tile import Tile
+
+_MOST_PAIRS = 2**30
 
 
 def diagnose(
@@ -46,7 +50,8 @@ def diagnose(
         What it looks like, what was found, and the glasshead mask that says the same.
 
     Errors: a TypeError for what is no mask, or numbers that are not whole; a ValueError for an
-    unknown convention, ragged lists, a mask without cells, or a glasshead mask without its size.
+    unknown convention, ragged lists, a mask without cells, one that is spread over more than 2^30
+    pairs, or a glasshead mask without its size.
 
     >>> import torch
     >>> import glasshead as gh
@@ -62,6 +67,7 @@ def diagnose(
         said = Meaning("attend", laid.given.values)
     else:
         laid = lay_out(read(mask), asked)
+        _check_size(laid.layout)
         said = meaning(laid, asked.convention)
     findings = [*shapes(laid), *said.findings, *numbers(laid, said)]
     converted = None
@@ -109,6 +115,17 @@ def _told(
     )
 
 
+def _check_size(layout: Layout) -> None:
+    """Raise where a mask is spread over more pairs than can be looked at one by one."""
+    spread = (*layout.leading, 1 if layout.by_key else layout.queries or 1, layout.keys)
+    if prod(spread) > max(_MOST_PAIRS, prod(layout.shape)):
+        raise ValueError(
+            f"diagnose(mask) looks at every pair, at most {_MOST_PAIRS:,} where a mask is spread "
+            f"over more than it has, and a mask of shape {list(layout.shape)} would be spread over "
+            f"{prod(spread):,}: give fewer queries= or keys=, or leave them out."
+        )
+
+
 def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> Asked:
     if convention is not None and convention not in STATED:
         raise ValueError(
@@ -142,4 +159,7 @@ def _of_mask(mask: Mask, asked: Asked) -> LaidOut:
             f"diagnose(mask) takes the size that the mask was made for, and {mask!r} does not fit "
             f"{asked.queries} queries and {asked.keys} keys."
         ) from None
-    return lay_out(Given(cells, "mask", typed=True), asked)
+    # Its axes are known: two of them are never [batch, keys].
+    shape = tuple(cells.shape)
+    layout = Layout(shape, False, asked.queries, asked.keys, asked.offset)
+    return LaidOut(Given(cells, "mask", typed=True), layout)

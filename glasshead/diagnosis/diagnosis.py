@@ -58,7 +58,7 @@ class Diagnosis:
         return report(self)
 
     def text(self, width: int = 80) -> str:
-        """The report as plain text, at most `width` cells wide.
+        """The report as plain text, at most `width` cells wide but for code that cannot be broken.
 
         Errors: a ValueError where the width is below 20.
         """

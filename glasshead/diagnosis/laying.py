@@ -107,7 +107,7 @@ def _lists_rows(values: Shaped[Tensor, "first keys"], asked: Asked) -> bool:
     if asked.convention == "tokenizer":
         return True
     first, keys = values.shape
-    if keys == 1 or (values.is_floating_point() and bool((values < 0).any())):
+    if keys == 1 or _are_added(values, asked.convention):
         return False
     whole = values.dtype != torch.bool and not values.is_floating_point()
     if whole and asked.convention is None and first != keys:
@@ -118,6 +118,13 @@ def _lists_rows(values: Shaped[Tensor, "first keys"], asked: Asked) -> bool:
         return other or (whole and edges is not None)
     stairs = _is_stairs(edges, square=first == keys) or _is_causal(marks_of(values))
     return first == 1 or not stairs
+
+
+def _are_added(values: Shaped[Tensor, "first keys"], stated: str | None) -> bool:
+    """Whether floats are added to the scores; 0.0 and 1.0 may stand for False and True."""
+    if not values.is_floating_point():
+        return False
+    return stated == "additive" or not bool(((values == 0) | (values == 1)).all())
 
 
 def _is_causal(marks: Bool[Tensor, "queries keys"]) -> bool:

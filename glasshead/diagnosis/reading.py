@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Lines of code that a report gives cannot compare the others in torch.
+_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TAKES = "diagnose(mask) takes a tensor, an array, nested lists of numbers or a glasshead mask"
 
 
@@ -41,9 +43,14 @@ def read(mask: Any) -> Given:
     if isinstance(mask, Tensor):
         given = Given(_checked(mask), "mask", typed=True)
     elif isinstance(mask, np.ndarray):
-        given = Given(_of_array(mask), "torch.as_tensor(mask)", typed=True)
+        values = _of_array(mask)
+        given = Given(values, _written(mask, values), typed=True)
     elif isinstance(mask, Sequence) and not isinstance(mask, str | bytes | range):
-        given = Given(_of_array(_listed(mask)), "torch.as_tensor(mask)", typed=False)
+        source = "torch.as_tensor(mask)"
+        # Of arrays, torch makes a tensor by itself.
+        if any(isinstance(row, Tensor) and row.ndim for row in mask):
+            source = "torch.stack([torch.as_tensor(row) for row in mask])"
+        given = Given(_of_array(_listed(mask)), source, typed=False)
     else:
         raise TypeError(f"{_TAKES}, and got {type(mask).__name__}.")
     if not given.values.ndim or not given.values.numel():
@@ -60,16 +67,22 @@ def marks_of(values: Shaped[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
 
 
 def _checked(tensor: Tensor) -> Tensor:
+    if tensor.is_nested:
+        raise TypeError(
+            "diagnose(mask) takes rows of one length, and got a nested tensor: convert it with "
+            "torch.nested.to_padded_tensor(mask, 0)."
+        )
     known = tensor.layout == torch.strided and tensor.device.type != "meta"
     if not known or tensor.is_quantized:
         raise TypeError(
             "diagnose(mask) takes a dense tensor whose numbers can be read, and got one of layout "
             f"{tensor.layout} on {tensor.device}: convert it with .to_dense() or make it on cpu."
         )
-    if tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype not in _FLOATS):
+    if tensor.dtype not in _WHOLE and tensor.dtype not in FLOATS:
+        way = ".long()" if str(tensor.dtype).startswith("torch.uint") else ".float()"
         raise TypeError(
-            "diagnose(mask) takes booleans, whole numbers, float16, bfloat16, float32 or float64, "
-            f"and got {tensor.dtype}: convert it with .float()."
+            "diagnose(mask) takes bool, uint8, int8, int16, int32, int64, float16, bfloat16, "
+            f"float32 or float64, and got {tensor.dtype}: convert it with {way}."
         )
     return tensor.detach()
 
@@ -85,6 +98,15 @@ def _listed(mask: Sequence[Any]) -> np.ndarray:
         ) from None
 
 
+def _written(array: np.ndarray, values: Tensor) -> str:
+    """Python for the tensor of an array that torch may not take as it is."""
+    own = str(values.dtype).removeprefix("torch.")
+    taken = array.dtype.isnative and array.dtype.name == own
+    if taken and all(stride >= 0 for stride in array.strides):
+        return "torch.as_tensor(mask)"
+    return f'torch.as_tensor(mask.astype("{own}"))'
+
+
 def _of_array(array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise TypeError(
@@ -94,6 +116,11 @@ def _of_array(array: np.ndarray) -> Tensor:
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and int(array.max()) >= 2**63:
+            raise ValueError(
+                f"diagnose(mask) takes whole numbers below 2^63, and got {array.max()}: give 0 "
+                "and 1, or False and True."
+            )
         array = array.astype(np.int64)
     native = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     return torch.from_numpy(native)

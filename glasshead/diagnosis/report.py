@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from glasshead.diagnosis.code import Code
 from glasshead.diagnosis.conventions import DESCRIBED
 from glasshead.diagnosis.findings.words import counted
 from glasshead.drawing import Block, Document, Formula, Heading, Paragraph
@@ -38,4 +39,4 @@ def _blocks(diagnosis: "Diagnosis") -> Iterator[Block]:
     if diagnosis.conversion is not None:
         yield Heading("How to convert it")
         lines = [diagnosis.conversion] + ([diagnosis.sdpa] if diagnosis.sdpa else [])
-        yield Formula("\n".join(lines))
+        yield Code("\n".join(lines))

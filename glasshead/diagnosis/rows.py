@@ -61,15 +61,29 @@ def last_edge(rows: Rows) -> Edge | None:
     lags = (rows.last - queries)[telling]
     if not len(lags):
         return None
-    found, counts = lags.unique(return_counts=True)
+    lag, count = most_frequent(lags)
+    return Edge(lag, count / len(lags), count)
+
+
+def most_frequent(numbers: Int[Tensor, "n"]) -> tuple[int, int]:
+    """The number that comes most often, the lowest of several, and how often it comes."""
+    found, counts = numbers.unique(return_counts=True)
     best = int(counts.argmax())
-    return Edge(int(found[best]), float(counts[best] / len(lags)), int(counts[best]))
+    return int(found[best]), int(counts[best])
+
+
+def stretches(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[range]:
+    """The rows, some at a time."""
+    queries = cells.shape[-2]
+    step = max(1, _CELLS // max(1, cells[..., :1, :].numel()))
+    for start in range(0, queries, step):
+        yield range(start, min(start + step, queries))
 
 
 def bands(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[Tensor]:
     """The same cells, some rows at a time: torch counts booleans in eight bytes each."""
-    step = max(1, _CELLS // max(1, cells[..., 0, :].numel()))
-    return iter(cells.split(step, dim=-2))
+    for rows in stretches(cells):
+        yield cells[..., rows.start : rows.stop, :]
 
 
 def total(cells: Bool[Tensor, "..."]) -> int:

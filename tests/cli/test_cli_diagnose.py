@@ -118,6 +118,27 @@ def test_a_page_is_written_and_the_text_is_as_wide_as_asked(place, command):
     assert (place / "new" / "page.html").read_text().startswith("<!doctype html>")
 
 
+def test_code_that_is_wider_than_the_terminal_is_not_cut(place, command):
+    np.save("tokens.npy", np.array([[1, 1, 1], [1, 0, 0]]))
+    outcome = command("diagnose", "tokens.npy", "--width", "20")
+    assert "\nF.scaled_dot_product_attention(\n    query, key,\n    value,\n" in outcome.out
+
+
+def test_a_mask_that_is_spread_over_too_many_pairs_is_refused(command, typed):
+    typed(b"1")
+    outcome = command("diagnose", "-", "--queries", "100000", "--keys", "100000")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "would be spread over 10,000,000,000: give fewer" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_the_conventions_are_those_of_the_library():
+    from glasshead.cli.diagnosing.request import CONVENTIONS
+    from glasshead.diagnosis.conventions import STATED
+
+    assert CONVENTIONS == STATED
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -1,13 +1,14 @@
 """Run: from the options of `glasshead diagnose` to what is printed and written."""
 
 import typer
+from rich.console import Console
 
 import glasshead as gh
 from glasshead.cli.diagnosing.request import DiagnoseRequest
 from glasshead.cli.inputs.mask_file import read_mask
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.outputs.page_file import write_page
-from glasshead.cli.outputs.terminal import print_drawing, remark
+from glasshead.cli.outputs.terminal import NARROWEST, remark
 
 UNHEALTHY = 1
 
@@ -32,8 +33,15 @@ def run(request: DiagnoseRequest) -> None:
         raise ValueError(f"{shown(path)}: {error}") from error
     if request.html is not None:
         write_page(request.html, diagnosis.html())
-    print_drawing(diagnosis, request.width)
+    _print(diagnosis, request.width)
     if request.html is not None:
         remark(f"The page is at {shown(request.html)}")
     if not diagnosis.healthy:
         raise typer.Exit(UNHEALTHY)
+
+
+def _print(diagnosis: gh.Diagnosis, width: int | None) -> None:
+    """Print, and let code that is wider than the terminal go on in its next line, uncut."""
+    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    console.width = max(console.width, NARROWEST)
+    console.print(diagnosis, crop=False)

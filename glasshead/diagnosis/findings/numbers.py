@@ -10,9 +10,8 @@ from glasshead.diagnosis.findings.words import counted, listed
 from glasshead.diagnosis.hiding import Hiding
 from glasshead.diagnosis.laying import LaidOut
 from glasshead.diagnosis.meaning import Meaning
+from glasshead.diagnosis.reading import FLOATS
 from glasshead.diagnosis.rows import places, total
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def numbers(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
@@ -96,7 +95,7 @@ def _multiplied(values: Tensor) -> Finding:
 
 def _almost(laid: LaidOut, hiding: Hiding) -> Iterator[Finding]:
     values, large = laid.given.values, hiding.large
-    other = next((d for d in _FLOATS if d != values.dtype and large == _lowest_in(d, values)), None)
+    other = next((d for d in FLOATS if d != values.dtype and large == _lowest_in(d, values)), None)
     if other is not None and not laid.given.typed:
         return
     if other is not None and large is not None and large < -1e30:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from glasshead.diagnosis.case import Case
-from glasshead.diagnosis.rows import Rows
+from glasshead.diagnosis.rows import Rows, most_frequent
 from glasshead.diagnosis.structures.structure import Structure
 from glasshead.recipe.masks import causal, window
 
@@ -60,7 +60,4 @@ def _window(before: int | None, after: int | None, offset: int | None = None) ->
 
 def _lag(lags: Tensor) -> int | None:
     """The most frequent one, or None of none."""
-    if not len(lags):
-        return None
-    found, counts = lags.unique(return_counts=True)
-    return int(found[counts.argmax()])
+    return most_frequent(lags)[0] if len(lags) else None

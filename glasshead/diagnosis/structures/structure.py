@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from glasshead.diagnosis.rows import stretches
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.tile import Tile
-
-_CELLS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +36,10 @@ class Structure:
 
 def equals(mask: Mask, visible: Bool[Tensor, "*leading queries keys"], offset: int) -> bool:
     """Whether a rule shows exactly these pairs; some rows are compared at a time."""
-    queries, keys = visible.shape[-2:]
-    step = max(1, _CELLS // max(1, visible[..., 0, :].numel()))
-    for start in range(0, queries, step):
-        rows = range(start, min(start + step, queries))
-        tile = Tile(rows, range(keys), offset, headed=visible.ndim != 3, device=visible.device)
-        part = visible[..., start : rows.stop, :]
+    keys = range(visible.shape[-1])
+    for rows in stretches(visible):
+        tile = Tile(rows, keys, offset, headed=visible.ndim != 3, device=visible.device)
+        part = visible[..., rows.start : rows.stop, :]
         if not bool((fitted(mask.visible(tile), part.ndim) == part).all()):
             return False
     return True
