@@ -1,6 +1,5 @@
 """Statistics that were asked of a problem: what they need, and what is made of it."""
 
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +18,8 @@ class Asked:
         self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
     ) -> None:
         self.problem, self.statistics, self.gradient = problem, statistics, gradient
+        self._shared: list[Reduction] | None = None
+        self._places: dict[str, list[int]] = {}
 
     def check(self) -> None:
         """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
@@ -33,22 +34,23 @@ class Asked:
     @property
     def reductions(self) -> list[Reduction]:
         """What an engine is to take from the weights, each once."""
-        return self._shared[0]
+        # No cached_property, whose lock torch.compile does not know.
+        if self._shared is None:
+            self._shared = self._share()
+        return self._shared
 
-    @cached_property
-    def _shared(self) -> tuple[list[Reduction], dict[str, list[int]]]:
-        """The reductions, and where those of each statistic stand among them."""
+    def _share(self) -> list[Reduction]:
+        """The reductions; where those of each statistic stand among them is kept beside."""
         reductions: list[Reduction] = []
-        places: dict[str, list[int]] = {}
         for name, one in self.statistics.items():
-            places[name] = []
+            self._places[name] = []
             for wanted in one.reductions(self.problem):
                 # By `==` alone, as tensors within a reduction cannot be hashed.
                 at = next((i for i, known in enumerate(reductions) if known == wanted), None)
-                places[name].append(len(reductions) if at is None else at)
+                self._places[name].append(len(reductions) if at is None else at)
                 if at is None:
                     reductions.append(wanted)
-        return reductions, places
+        return reductions
 
     def check_budget(self, engine: str, budget: int) -> None:
         """Raise a ValueError where observing would take more than `budget` bytes."""
@@ -67,9 +69,10 @@ class Asked:
         """Each statistic by its name, in the layout of the inputs."""
         if not self.gradient:
             reduced = [tuple(part.detach() for part in parts) for parts in reduced]
-        _, places = self._shared
         return {
-            name: self._as_given(one.finish(self.problem, *(reduced[i] for i in places[name])))
+            name: self._as_given(
+                one.finish(self.problem, *(reduced[i] for i in self._places[name]))
+            )
             for name, one in self.statistics.items()
         }
 

@@ -38,7 +38,7 @@ def problem_of(attention, case, *, requires_grad=False):
     bias = case.bias
     if bias is not None and requires_grad:
         bias = bias.clone().requires_grad_()
-    problem = attention._problem(*inputs, case.mask, bias, case.offset)
+    problem = attention.problem(*inputs, case.mask, bias, case.offset)
     return problem, [*inputs, *([] if bias is None else [bias]), *attention.parameters()]
 
 
@@ -197,7 +197,7 @@ def test_gradients_pass_gradcheck():
     inputs = case.inputs(requires_grad=True)
 
     def run(*inputs):
-        problem = gh.Attention()._problem(*inputs, case.mask, None, None)
+        problem = gh.Attention().problem(*inputs, case.mask, None, None)
         context, ((lse,), (entropy,)) = STREAMING.observe(problem, [LogSum(), EntropySum()])
         return context, lse, entropy
 
@@ -225,7 +225,7 @@ def test_huge_scores(size, dtype):
 
 def test_ties_go_to_the_lower_key():
     query, key = torch.zeros(1, 1, 71, 3), torch.randn(1, 1, 83, 3)
-    problem = gh.Attention(mask=gh.causal())._problem(query, key, key, None, None, None)
+    problem = gh.Attention(mask=gh.causal()).problem(query, key, key, None, None, None)
     _, ((weight, largest, _), (top, keys)) = STREAMING.observe(
         problem, [Largest(), LargestWeights(5)]
     )
@@ -236,7 +236,7 @@ def test_ties_go_to_the_lower_key():
 
 def test_missing_places_are_weight_0_and_key_minus_1():
     x = torch.randn(1, 1, 5, 3)
-    problem = gh.Attention(mask=gh.causal())._problem(x, x, x, None, None, None)
+    problem = gh.Attention(mask=gh.causal()).problem(x, x, x, None, None, None)
     _, ((top, keys),) = STREAMING.observe(problem, [LargestWeights(4)])
     assert keys[0, 0, 0].tolist() == [0, -1, -1, -1]
     assert top[0, 0, 0].tolist() == [1.0, 0.0, 0.0, 0.0]
@@ -436,7 +436,7 @@ def test_softcaps_of_every_size(softcap, dtype):
 def test_a_score_that_is_no_number_is_told(anything):
     query, key = torch.rand(1, 1, 9, 3) + 0.5, torch.rand(1, 1, 9, 3)
     key[..., 4, :] = anything
-    problem = gh.Attention(mask=gh.causal())._problem(query, key, key, None, None, None)
+    problem = gh.Attention(mask=gh.causal()).problem(query, key, key, None, None, None)
     _, ((weight, place, score),) = STREAMING.observe(problem, [Largest()])
     assert score[..., 4:].isnan().all()
     assert weight[..., 4:].isnan().all()
@@ -448,7 +448,7 @@ def test_keys_are_counted_beyond_what_a_float_counts():
     key = torch.zeros(1, 1, 2**24 + 3, 1)
     key[0, 0, 2**24 + 1] = 1.0
     query = torch.ones(1, 1, 1, 1)
-    problem = gh.Attention()._problem(query, key, key, None, None, None)
+    problem = gh.Attention().problem(query, key, key, None, None, None)
     _, ((_, place, _),) = STREAMING.observe(problem, [Largest()])
     assert place.item() == 2**24 + 1
 

@@ -35,7 +35,7 @@ def operands(*, requires_grad):
     """What the operator is called with, everything there is given."""
     attention, inputs = attention_and_inputs("learned")
     bias = torch.randn(2, 1, 5, 11)
-    problem = attention._problem(*inputs, gh.dense(torch.rand(5, 11) < 0.7), bias, None)
+    problem = attention.problem(*inputs, gh.dense(torch.rand(5, 11) < 0.7), bias, None)
     query, key, value, of = lowered(problem)
     tensors = [x.detach().clone() for x in (query, key, value, of.bias, of.table, of.sink)]
     query, key, value, bias, table, sink = (x.requires_grad_(requires_grad) for x in tensors)
