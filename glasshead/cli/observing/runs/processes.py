@@ -92,6 +92,8 @@ def processes() -> Iterator[Processes]:
     try:
         with _others():
             yield Processes(distributed.get_rank(), count, device)
+            # Who leaves while others are still at it may be torn down in the middle of their work.
+            distributed.barrier()
     finally:
         distributed.destroy_process_group()
 
