@@ -1,18 +1,6 @@
 """Each fault of padding is found, and the batch row is named."""
 
-import glasshead as gh
-
-
-def found(mask, kind, **stated):
-    """The one finding of a kind."""
-    diagnosis = gh.diagnose(mask, **stated)
-    (finding,) = [finding for finding in diagnosis.findings if finding.kind == kind]
-    assert diagnosis.healthy == all(one.severity == "note" for one in diagnosis.findings)
-    return finding
-
-
-def kinds(mask, **stated):
-    return {finding.kind for finding in gh.diagnose(mask, **stated).findings}
+from diagnosis.planted import found, kinds
 
 
 def test_holes_in_a_tokenizers_mask_are_named():
