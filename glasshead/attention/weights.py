@@ -25,8 +25,8 @@ class Weights:
     """P, `[..., queries, keys]`, held as queries, keys, the recipe and each row's logsumexp.
 
     P_ij = exp(s_ij - lse_i): any row, column or tile is exact, at the cost of its own size in
-    every head. Nothing here has a gradient. Inputs and recipe are not copied; what is changed in
-    place afterwards, as by a step of training, no longer belongs to the logsumexp.
+    every head. Nothing here has a gradient. Queries and keys are copied, the recipe is not; what of
+    it is changed in place afterwards, as by a step of training, no longer belongs to the logsumexp.
 
     Source: Dao et al. 2022 (FlashAttention), section 3.1, whose backward pass makes the weights
     anew in this way.

@@ -12,6 +12,8 @@ from glasshead.drawing.words import ENGLISH, Words
 
 _MARGIN = 4
 _INDENT = "    "
+# How many letters stand side by side on a page.
+_PAGE = 72
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -39,7 +41,9 @@ class Code(Block):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the lines as `pre`, in a frame that scrolls sideways."""
-        return region(words.formula, f'<pre class="formula"><code>{quoted(self.text)}</code></pre>')
+        lines = [quoted(part) for given in self.text.split("\n") for part in broken(given, _PAGE)]
+        text = "\n".join(lines)
+        return region(words.formula, f'<pre class="formula"><code>{text}</code></pre>')
 
 
 def broken(code: str, room: int, indent: str = "") -> list[str]:

@@ -150,3 +150,15 @@ def test_code_that_cannot_be_broken_is_wider_than_the_canvas():
 
 def test_the_page_has_the_code_as_it_is():
     assert "attn_mask=mask.bool()[:, None, None, :]" in gh.diagnose(ROWS.long()).html()
+
+
+def test_lines_stand_below_each_other_on_a_page():
+    diagnosis = gh.diagnose(torch.ones(4, 9).tril())
+    assert diagnosis.conversion
+    assert diagnosis.sdpa
+    page = diagnosis.html()
+    code = page[page.index(diagnosis.conversion) :]
+    code = code[: code.index("</code>")]
+    assert "\\n" not in code
+    assert len(code.splitlines()) > 1
+    assert max(map(len, code.splitlines())) <= 72
