@@ -98,7 +98,7 @@ def figure(
     return Figure(name, value, unit, about, f"at most {at_most:g} {unit}".rstrip(), reached)
 
 
-def report(title: str, rows: list[Pair], file: Path) -> None:
+def report(title: str, rows: Sequence[Pair | Figure], file: Path) -> None:
     """Print the rows as a table, and write them as JSON."""
     show(title, rows)
     file.parent.mkdir(parents=True, exist_ok=True)

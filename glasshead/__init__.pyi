@@ -6,23 +6,37 @@ from glasshead.diagnosis import Diagnosis as Diagnosis
 from glasshead.diagnosis import diagnose as diagnose
 from glasshead.explanation import Explanation as Explanation
 from glasshead.explanation import explain as explain
+from glasshead.layers import H2O as H2O
+from glasshead.layers import TOVA as TOVA
 from glasshead.layers import DecoderBlock as DecoderBlock
 from glasshead.layers import EncoderBlock as EncoderBlock
 from glasshead.layers import FeedForward as FeedForward
 from glasshead.layers import GatedFeedForward as GatedFeedForward
 from glasshead.layers import KeyValueCache as KeyValueCache
+from glasshead.layers import KVCache as KVCache
 from glasshead.layers import Learned as Learned
 from glasshead.layers import MultiHeadAttention as MultiHeadAttention
 from glasshead.layers import PostNorm as PostNorm
 from glasshead.layers import PreNorm as PreNorm
 from glasshead.layers import Rotary as Rotary
+from glasshead.layers import Sinks as Sinks
 from glasshead.layers import Sinusoidal as Sinusoidal
+from glasshead.layers import SnapKV as SnapKV
 from glasshead.models import Classifier as Classifier
 from glasshead.models import ClassifierConfig as ClassifierConfig
+from glasshead.models import Encoder as Encoder
+from glasshead.models import EncoderConfig as EncoderConfig
 from glasshead.models import LanguageModel as LanguageModel
 from glasshead.models import LanguageModelConfig as LanguageModelConfig
+from glasshead.models import MaskedLanguageModel as MaskedLanguageModel
 from glasshead.models import Translator as Translator
 from glasshead.models import TranslatorConfig as TranslatorConfig
+from glasshead.models.decoding import Beam as Beam
+from glasshead.models.decoding import Greedy as Greedy
+from glasshead.models.decoding import Sampling as Sampling
+from glasshead.models.decoding import generate as generate
+from glasshead.models.decoding import stream as stream
+from glasshead.models.pretrained import load_pretrained as load_pretrained
 from glasshead.recipe.biases import ALiBi as ALiBi
 from glasshead.recipe.biases import Bias as Bias
 from glasshead.recipe.biases import RelativeBias as RelativeBias
@@ -64,8 +78,8 @@ from glasshead.statistics import PooledMap as PooledMap
 from glasshead.statistics import Received as Received
 from glasshead.statistics import Statistic as Statistic
 from glasshead.statistics import TopK as TopK
-
-__version__: str
 from glasshead.watching import Seen as Seen
 from glasshead.watching import watch as watch
 from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
+
+__version__: str

@@ -1,6 +1,15 @@
 """Layers: what the transformer is built of."""
 
-from glasshead.layers.cache import Cache, KeyValueCache
+from glasshead.layers.caching import (
+    H2O,
+    TOVA,
+    EvictingCache,
+    KeyValueCache,
+    KVCache,
+    Policy,
+    Sinks,
+    SnapKV,
+)
 from glasshead.layers.decoder_block import DecoderBlock
 from glasshead.layers.encoder_block import EncoderBlock
 from glasshead.layers.feed_forward import FeedForward, GatedFeedForward

@@ -6,7 +6,7 @@ from typing import Self
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.layers.cache import KeyValueCache
+from glasshead.layers.caching import KeyValueCache
 from glasshead.layers.encoder_block import Norm
 from glasshead.layers.multi_head_attention import MultiHeadAttention
 from glasshead.layers.residual import PostNorm
@@ -19,7 +19,7 @@ class DecoderBlock(nn.Module):
     Args:
         attention: What looks back at the words so far; its rule is to be causal.
         cross_attention: What looks at the source.
-        feed_forward: What each position makes of both.
+        feed_forward: What each position makes of both; None: the block is attention alone.
         residual: `PostNorm`, as in the texts, or `PreNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
@@ -38,7 +38,7 @@ class DecoderBlock(nn.Module):
         self,
         attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention,
-        feed_forward: nn.Module,
+        feed_forward: nn.Module | None,
         *,
         residual: type[PostNorm] = PostNorm,
         norm: Norm = nn.LayerNorm,
@@ -50,7 +50,8 @@ class DecoderBlock(nn.Module):
         self.feed_forward = feed_forward
         self.around_attention = residual(norm(attention.d_model), dropout)
         self.around_cross_attention = residual(norm(attention.d_model), dropout)
-        self.around_feed_forward = residual(norm(attention.d_model), dropout)
+        if feed_forward is not None:
+            self.around_feed_forward = residual(norm(attention.d_model), dropout)
 
     def forward(
         self,
@@ -73,6 +74,8 @@ class DecoderBlock(nn.Module):
         x = self.around_attention(x, partial(self.attention, mask=mask, cache=cache))
         crossed = partial(self.cross_attention, key=source, mask=source_mask, cache=source_cache)
         x = self.around_cross_attention(x, crossed)
+        if self.feed_forward is None:
+            return x
         return self.around_feed_forward(x, self.feed_forward)
 
     @classmethod

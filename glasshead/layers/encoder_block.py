@@ -7,7 +7,7 @@ from typing import Self
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.layers.cache import KeyValueCache
+from glasshead.layers.caching import KeyValueCache
 from glasshead.layers.multi_head_attention import MultiHeadAttention
 from glasshead.layers.residual import PostNorm
 from glasshead.recipe.masks import Mask
@@ -22,7 +22,7 @@ class EncoderBlock(nn.Module):
 
     Args:
         attention: What looks around.
-        feed_forward: What each position makes of it.
+        feed_forward: What each position makes of it; None: the block is attention alone.
         residual: `PostNorm`, as in the texts, or `PreNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
@@ -39,7 +39,7 @@ class EncoderBlock(nn.Module):
     def __init__(
         self,
         attention: MultiHeadAttention,
-        feed_forward: nn.Module,
+        feed_forward: nn.Module | None,
         *,
         residual: type[PostNorm] = PostNorm,
         norm: Norm = nn.LayerNorm,
@@ -49,7 +49,8 @@ class EncoderBlock(nn.Module):
         self.attention = attention
         self.feed_forward = feed_forward
         self.around_attention = residual(norm(attention.d_model), dropout)
-        self.around_feed_forward = residual(norm(attention.d_model), dropout)
+        if feed_forward is not None:
+            self.around_feed_forward = residual(norm(attention.d_model), dropout)
 
     def forward(
         self,
@@ -60,6 +61,8 @@ class EncoderBlock(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         """What each position becomes; mask and cache are the attention's."""
         x = self.around_attention(x, partial(self.attention, mask=mask, cache=cache))
+        if self.feed_forward is None:
+            return x
         return self.around_feed_forward(x, self.feed_forward)
 
     @classmethod

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from glasshead.layers.dropout import Dropout
 from glasshead.layers.projections import Projections
 
 Activation = Callable[[Tensor], Tensor]
@@ -44,7 +45,7 @@ class FeedForward(nn.Module):
         self.hidden = nn.Linear(d_model, d_hidden, bias=bias)
         self.output = nn.Linear(d_hidden, d_model, bias=bias)
         self.activation = activation
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """What each position becomes."""
@@ -83,9 +84,9 @@ class GatedFeedForward(nn.Module):
         self.hidden = Projections((d_model, d_model), (d_hidden, d_hidden), bias=bias)
         self.output = nn.Linear(d_hidden, d_model, bias=bias)
         self.activation = activation
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """What each position becomes."""
-        gate, hidden = self.hidden(x, x)
+        gate, hidden = self.hidden.together(x).chunk(2, dim=-1)
         return self.output(self.dropout(self.activation(gate) * hidden))

@@ -1,5 +1,6 @@
 """Multi-head attention: learned projections around one attention rule."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from jaxtyping import Float
@@ -7,7 +8,8 @@ from torch import Tensor, nn
 
 from glasshead.attention import Attention, Observation, Weights
 from glasshead.attention.attention import Statistics
-from glasshead.layers.cache import KeyValueCache
+from glasshead.layers.caching import KeyValueCache
+from glasshead.layers.caching.reach import reach_of
 from glasshead.layers.checks import check_divides, check_inputs, check_is, three_widths
 from glasshead.layers.positions import Rotary
 from glasshead.layers.projections import Projections
@@ -103,13 +105,17 @@ class MultiHeadAttention(nn.Module):
             bias: Of this call, added to the rule's own.
             cache: Of self-attention, holds the keys and values of the tokens before these, and
                 takes in those of these; of cross-attention, is filled once, and read from then on.
+                Masks and biases count all tokens that were fed, whichever keys are left.
 
         Errors: a TypeError or ValueError where an input is no numbers, or has not three axes or not
         its width, and as for a call of `Attention`; a ValueError for a cache of cross-attention
-        with a rotary.
+        with a rotary, and for a policy with a rule that reads more than distances.
         """
         heads = self.heads(query, key, value, cache=cache)
-        context = self.attention(*heads, mask=mask, bias=bias)  # [batch, heads, queries, head_dim]
+        if cache is None:
+            context = self.attention(*heads, mask=mask, bias=bias)
+        else:
+            context = cache.attend(self.attention, heads, mask=mask, bias=bias)
         return self.output(context.transpose(1, 2).flatten(2))  # [batch, queries, d_model]
 
     def trace(
@@ -171,10 +177,11 @@ class MultiHeadAttention(nn.Module):
         if crosses and cache is not None and cache.length:
             (q,) = self.projections(query)
             return self._split(q), *cache.held
-        q, k, v = (self._split(x) for x in self.projections(*given))
         start = 0 if cache is None or crosses else cache.length
-        q, k = self._turned(q, start), self._turned(k, start)
-        return (q, k, v) if cache is None else (q, *cache.append(k, v))
+        q, k, v = self._of_three(given, start) if crosses else self._of_one(query, start)
+        if cache is None:
+            return q, k, v
+        return q, *cache.append(k, v, None if crosses else reach_of(self.attention))
 
     @classmethod
     def from_module(cls, module: nn.Module) -> Self:
@@ -192,6 +199,21 @@ class MultiHeadAttention(nn.Module):
         from glasshead.layers.loading import load_attention
 
         return load_attention(cls, module)
+
+    def _of_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of one input: one product makes them, one turn suffices."""
+        if not self.projections.one:
+            return self._of_three((x, x, x), start)
+        asking, answering = self.num_heads, self.num_kv_heads
+        heads = self._split(self.projections.together(x))  # [batch, all heads, length, head_dim]
+        turning, v = heads.split([asking + answering, answering], dim=1)
+        q, k = self._turned(turning, start).split([asking, answering], dim=1)
+        return q, k, v
+
+    def _of_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of inputs of their own."""
+        q, k, v = (self._split(x) for x in self.projections(*given))
+        return self._turned(q, start), self._turned(k, start), v
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)

@@ -62,6 +62,16 @@ class Projections(nn.Module):
             outputs += self._product(given, len(outputs))
         return outputs
 
+    @property
+    def one(self) -> bool:
+        """Whether all maps are stacked in one matrix."""
+        return len(self.stacks) == 1
+
+    def together(self, x: Float[Tensor, "*batch _width"]) -> Float[Tensor, "*batch _outputs"]:
+        """The outputs of all maps, side by side, where these are stacked in one matrix."""
+        stack = cast("nn.Linear", self.stacks[0])
+        return F.linear(x, stack.weight, stack.bias)
+
     def _product(self, given: Sequence[Tensor], first: int) -> Sequence[Tensor]:
         """The output of map `first`, and of those after it that one product makes with it."""
         x, after = given[first], first + 1

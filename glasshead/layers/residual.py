@@ -5,6 +5,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from glasshead.layers.dropout import Dropout
+
 Sublayer = Callable[[Tensor], Tensor]
 
 
@@ -26,7 +28,7 @@ class PostNorm(nn.Module):
     def __init__(self, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer

@@ -1,5 +1,6 @@
 """Models: transformers whole, each built from a config and a page long."""
 
 from glasshead.models.classifier import Classifier, ClassifierConfig
+from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
 from glasshead.models.translator import Translator, TranslatorConfig

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from glasshead.layers.checks import check_divides
+from glasshead.layers.positions import scaling_of
 from glasshead.recipe.numbers import positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
-FeedForwardKind = Literal["relu", "gelu", "swiglu"]
+FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +25,20 @@ class TransformerConfig:
         num_heads: How many heads ask in each attention.
         num_layers: How many blocks.
         num_kv_heads: How many heads answer; `num_heads` if None.
+        head_dim: The width of a head; d_model / num_heads if None.
         d_hidden: The width of the feed-forward; four times `d_model` if None, or 8/3 times where it
             is gated, which is as many parameters.
         positions: "learned", "sinusoidal", "rotary", "alibi" or "none".
+        rotary_base: What rotary angles are powers of.
+        rotary_scaling: How they are stretched for longer texts, as `{"kind": "linear", "factor":
+            2.0}`; the kinds, "linear", "llama3" and "yarn", are in `layers.positions`.
         norm: "layer" or "rms".
         order: "pre" or "post": where the norm stands.
-        feed_forward: "relu", "gelu" or "swiglu".
+        feed_forward: "relu", "gelu", "gelu_tanh", which is GPT-2's approximation, "swiglu", or
+            "none", which leaves attention alone.
         bias: Whether linear maps and norms have biases.
         qkv_bias: Whether queries, keys and values have; as `bias` if None.
+        output_bias: Whether the outputs of attentions have; as `bias` if None.
         norm_eps: What keeps norms from dividing by 0; PyTorch's own if None.
         dropout: Of embeddings and of what sublayers add.
         attention_dropout: Of the weights; above 0 it takes PyTorch's fused kernel its speed.
@@ -45,13 +52,17 @@ class TransformerConfig:
     num_heads: int = 4
     num_layers: int = 4
     num_kv_heads: int | None = None
+    head_dim: int | None = None
     d_hidden: int | None = None
     positions: Positions = "learned"
+    rotary_base: float = 10_000.0
+    rotary_scaling: dict[str, Any] | None = None
     norm: Literal["layer", "rms"] = "layer"
     order: Literal["pre", "post"] = "pre"
     feed_forward: FeedForwardKind = "gelu"
     bias: bool = True
     qkv_bias: bool | None = None
+    output_bias: bool | None = None
     norm_eps: float | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -61,14 +72,24 @@ class TransformerConfig:
             value = _checked(field.name, getattr(self, field.name), field.type)
             # As plain numbers, which JSON holds, whatever they came as.
             object.__setattr__(self, field.name, value)
-        check_divides("num_heads", self.num_heads, "d_model", self.d_model)
+        if self.head_dim is None:
+            check_divides("num_heads", self.num_heads, "d_model", self.d_model)
         if self.num_kv_heads is not None:
             check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
-        if self.positions == "rotary" and self.d_model // self.num_heads % 2:
+        if self.positions == "rotary" and self.width % 2:
             raise ValueError(
-                f"positions='rotary' takes heads of an even width, and got {self.d_model} / "
-                f"{self.num_heads}: choose another num_heads."
+                f"positions='rotary' takes heads of an even width, and got {self.width}: choose "
+                "another num_heads or head_dim."
             )
+        if self.rotary_scaling is not None and self.positions != "rotary":
+            raise ValueError(
+                f"rotary_scaling takes positions='rotary', and got {self.positions!r}: take that."
+            )
+
+    @property
+    def width(self) -> int:
+        """The width of a head."""
+        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
 
     @property
     def hidden(self) -> int:
@@ -114,9 +135,13 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
             return None
         kind = next(choice for choice in choices if choice is not type(None))
     if get_origin(kind) is Literal:
+        # A command line cannot tell the word from the value.
+        value = "none" if value is None and "none" in choices else value
         if value not in choices:
             listed = ", ".join(repr(choice) for choice in choices)
             raise ValueError(f"{name} takes one of {listed}, and got {value!r}.")
+    elif get_origin(kind) is dict:
+        scaling_of(value)
     elif kind is bool:
         if not isinstance(value, bool):
             raise TypeError(f"{name} takes true or false, and got {value!r}.")

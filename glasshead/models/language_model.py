@@ -1,18 +1,22 @@
 """The language model: a causal transformer that tells the next token."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers import Cache, EncoderBlock
+from glasshead.layers import EncoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.embedding import Embedding
 from glasshead.models.parts import Parts, initialize
-from glasshead.recipe.masks import Mask, causal, prefix
+from glasshead.recipe.masks import Mask, causal, prefix, window
+
+if TYPE_CHECKING:
+    from glasshead.models.stepping import LanguageModelSteps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +25,19 @@ class LanguageModelConfig(TransformerConfig):
 
     Attributes:
         tied: Whether the output's matrix is that of the embedding.
+        window: How many tokens each token sees at most, itself with them; None: all before it.
 
     >>> LanguageModelConfig(vocab_size=65, context_length=64).hidden
     512
     """
 
     tied: bool = True
+    window: int | None = None
+
+    @property
+    def mask(self) -> Mask:
+        """Which tokens each token sees."""
+        return causal() if self.window is None else causal() & window(before=self.window - 1)
 
 
 class LanguageModel(nn.Module):
@@ -53,7 +64,7 @@ class LanguageModel(nn.Module):
             config.vocab_size, config.d_model, parts.positions(), dropout=config.dropout
         )
         self.blocks = nn.ModuleList(
-            EncoderBlock(parts.attention(causal()), parts.feed_forward(), **parts.around())
+            EncoderBlock(parts.attention(config.mask), parts.feed_forward(), **parts.around())
             for _ in range(config.num_layers)
         )
         self.norm = parts.last_norm()
@@ -67,7 +78,7 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "batch length"],
         *,
         padding: Int[Tensor, " batch"] | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
         """The logits of the token after each; see `hidden`."""
         return self.logits(self.hidden(tokens, padding=padding, cache=cache))
@@ -77,7 +88,7 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "batch length"],
         *,
         padding: Int[Tensor, " batch"] | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """What the last block makes of each token, normed.
 
@@ -107,6 +118,19 @@ class LanguageModel(nn.Module):
             return F.linear(hidden, self.embedding.tokens.weight)
         return self.output(hidden)
 
-    def new_cache(self) -> Cache:
-        """An empty cache, for generation token by token."""
-        return Cache(self.config.num_layers)
+    def new_cache(self, policy: Policy | None = None) -> KVCache:
+        """An empty cache, for generation token by token; the policy says which keys it keeps."""
+        return KVCache(policy)
+
+    def steps(
+        self, padding: Int[Tensor, " rows"] | None = None, policy: Policy | None = None
+    ) -> "LanguageModelSteps":
+        """The model as `generate` drives it: fed some tokens, it tells what follows.
+
+        Args:
+            padding: How many tokens at the left of each row are none.
+            policy: Which keys its cache keeps; None: all that a later query can see.
+        """
+        from glasshead.models.stepping import LanguageModelSteps
+
+        return LanguageModelSteps(self, padding, policy)

@@ -20,13 +20,21 @@ from glasshead.layers import (
     Sinusoidal,
 )
 from glasshead.layers.encoder_block import Norm
+from glasshead.layers.feed_forward import Activation
+from glasshead.layers.positions import scaling_of
 from glasshead.models.config import TransformerConfig
 from glasshead.recipe.biases import ALiBi
 from glasshead.recipe.masks import Mask
 
 _RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+_ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "swiglu": F.silu,
+    "none": F.gelu,
+}
 
 
 class Parts:
@@ -53,9 +61,8 @@ class Parts:
         self.config = config
         self.norm: Norm = partial(_NORMS[config.norm], **self._of_norms())
         self.residual: type[PostNorm] = _RESIDUALS[config.order]
-        head_dim = config.d_model // config.num_heads
         # One for all layers, so that each angle is computed once.
-        self._rotary = Rotary(head_dim) if config.positions == "rotary" else None
+        self._rotary = self._turning() if config.positions == "rotary" else None
 
     def attention(self, mask: Mask | None = None, *, crosses: bool = False) -> MultiHeadAttention:
         """An attention; across two texts, distances between positions mean nothing."""
@@ -66,6 +73,7 @@ class Parts:
             config.d_model,
             config.num_heads,
             config.num_kv_heads,
+            config.head_dim,
             attention=Attention(
                 mask=mask,
                 bias=ALiBi(config.num_heads) if alibi else None,
@@ -74,18 +82,25 @@ class Parts:
             rotary=None if crosses else self._rotary,
             bias=qkv_bias,
         )
-        if qkv_bias != config.bias:
-            layer.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+        output_bias = config.bias if config.output_bias is None else config.output_bias
+        if qkv_bias != output_bias:
+            asking = config.num_heads * config.width
+            layer.output = nn.Linear(asking, config.d_model, bias=output_bias)
         return layer
 
-    def feed_forward(self) -> nn.Module:
-        """A feed-forward."""
+    def feed_forward(self) -> nn.Module | None:
+        """A feed-forward, if there is one."""
         config = self.config
+        if config.feed_forward == "none":
+            return None
         widths = config.d_model, config.hidden
         if config.feed_forward == "swiglu":
             return GatedFeedForward(*widths, bias=config.bias)
-        activation = _ACTIVATIONS[config.feed_forward]
-        return FeedForward(*widths, activation=activation, bias=config.bias)
+        return FeedForward(*widths, activation=self.activation(), bias=config.bias)
+
+    def activation(self) -> Activation:
+        """That of the feed-forward, of its gate where it is gated."""
+        return _ACTIVATIONS[self.config.feed_forward]
 
     def positions(self) -> nn.Module | None:
         """What is added to the embeddings of tokens, if anything is."""
@@ -100,6 +115,14 @@ class Parts:
     def around(self) -> dict:
         """The arguments of a block beside its sublayers."""
         return {"residual": self.residual, "norm": self.norm, "dropout": self.config.dropout}
+
+    def _turning(self) -> Rotary:
+        scaling = self.config.rotary_scaling
+        return Rotary(
+            self.config.width,
+            base=self.config.rotary_base,
+            scaling=None if scaling is None else scaling_of(scaling),
+        )
 
     def _of_norms(self) -> dict[str, Any]:
         eps = {} if self.config.norm_eps is None else {"eps": self.config.norm_eps}

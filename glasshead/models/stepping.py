@@ -4,7 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.layers import Policy
 from glasshead.models.language_model import LanguageModel
+from glasshead.models.single_token import SingleToken
 from glasshead.models.translator import Translator
 
 
@@ -17,6 +19,7 @@ class LanguageModelSteps:
     Args:
         model: What tells the next token.
         padding: How many tokens at the left of each row are none.
+        policy: Which keys its cache keeps; None: all that a later query can see.
 
     >>> import glasshead as gh
     >>> model = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, d_model=8, num_heads=2))
@@ -24,10 +27,16 @@ class LanguageModelSteps:
     torch.Size([1, 11])
     """
 
-    def __init__(self, model: LanguageModel, padding: Int[Tensor, " rows"] | None = None) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        padding: Int[Tensor, " rows"] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
         self.model = model
-        self._padding = padding
-        self._cache = model.new_cache()
+        self._padding, self._policy = padding, policy
+        self._cache = model.new_cache(policy)
+        self._single = SingleToken.prepared(model)
         self._text: Tensor | None = None
 
     @torch.inference_mode()
@@ -39,6 +48,9 @@ class LanguageModelSteps:
         padding = self._padding
         if padding is not None and not padding.any():
             padding = None
+        single = self._single
+        if single is not None and padding is None and single.fits(tokens, self._cache):
+            return self.model.logits(single(tokens, self._cache))
         hidden = self.model.hidden(tokens, padding=padding, cache=self._cache)
         return self.model.logits(hidden[:, -1])
 
@@ -55,7 +67,7 @@ class LanguageModelSteps:
         kept = max(1, self.model.config.context_length // 2)
         if self._padding is not None:
             self._padding = (self._padding - (text.shape[1] - kept)).clamp(min=0)
-        self._cache = self.model.new_cache()
+        self._cache = self.model.new_cache(self._policy)
         return text[:, -kept:]
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers import Cache, DecoderBlock, EncoderBlock
+from glasshead.layers import DecoderBlock, EncoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
 from glasshead.models.embedding import Embedding
@@ -110,7 +110,7 @@ class Translator(nn.Module):
         memory: Float[Tensor, "batch source_length d_model"],
         lengths: Int[Tensor, " batch"],
         *,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
         """The logits of the token after each of the target; with a cache, after the new ones."""
         x = self._embedded(target, "target", 0 if cache is None else cache.length)
@@ -122,9 +122,9 @@ class Translator(nn.Module):
             x = block(x, memory, source_mask=mask, **caches)
         return F.linear(self.decoder_norm(x), self.embedding.tokens.weight)
 
-    def new_cache(self) -> Cache:
-        """An empty cache, for translation token by token."""
-        return Cache(len(self.decoder))
+    def new_cache(self, policy: Policy | None = None) -> KVCache:
+        """An empty cache, for translation token by token; the source is kept, policy or not."""
+        return KVCache(policy)
 
     def _embedded(self, tokens: Tensor, name: str, start: int) -> Tensor:
         room = self.config.context_length - start

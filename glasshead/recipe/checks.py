@@ -41,38 +41,49 @@ def _check_input(name: str, tensor: Any) -> None:
 
 
 def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
-    shapes = f"query {list(query)}, key {list(key)}, value {list(value)}"
     if not len(query) == len(key) == len(value):
-        raise ValueError(f"query, key and value take the same number of axes, and got {shapes}.")
+        raise ValueError(
+            "query, key and value take the same number of axes, and got "
+            f"{_shapes(query, key, value)}."
+        )
     if query[-1] != key[-1]:
         raise ValueError(
             f"query and key take the same width, to be compared, and got {query[-1]} and "
-            f"{key[-1]} ({shapes}): project one to the width of the other."
+            f"{key[-1]} ({_shapes(query, key, value)}): project one to the width of the other."
         )
     if key[-2] != value[-2]:
         raise ValueError(
-            f"each key takes one value, and got {key[-2]} keys and {value[-2]} values ({shapes})."
+            f"each key takes one value, and got {key[-2]} keys and {value[-2]} values "
+            f"({_shapes(query, key, value)})."
         )
     if len(query) == 3 and not query[0] == key[0] == value[0]:
-        raise ValueError(f"query, key and value take the same batch, and got {shapes}.")
+        raise ValueError(
+            f"query, key and value take the same batch, and got {_shapes(query, key, value)}."
+        )
     if len(query) > 3:
-        _check_batch_and_heads(query, key, value, shapes)
+        _check_batch_and_heads(query, key, value)
 
 
-def _check_batch_and_heads(
-    query: torch.Size, key: torch.Size, value: torch.Size, shapes: str
-) -> None:
+def _check_batch_and_heads(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
     if not query[:-3] == key[:-3] == value[:-3]:
         raise ValueError(
-            f"query, key and value take the same batch axes, and got {shapes}: expand() them."
+            "query, key and value take the same batch axes, and got "
+            f"{_shapes(query, key, value)}: expand() them."
         )
     if key[-3] != value[-3]:
-        raise ValueError(f"key and value take the same heads, and got {shapes}.")
+        raise ValueError(
+            f"key and value take the same heads, and got {_shapes(query, key, value)}."
+        )
     if key[-3] == 0 or query[-3] % key[-3]:
         raise ValueError(
             f"query heads take a multiple of the key heads, each key head serving a group of them, "
-            f"and got {query[-3]} query heads and {key[-3]} key heads ({shapes})."
+            f"and got {query[-3]} query heads and {key[-3]} key heads "
+            f"({_shapes(query, key, value)})."
         )
+
+
+def _shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
+    return f"query {list(query)}, key {list(key)}, value {list(value)}"
 
 
 def check_covers(name: str, shape: Iterable[int], scores: Iterable[int]) -> None:

@@ -125,6 +125,21 @@ class TestBlocks:
         expected = y + block.feed_forward(block.around_feed_forward.norm(y))
         torch.testing.assert_close(block(x, source, mask=mask, source_mask=source_mask), expected)
 
+    @pytest.mark.parametrize("residual", [gh.PreNorm, gh.PostNorm])
+    def test_without_a_feed_forward_attention_is_all(self, residual):
+        x, source = randn(BATCH, LENGTH, D_MODEL), randn(BATCH, 11, 5)
+        block = loud(gh.EncoderBlock(encoder_block().attention, None, residual=residual))
+        y = block.around_attention(x, block.attention)
+        torch.testing.assert_close(block(x), y)
+        whole = decoder_block()
+        block = loud(
+            gh.DecoderBlock(whole.attention, whole.cross_attention, None, residual=residual)
+        )
+        y = block.around_attention(x, block.attention)
+        y = block.around_cross_attention(y, lambda y: block.cross_attention(y, source))
+        torch.testing.assert_close(block(x, source), y)
+        assert not [name for name, _ in block.named_parameters() if "feed_forward" in name]
+
     def test_token_by_token(self):
         x, source = randn(BATCH, LENGTH, D_MODEL), randn(BATCH, 11, 5)
         block, cache = loud(encoder_block(gh.Attention(mask=gh.causal()))), gh.KeyValueCache()

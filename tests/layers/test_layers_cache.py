@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.layers import Cache
 from layers.torch_names import loud
 
 BATCH, LENGTH, KEYS, D_MODEL = 3, 37, 7, 12
@@ -117,12 +116,13 @@ class TestCrossAttention:
 
 class TestOfAModel:
     def test_reorders_every_attention(self):
-        cache, x = Cache(2), torch.arange(3.0).reshape(3, 1, 1, 1)
-        for one in (*cache.own, *cache.crossed):
+        cache, x = gh.KVCache(), torch.arange(3.0).reshape(3, 1, 1, 1)
+        ones = [caches[layer] for caches in (cache.own, cache.crossed) for layer in range(2)]
+        for one in ones:
             one.append(x, -x)
         cache.reorder(torch.tensor([2, 2, 0, 1]))
         assert cache.length == 1
-        for one in (*cache.own, *cache.crossed):
+        for one in ones:
             keys, values = one.held
             assert keys.flatten().tolist() == [2, 2, 0, 1]
             assert values.flatten().tolist() == [-2, -2, 0, -1]

@@ -10,7 +10,9 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.parts import Parts
+from glasshead.tasks.assigning import assigned
 
+NAMES = ["feed_forward", "positions", "d_hidden"]
 CONFIGS = [gh.LanguageModelConfig, gh.TranslatorConfig, gh.ClassifierConfig]
 every_config = pytest.mark.parametrize("kind", CONFIGS)
 
@@ -43,7 +45,7 @@ class TestEveryConfig:
         [
             ({"d_model": 10}, "num_heads takes a number that divides d_model=10, and got 4"),
             ({"num_kv_heads": 3}, "num_kv_heads takes a number that divides num_heads=4.*got 3"),
-            ({"d_model": 12, "positions": "rotary"}, "heads of an even width, and got 12 / 4"),
+            ({"d_model": 12, "positions": "rotary"}, "heads of an even width, and got 3: "),
             ({"vocab_size": 0}, "vocab_size takes a whole number of at least 1, and got 0"),
             ({"context_length": -1}, "context_length takes .* at least 1, and got -1"),
             ({"num_layers": 0}, "num_layers takes .* at least 1, and got 0"),
@@ -202,3 +204,12 @@ def test_every_norm_has_its_eps(kind, norm, given):
     norms = [module for module in model.modules() if isinstance(module, torchs)]
     assert len(norms) >= 2 * config.num_layers + 1
     assert {module.eps for module in norms} == {torchs(12).eps if given is None else given}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_none_as_a_command_line_says_it_is_the_word_where_there_is_one(kind):
+    named = assigned({"model": {}}, {"model": NAMES}, [f"{name}=none" for name in NAMES])
+    config = kind(vocab_size=11, **named["model"])
+    assert (config.feed_forward, config.positions, config.d_hidden) == ("none", "none", None)
+    model = getattr(gh, kind.__name__.removesuffix("Config"))(config)
+    assert not [name for name, _ in model.named_parameters() if "feed_forward" in name]

@@ -22,6 +22,7 @@ SETTINGS = [
     {"positions": "learned", "order": "post", "feed_forward": "relu", "tied": False},
     {"positions": "alibi", "order": "post", "norm": "rms"},
     {"positions": "rotary", "num_kv_heads": 1},
+    {"positions": "learned", "feed_forward": "none"},
 ]
 every_setting = pytest.mark.parametrize(
     "settings", SETTINGS, ids=lambda s: " ".join(map(str, s.values()))

@@ -17,6 +17,7 @@ SETTINGS = [
     {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False},
     {"positions": "alibi", "num_kv_heads": 1, "num_decoder_layers": 1},
     {"positions": "none", "num_decoder_layers": 3},
+    {"feed_forward": "none"},
 ]
 every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
 
@@ -145,7 +146,9 @@ def test_one_matrix_serves_source_target_and_output():
 def test_the_decoder_may_have_another_depth():
     model = model_of(num_decoder_layers=3)
     assert (len(model.encoder), len(model.decoder)) == (2, 3)
-    assert len(model.new_cache().own) == len(model.new_cache().crossed) == 3
+    cache = model.new_cache()
+    model.decode(texts(3, 2), model.encode(texts(3, SOURCE), LENGTHS), LENGTHS, cache=cache)
+    assert len(cache.own) == len(cache.crossed) == 3
 
 
 def test_a_source_of_no_words_gives_finite_answers_and_gradients():

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from glasshead.layers.positions.rotary_scaling import RotaryScaling
 from glasshead.recipe.numbers import positive, whole_number
 
 Pairing = Literal["halves", "neighbours"]
@@ -23,6 +24,7 @@ class Rotary(nn.Module):
         head_dim: The width d of a head, even.
         base: What the angles are powers of.
         pairing: "halves" or "neighbours".
+        scaling: How the angles are stretched for longer texts; None: they are not.
 
     Errors: a ValueError where the width is odd, not that of the heads, or the pairing unknown.
 
@@ -34,7 +36,12 @@ class Rotary(nn.Module):
     """
 
     def __init__(
-        self, head_dim: int, *, base: float = 10_000.0, pairing: Pairing = "halves"
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        pairing: Pairing = "halves",
+        scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
         if whole_number(head_dim, "head_dim", least=1) % 2:
@@ -42,6 +49,7 @@ class Rotary(nn.Module):
         if pairing not in get_args(Pairing):
             raise ValueError(f"pairing takes 'halves' or 'neighbours', and got {pairing!r}.")
         self.head_dim, self.base, self.pairing = head_dim, positive(base, "base"), pairing
+        self.scaling = scaling
         # What is computed once for all layers and calls; no part of what is saved.
         self._turns: tuple[Tensor, Tensor] | None = None
 
@@ -55,12 +63,15 @@ class Rotary(nn.Module):
                 f"build it with head_dim={heads.shape[-1]}."
             )
         cosines, sines = self._at(start, start + heads.shape[-2], heads)
+        return heads * cosines + self._partners(heads) * sines
+
+    def _partners(self, heads: Tensor) -> Tensor:
+        """Each number's partner in its pair, in its place."""
         if self.pairing == "halves":
             a, b = heads.chunk(2, dim=-1)
-            return torch.cat([a * cosines - b * sines, a * sines + b * cosines], dim=-1)
-        a, b = heads.unflatten(-1, (-1, 2)).unbind(-1)
-        turned = torch.stack([a * cosines - b * sines, a * sines + b * cosines], dim=-1)
-        return turned.flatten(-2)
+        else:
+            a, b = heads.unflatten(-1, (-1, 2)).unbind(-1)
+        return self._paired(b, a)
 
     def _at(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         turns = self._turns
@@ -78,9 +89,20 @@ class Rotary(nn.Module):
         # In float32, the angles of late positions would lose their digits; not every device has
         # float64.
         pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
-        positions = torch.arange(count, dtype=torch.float64)
-        angles = positions[:, None] * self.base ** (-pairs / self.head_dim)
-        return angles.cos().to(like), angles.sin().to(like)
+        speeds, magnitude = self.base ** (-pairs / self.head_dim), 1.0
+        if self.scaling is not None:
+            speeds, magnitude = self.scaling.stretched(speeds, self.base), self.scaling.magnitude
+        angles = torch.arange(count, dtype=torch.float64)[:, None] * speeds
+        cosines, sines = magnitude * angles.cos(), magnitude * angles.sin()
+        # Of a pair (a, b): a is turned by -sin · b, and b by sin · a.
+        return self._paired(cosines, cosines).to(like), self._paired(-sines, sines).to(like)
+
+    def _paired(self, a: Tensor, b: Tensor) -> Tensor:
+        """What belongs to the first and to the second number of each pair, in their places."""
+        if self.pairing == "halves":
+            return torch.cat([a, b], dim=-1)
+        return torch.stack([a, b], dim=-1).flatten(-2)
 
     def extra_repr(self) -> str:
-        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}"
+        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
+        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{scaling}"

@@ -47,8 +47,8 @@ def beam_search(
     while rows:
         following = request.next(fed)
         fed_rows, fed_beams = texts.sums.shape
-        extended = _extended(texts, following, width)
-        ends = extended.tokens[..., -1] == (-1 if request.end is None else request.end)
+        extended = _extended(texts, following, width, len(request.ends))
+        ends = torch.isin(extended.tokens[..., -1], torch.tensor(request.ends, dtype=torch.long))
         _collect_ended(extended, ends[:, :width], [finished[row] for row in rows])
         texts = _still_open(extended, ends, width)
         if texts.tokens.shape[-1] == request.max_tokens:
@@ -80,17 +80,18 @@ def _nothing_yet(rows: int) -> Texts:
     )
 
 
-def _extended(texts: Texts, following: NextTokens, width: int) -> Texts:
+def _extended(texts: Texts, following: NextTokens, width: int, ends: int) -> Texts:
     """The texts with one token more, the best first: enough that `width` of them do not end."""
     rows, beams, _ = texts.tokens.shape
-    # No more than one token of a text is the end, so that these hold `width` others of it.
-    logits, tokens = largest(following.logits, width + 1)
+    # No more than `ends` tokens end a text, so that these hold `width` others of it.
+    logits, tokens = largest(following.logits, width + ends)
     steps = following.log_probabilities(logits).reshape(rows, beams, -1)
     sums = (texts.sums[..., None] + steps).flatten(1)
     # Stable: of equal sums the better text comes first, and of one text the lower token.
     sums, order = sums.sort(descending=True, stable=True)
-    # At most `width` texts end, one for each that was open.
-    sums, order = sums[:, : 2 * width], order[:, : 2 * width]
+    # At most `ends · width` texts end, `ends` for each that was open.
+    most = width + ends * width
+    sums, order = sums[:, :most], order[:, :most]
     parents = order // steps.shape[-1]
     chosen = tokens.cpu().reshape(rows, -1).gather(1, order)
     return Texts(torch.cat([texts.taken(parents).tokens, chosen[..., None]], -1), sums, parents)

@@ -17,26 +17,31 @@ def generate(
     strategy: Strategy,
     *,
     max_tokens: int,
-    end: int | None = None,
+    end: int | Sequence[int] | None = None,
     never: Sequence[int] = (),
     rows: Sequence[int] | None = None,
+    padding: Sequence[int] | Int[Tensor, " rows"] | None = None,
 ) -> Generated:
     """A text for each row of the prompt.
 
     The steps are fed the whole prompt, and then what was chosen, one token at a time. A row that
     ended leaves the batch: the others go on alone, and give what they give without it. Scores are
-    of the model as it is, log softmax of its logits, whatever the strategy or `never` leave out.
+    of the model as it is, log softmax of its logits, whatever the strategy or `never` leave out or
+    make less likely.
 
     Args:
         steps: The model, which remembers nothing yet.
         prompt: The beginning of each text, padded at the left where they are of unequal lengths;
-            what is padding is the steps' own affair.
+            the steps know by themselves what is padding.
         strategy: `Greedy()`, `Sampling(…)` or `Beam(width)`.
         max_tokens: How many tokens are chosen for a text at most, its end with them.
-        end: The token after which a text is over; without one each has `max_tokens` tokens.
+        end: The token after which a text is over, or several of them; without one each text has
+            `max_tokens` tokens.
         never: Tokens that are not to be chosen, such as those of padding.
         rows: The number of each row, for `Sampling`; 0, 1, … if not given. A row draws the same in
             any batch in which it has the same number.
+        padding: How many tokens at the left of each row are padding, which repeats nothing; asked
+            by a `repetition_penalty` alone.
 
     Errors: a TypeError or ValueError for arguments that do not fit, and where the steps give
     logits that leave no token to choose: NaN, +inf, or nothing but -inf and what is never chosen.
@@ -51,7 +56,9 @@ def generate(
     >>> [f"{score:.4f}" for score in generated.scores]           # ln(0.5 · 0.6) and ln 0.6
     ['-1.2040', '-0.5108']
     """
-    request = requested(steps, prompt, max_tokens, end, never, rows)
+    request = requested(
+        steps, prompt, max_tokens=max_tokens, end=end, never=never, rows=rows, padding=padding
+    )
     return _checked(strategy).decode(request)
 
 
@@ -61,9 +68,10 @@ def stream(
     strategy: Strategy,
     *,
     max_tokens: int,
-    end: int | None = None,
+    end: int | Sequence[int] | None = None,
     never: Sequence[int] = (),
     rows: Sequence[int] | None = None,
+    padding: Sequence[int] | Int[Tensor, " rows"] | None = None,
 ) -> Iterator[Chosen]:
     """The tokens of `generate` as they come: the next one of each row, then again.
 
@@ -71,7 +79,7 @@ def stream(
     more of them has ended, or has `max_tokens`.
 
     Args:
-        steps, prompt, strategy, max_tokens, end, never, rows: As for `generate`.
+        steps, prompt, strategy, max_tokens, end, never, rows, padding: As for `generate`.
 
     Errors: as for `generate`, and a ValueError for a beam, which cannot stream.
 
@@ -86,10 +94,12 @@ def stream(
     0 2
     1 0
     """
-    request = requested(steps, prompt, max_tokens, end, never, rows)
+    request = requested(
+        steps, prompt, max_tokens=max_tokens, end=end, never=never, rows=rows, padding=padding
+    )
     turns = _checked(strategy).turns(request)
     chosen = (Chosen(*one) for turn in turns for one in zip(*turn, strict=True))
-    return (one for one in chosen if one.token != request.end)
+    return (one for one in chosen if one.token not in request.ends)
 
 
 def _checked(strategy: Strategy) -> Strategy:

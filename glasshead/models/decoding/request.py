@@ -1,5 +1,6 @@
 """What is to be decoded, checked, and the logits as the steps give them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,23 @@ from glasshead.recipe.numbers import whole_number, whole_numbers
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be decoded; `requested` makes one of a caller's arguments."""
+    """What is to be decoded; `requested` makes one of a caller's arguments.
+
+    Attributes:
+        steps, prompt, max_tokens: As of `generate`.
+        ends: The tokens after which a text is over.
+        never: The tokens that are not to be chosen.
+        rows: The number of each row.
+        padding: How many tokens at the left of each row are none.
+    """
 
     steps: Steps
     prompt: Int[Tensor, "rows length"]
     max_tokens: int
-    end: int | None
-    never: tuple[int, ...]
+    ends: tuple[int, ...]
+    never: Int[Tensor, " tokens"]
     rows: tuple[int, ...]
+    padding: Int[Tensor, " rows"]
 
     def next(self, tokens: Int[Tensor, "rows new"]) -> "NextTokens":
         """Feed the tokens; what may follow them.
@@ -30,25 +40,29 @@ class Request:
         """
         logits = self.steps.next(tokens)
         _check_logits(logits, len(tokens))
-        for name, token in (("end", self.end), *(("never", token) for token in self.never)):
-            if token is not None and token >= logits.shape[-1]:
-                raise ValueError(
-                    f"{name} takes tokens of the vocabulary, 0 to {logits.shape[-1] - 1}, "
-                    f"and got {token}."
-                )
+        if tokens is self.prompt:
+            self._check_vocabulary(logits.shape[-1])
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        total = logits.logsumexp(-1).cpu()
-        _check_total(total)
-        if self.never:
-            logits = logits.index_fill(
-                -1, torch.tensor(self.never, device=logits.device), -torch.inf
-            )
-            if logits.amax(-1).isneginf().any():
+        total = logits.logsumexp(-1).tolist()
+        # Sums are looked at as numbers: a step of a small model takes no longer than some tensors.
+        if not all(map(math.isfinite, total)):
+            raise _no_sum(total)
+        if len(self.never):
+            logits = logits.index_fill(-1, self.never.to(logits.device), -torch.inf)
+            if -math.inf in logits.amax(-1).tolist():
                 raise ValueError(
-                    f"never={self.never} leaves a token to choose at each step, and left none that "
-                    "has a probability above 0: forbid fewer."
+                    f"never={(*self.never.tolist(),)} leaves a token to choose at each step, and "
+                    "left none that has a probability above 0: forbid fewer."
                 )
         return NextTokens(logits, total)
+
+    def _check_vocabulary(self, size: int) -> None:
+        for name, tokens in (("end", self.ends), ("never", self.never.tolist())):
+            if max(tokens, default=-1) >= size:
+                raise ValueError(
+                    f"{name} takes tokens of the vocabulary, 0 to {size - 1}, "
+                    f"and got {max(tokens)}."
+                )
 
 
 @dataclass(frozen=True)
@@ -57,26 +71,33 @@ class NextTokens:
 
     Attributes:
         logits: Of the tokens, -inf for what is never to be chosen.
-        total: ln Σ exp(logit) over all tokens, those never chosen too, on the CPU.
+        total: ln Σ exp(logit) of each row, over all tokens, those never chosen too.
     """
 
     logits: Float[Tensor, "rows vocab"]
-    total: Float[Tensor, "rows"]
+    total: list[float]
 
     def log_probabilities(self, logits: Float[Tensor, "rows some"]) -> Float[Tensor, "rows some"]:
         """ln p of tokens with these logits, in float64 on the CPU, where long sums stay exact."""
-        differences = logits.cpu().double() - self.total.double()[:, None]
+        total = torch.tensor(self.total, dtype=torch.float64)[:, None]
         # A probability rounds to at most 1; the bound of a beam relies on it.
-        return differences.clamp(max=0.0)
+        return (logits.cpu().double() - total).clamp(max=0.0)
+
+    def of_chosen(self, tokens: Int[Tensor, "rows"]) -> list[float]:
+        """The same of one token of each row, as numbers, which have 64 bits."""
+        logits = self.logits.gather(-1, tokens[:, None]).flatten().tolist()
+        return [min(one - all_, 0.0) for one, all_ in zip(logits, self.total, strict=True)]
 
 
 def requested(
     steps: Any,
     prompt: Any,
+    *,
     max_tokens: Any,
     end: Any,
     never: Any,
     rows: Any,
+    padding: Any,
 ) -> Request:
     """A request of a caller's arguments.
 
@@ -92,9 +113,13 @@ def requested(
         steps=steps,
         prompt=prompt,
         max_tokens=whole_number(max_tokens, "max_tokens", least=1),
-        end=None if end is None else whole_number(end, "end"),
-        never=_tokens(never, "never"),
-        rows=_row_numbers(rows, len(prompt)),
+        ends=() if end is None else _tokens(end, "end"),
+        never=torch.tensor(_tokens(never, "never"), dtype=torch.long),
+        rows=tuple(range(len(prompt))) if rows is None else _one_each(rows, "rows", prompt),
+        padding=torch.tensor(
+            [0] * len(prompt) if padding is None else _one_each(padding, "padding", prompt),
+            dtype=torch.long,
+        ),
     )
 
 
@@ -121,13 +146,11 @@ def _tokens(tokens: Any, name: str) -> tuple[int, ...]:
     return tuple(whole_number(token, name) for token in numbers.flatten().tolist())
 
 
-def _row_numbers(rows: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    if rows is None:
-        return tuple(range(count))
-    numbers = _tokens(rows, "rows")
-    if len(numbers) != count:
+def _one_each(values: Any, name: str, prompt: Tensor) -> tuple[int, ...]:
+    numbers = _tokens(values, name)
+    if len(numbers) != len(prompt):
         raise ValueError(
-            f"rows takes a number for each of the {count} rows of the prompt, "
+            f"{name} takes a number for each of the {len(prompt)} rows of the prompt, "
             f"and got {len(numbers)}."
         )
     return numbers
@@ -144,18 +167,15 @@ def _check_logits(logits: Any, rows: int) -> None:
         )
 
 
-def _check_total(total: Float[Tensor, "rows"]) -> None:
-    """The logsumexp is finite unless a row holds NaN or +inf, or nothing but -inf."""
-    wrong = total[~total.isfinite()]
-    if not len(wrong):
-        return
-    if wrong.isneginf().any():
-        raise ValueError(
+def _no_sum(total: Sequence[float]) -> ValueError:
+    """Why a logsumexp is not finite: a row holds NaN or +inf, or nothing but -inf."""
+    if -math.inf in total:
+        return ValueError(
             "steps.next gives at least one token a probability above 0, and gave a row of logits "
             "that are all -inf: look at what masks them."
         )
-    found = "NaN" if wrong.isnan().any() else "+inf"
-    raise ValueError(
+    found = "NaN" if any(map(math.isnan, total)) else "+inf"
+    return ValueError(
         f"steps.next gives logits that are finite or -inf, and gave {found}: look at the model's "
         "weights, its precision and what it was fed."
     )

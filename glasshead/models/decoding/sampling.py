@@ -1,7 +1,7 @@
 """Tokens drawn at random, as likely as the model holds them to be."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from glasshead.models.decoding.greedy import likeliest
 from glasshead.models.decoding.largest import largest
+from glasshead.models.decoding.repetition import checked_penalty, penalizing
 from glasshead.models.decoding.request import NextTokens, Request
 from glasshead.models.decoding.strategy import Choose, OneByOne
 from glasshead.recipe.numbers import finite, whole_number
@@ -36,11 +37,13 @@ class Sampling(OneByOne):
         top_k: How many tokens are kept; all if not given, or if there are fewer.
         top_p: The mass that is kept, above 0 up to 1; all if not given.
         seed: What the draws are a function of; drawn from torch's own generator if not given.
+        repetition_penalty: What the logits of tokens that stand in the row already, the prompt with
+            it, are divided by where positive and multiplied by where negative, before all else.
 
     Errors: a TypeError or ValueError for numbers out of these ranges.
 
     Source: Holtzman et al. 2020 (The curious case of neural text degeneration), sections 3.1
-    (top-p), 3.2 (top-k) and 3.3 (temperature).
+    (top-p), 3.2 (top-k) and 3.3 (temperature); Keskar et al. 2019 (CTRL), section 4.1 (penalty).
 
     >>> from glasshead.models.decoding import generate
     >>> from glasshead.models.decoding.chain import Chain
@@ -53,6 +56,8 @@ class Sampling(OneByOne):
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
+    _: KW_ONLY
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         checked = {
@@ -60,6 +65,7 @@ class Sampling(OneByOne):
             "top_k": _or_none(self.top_k, "top_k", least=1),
             "top_p": _mass(self.top_p),
             "seed": _or_none(self.seed, "seed", least=0),
+            "repetition_penalty": checked_penalty(self.repetition_penalty, "Sampling"),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -84,8 +90,10 @@ class Sampling(OneByOne):
         )
 
     def chooser(self, request: Request) -> Choose:
-        if self.temperature == 0:
-            return likeliest
+        choose = likeliest if self.temperature == 0 else self._drawing(request)
+        return penalizing(choose, self.repetition_penalty, request)
+
+    def _drawing(self, request: Request) -> Choose:
         # Below 2**60, as any other seed.
         seed = int(torch.randint(2**60, ())) if self.seed is None else self.seed
         generators = [np.random.Generator(np.random.PCG64([seed, row])) for row in request.rows]

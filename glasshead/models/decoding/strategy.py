@@ -53,7 +53,7 @@ class OneByOne(Strategy):
         for turn in self.turns(request):
             for row, token, log_probability in zip(*turn, strict=True):
                 sums[row] += log_probability
-                if token == request.end:
+                if token in request.ends:
                     ended[row] = True
                 else:
                     tokens[row].append(token)
@@ -70,12 +70,9 @@ class OneByOne(Strategy):
                 return
             following = request.next(fed)
             chosen = choose(following, rows)
-            logits = following.logits.gather(-1, chosen[:, None])
-            turn = Turn(
-                rows, chosen.tolist(), following.log_probabilities(logits).flatten().tolist()
-            )
+            turn = Turn(rows, chosen.tolist(), following.of_chosen(chosen))
             yield turn
-            open_ = [place for place, token in enumerate(turn.tokens) if token != request.end]
+            open_ = [place for place, token in enumerate(turn.tokens) if token not in request.ends]
             if len(open_) < len(rows):
                 kept = torch.tensor(open_, device=chosen.device, dtype=torch.long)
                 rows, chosen = [rows[place] for place in open_], chosen[kept]

@@ -68,8 +68,8 @@ class Fixed:
 
 
 def all_texts(model, prompt, *, max_tokens, end, never=()):
-    """Every text, as (tokens, log-probability, ended), the end not among its tokens."""
-    found = []
+    """Every text, as (tokens, log-probability, ended), its end (one of `end`) not among them."""
+    ends, found = end if isinstance(end, tuple) else (end,), []
 
     def grow(tokens, total):
         if len(tokens) == max_tokens:
@@ -79,7 +79,7 @@ def all_texts(model, prompt, *, max_tokens, end, never=()):
         for token, step in enumerate(following):
             if token in never or step == -math.inf:
                 continue
-            if token == end:
+            if token in ends:
                 found.append((tokens, total + step, True))
             else:
                 grow([*tokens, token], total + step)

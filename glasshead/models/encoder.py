@@ -1,0 +1,144 @@
+"""The encoder: a transformer whose words all see each other, and tell what is masked."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from glasshead.layers import EncoderBlock
+from glasshead.models.checks import check_tokens, one_each
+from glasshead.models.config import TransformerConfig
+from glasshead.models.embedding import Embedding
+from glasshead.models.parts import Parts, initialize
+from glasshead.recipe.masks import padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(TransformerConfig):
+    """What an `Encoder` is built from, beside what every model has.
+
+    Attributes:
+        embedding_norm: Whether what is embedded has a norm, as in BERT.
+        segments: How many texts may stand side by side, told apart by a vector each; None: one.
+        tied: Whether the matrix of a `MaskedLanguageModel` is that of the embedding.
+    """
+
+    embedding_norm: bool = False
+    segments: int | None = None
+    tied: bool = True
+
+
+class Encoder(nn.Module):
+    """norm(blocks(embedding(tokens))): what each token becomes, of all others.
+
+    Args:
+        config: What it is built from.
+
+    Source: Devlin et al. 2019 (BERT), section 3.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> model = gh.Encoder(gh.EncoderConfig(vocab_size=11, d_model=12, num_heads=3))
+    >>> model(torch.tensor([[3, 1, 4], [1, 5, 0]]), torch.tensor([3, 2])).shape
+    torch.Size([2, 3, 12])
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        parts = Parts(config)
+        self.embedding = Embedding(
+            config.vocab_size,
+            config.d_model,
+            parts.positions(),
+            dropout=config.dropout,
+            norm=parts.norm(config.d_model) if config.embedding_norm else None,
+            segments=(
+                None if config.segments is None else nn.Embedding(config.segments, config.d_model)
+            ),
+        )
+        self.blocks = nn.ModuleList(
+            EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
+            for _ in range(config.num_layers)
+        )
+        self.norm = parts.last_norm()
+        initialize(self, self.blocks)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """What each token becomes.
+
+        Args:
+            tokens: The texts, padded at the right.
+            lengths: How many tokens of each are real; all if not given. The others are not seen.
+            segments: Which of the texts side by side each token is of; the first if not given.
+
+        Errors: a TypeError or ValueError where tokens are not of the vocabulary, or more than
+        `context_length`, and where the lengths or segments do not fit them.
+        """
+        config = self.config
+        check_tokens(tokens, "tokens", config.vocab_size, config.context_length)
+        if segments is not None:
+            check_tokens(segments, "segments", config.segments or 0, config.context_length)
+            if segments.shape != tokens.shape:
+                raise ValueError(
+                    f"segments takes a number for each token, {list(tokens.shape)}, and got "
+                    f"{list(segments.shape)}."
+                )
+        mask = None if lengths is None else padding(one_each(lengths, "lengths", tokens))
+        where = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.embedding(tokens, where, segments)  # [batch, length, d_model]
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return self.norm(x)
+
+
+class MaskedLanguageModel(nn.Module):
+    """p(token_t | all others) = softmax(W norm(activation(W_h encoder(tokens)_t + b_h)) + b).
+
+    The activation is that of the feed-forwards.
+
+    Args:
+        config: What its encoder is built from.
+
+    Source: Devlin et al. 2019 (BERT), section 3.1, and its code.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> config = gh.EncoderConfig(vocab_size=11, d_model=12, num_heads=3)
+    >>> gh.MaskedLanguageModel(config)(torch.tensor([[3, 1, 4]])).shape
+    torch.Size([1, 3, 11])
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.hidden = nn.Linear(config.d_model, config.d_model)
+        parts = Parts(config)
+        self.norm, self.activation = parts.norm(config.d_model), parts.activation()
+        self.output = (
+            None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        )
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        initialize(self, ())
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length vocab"]:
+        """The logits of each token, as its place and all others tell it; see `Encoder`."""
+        x = self.encoder(tokens, lengths, segments=segments)
+        x = self.norm(self.activation(self.hidden(x)))
+        words = self.encoder.embedding.tokens if self.output is None else self.output
+        return F.linear(x, words.weight, self.bias)

@@ -1,0 +1,115 @@
+"""BERT: its config and its tensors as ours.
+
+Source: Devlin et al. 2019 (BERT), section 3.
+"""
+
+from collections.abc import Iterable
+
+from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel
+from glasshead.models.pretrained.filling import Source, same, stacked
+from glasshead.models.pretrained.values import Values
+
+_FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
+# What is made of the first token, which no attention reads, and numbers that old files hold.
+_IGNORED = ("*embeddings.position_ids", "*pooler.*", "cls.seq_relationship.*")
+# The output's matrix and bias, which stand elsewhere, too.
+_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+
+
+def config(values: Values) -> EncoderConfig:
+    """What the model is built from.
+
+    Errors: a ValueError for what there is none of here.
+    """
+    values.only("position_embedding_type", "absolute")
+    values.only("is_decoder", False)
+    return EncoderConfig(
+        vocab_size=values.whole("vocab_size"),
+        context_length=values.whole("max_position_embeddings", 512),
+        d_model=values.whole("hidden_size"),
+        num_heads=values.whole("num_attention_heads"),
+        num_layers=values.whole("num_hidden_layers"),
+        d_hidden=values.whole("intermediate_size"),
+        order="post",
+        feed_forward=values.choice("hidden_act", "gelu", _FEED_FORWARDS),  # type: ignore[arg-type]
+        norm_eps=values.number("layer_norm_eps", 1e-12),
+        dropout=values.number("hidden_dropout_prob", 0.1),
+        attention_dropout=values.number("attention_probs_dropout_prob", 0.1),
+        embedding_norm=True,
+        segments=values.whole("type_vocab_size", 2),
+        tied=values.flag("tie_word_embeddings", default=True),
+    )
+
+
+def build_encoder(config: EncoderConfig) -> Encoder:
+    """The encoder alone."""
+    return Encoder(config)
+
+
+def build(config: EncoderConfig) -> MaskedLanguageModel:
+    """The encoder, and what tells masked words."""
+    return MaskedLanguageModel(config)
+
+
+def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str, Source]:
+    """Where each tensor of the encoder comes from; `names` are theirs."""
+    names = set(names)
+    at = "bert." if any(name.startswith("bert.") for name in names) else ""
+    # As the first files, made by TensorFlow, have them.
+    old = f"{at}embeddings.LayerNorm.gamma" in names
+    norms = {"weight": "gamma", "bias": "beta"} if old else {"weight": "weight", "bias": "bias"}
+    found = {
+        "embedding.tokens.weight": same(f"{at}embeddings.word_embeddings.weight"),
+        "embedding.positions.table.weight": same(f"{at}embeddings.position_embeddings.weight"),
+        "embedding.segments.weight": same(f"{at}embeddings.token_type_embeddings.weight"),
+    }
+    for part, theirs in norms.items():
+        found[f"embedding.norm.{part}"] = same(f"{at}embeddings.LayerNorm.{theirs}")
+    for layer in range(config.num_layers):
+        block, there = f"blocks.{layer}", f"{at}encoder.layer.{layer}"
+        asked = [f"{there}.attention.self.{one}" for one in ("query", "key", "value")]
+        for part, theirs in norms.items():
+            found |= {
+                f"{block}.attention.projections.stacks.0.{part}": stacked(
+                    *(f"{one}.{part}" for one in asked)
+                ),
+                f"{block}.attention.output.{part}": same(f"{there}.attention.output.dense.{part}"),
+                f"{block}.feed_forward.hidden.{part}": same(f"{there}.intermediate.dense.{part}"),
+                f"{block}.feed_forward.output.{part}": same(f"{there}.output.dense.{part}"),
+                f"{block}.around_attention.norm.{part}": same(
+                    f"{there}.attention.output.LayerNorm.{theirs}"
+                ),
+                f"{block}.around_feed_forward.norm.{part}": same(
+                    f"{there}.output.LayerNorm.{theirs}"
+                ),
+            }
+    return found
+
+
+def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, Source]:
+    """Where each tensor of the model comes from; `names` are theirs."""
+    names = set(names)
+    head = "cls.predictions.transform"
+    old = f"{head}.LayerNorm.gamma" in names
+    found = {f"encoder.{name}": one for name, one in sources_of_encoder(config, names).items()}
+    found |= {
+        "hidden.weight": same(f"{head}.dense.weight"),
+        "hidden.bias": same(f"{head}.dense.bias"),
+        "norm.weight": same(f"{head}.LayerNorm.{'gamma' if old else 'weight'}"),
+        "norm.bias": same(f"{head}.LayerNorm.{'beta' if old else 'bias'}"),
+    }
+    if config.tied:
+        return found | {"bias": same("cls.predictions.bias")}
+    # An output of its own has its own bias, too.
+    return found | {"output.weight": same(_TIED[0]), "bias": same(_TIED[1])}
+
+
+def ignored_by_encoder(config: EncoderConfig) -> tuple[str, ...]:
+    """Patterns of tensors that are of no use to the encoder alone."""
+    del config
+    return (*_IGNORED, "cls.*")
+
+
+def ignored(config: EncoderConfig) -> tuple[str, ...]:
+    """Patterns of tensors that are of no use to the model."""
+    return (*_IGNORED, *_TIED) if config.tied else (*_IGNORED, "cls.predictions.bias")

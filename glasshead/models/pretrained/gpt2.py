@@ -1,0 +1,80 @@
+"""GPT-2: its config and its tensors as ours.
+
+Source: Radford et al. 2019 (Language models are unsupervised multitask learners), section 2.3.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from glasshead.models.language_model import LanguageModel, LanguageModelConfig
+from glasshead.models.pretrained.filling import Source, same, turned
+from glasshead.models.pretrained.values import Values
+
+# What every position hides from those before it, which old files hold as tensors.
+IGNORED = ("*.attn.bias", "*.attn.masked_bias")
+_FEED_FORWARDS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+}
+
+
+def config(values: Values) -> LanguageModelConfig:
+    """What the model is built from.
+
+    Errors: a ValueError for what there is none of here.
+    """
+    values.only("scale_attn_weights", True)
+    values.only("scale_attn_by_inverse_layer_idx", False)
+    values.only("add_cross_attention", False)
+    width = values.whole("n_embd")
+    return LanguageModelConfig(
+        vocab_size=values.whole("vocab_size"),
+        context_length=values.whole("n_positions", 1024),
+        d_model=width,
+        num_heads=values.whole("n_head"),
+        num_layers=values.whole("n_layer"),
+        d_hidden=values.whole("n_inner", 4 * width),
+        feed_forward=values.choice("activation_function", "gelu_new", _FEED_FORWARDS),  # type: ignore[arg-type]
+        norm_eps=values.number("layer_norm_epsilon", 1e-5),
+        dropout=values.number("resid_pdrop", 0.1),
+        attention_dropout=values.number("attn_pdrop", 0.1),
+        tied=values.flag("tie_word_embeddings", default=True),
+    )
+
+
+def build(config: LanguageModelConfig) -> LanguageModel:
+    """The model."""
+    return LanguageModel(config)
+
+
+def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, Source]:
+    """Where each of our tensors comes from; `names` are theirs."""
+    at = "transformer." if any(name.startswith("transformer.") for name in names) else ""
+    found = {
+        "embedding.tokens.weight": same(f"{at}wte.weight"),
+        "embedding.positions.table.weight": same(f"{at}wpe.weight"),
+        "norm.weight": same(f"{at}ln_f.weight"),
+        "norm.bias": same(f"{at}ln_f.bias"),
+    }
+    if not config.tied:
+        found["output.weight"] = same("lm_head.weight")
+    for layer in range(config.num_layers):
+        ours, theirs = f"blocks.{layer}", f"{at}h.{layer}"
+        for one, other in (
+            ("attention.projections.stacks.0", "attn.c_attn"),
+            ("attention.output", "attn.c_proj"),
+            ("feed_forward.hidden", "mlp.c_fc"),
+            ("feed_forward.output", "mlp.c_proj"),
+        ):
+            found[f"{ours}.{one}.weight"] = turned(f"{theirs}.{other}.weight")
+            found[f"{ours}.{one}.bias"] = same(f"{theirs}.{other}.bias")
+        for one, other in (("around_attention", "ln_1"), ("around_feed_forward", "ln_2")):
+            for part in ("weight", "bias"):
+                found[f"{ours}.{one}.norm.{part}"] = same(f"{theirs}.{other}.{part}")
+    return found
+
+
+def ignored(config: LanguageModelConfig) -> tuple[str, ...]:
+    """Patterns of tensors that are of no use here."""
+    return (*IGNORED, "lm_head.weight") if config.tied else IGNORED

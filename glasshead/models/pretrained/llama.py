@@ -1,0 +1,147 @@
+"""Llama and its kin, Mistral and Qwen2: their configs and their tensors as ours.
+
+Source: Touvron et al. 2023 (LLaMA), section 2.2; Llama Team 2024 (The Llama 3 herd of models),
+section 3.2; Jiang et al. 2023 (Mistral 7B), section 2; Yang et al. 2024 (Qwen2), section 2.2.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from glasshead.models.language_model import LanguageModel, LanguageModelConfig
+from glasshead.models.pretrained.filling import Source, same, stacked
+from glasshead.models.pretrained.values import Values
+
+_OF_MISTRAL = 4096
+# Angles, which old files hold as tensors.
+_IGNORED = ("*.rotary_emb.inv_freq",)
+_SCALINGS = {
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low_frequency_factor",
+        "high_freq_factor": "high_frequency_factor",
+        "original_max_position_embeddings": "original_length",
+    },
+    "yarn": {
+        "factor": "factor",
+        "beta_fast": "fast",
+        "beta_slow": "slow",
+        "original_max_position_embeddings": "original_length",
+    },
+}
+
+
+def config(values: Values) -> LanguageModelConfig:
+    """What the model is built from.
+
+    Errors: a ValueError for what there is none of here.
+    """
+    values.only("hidden_act", "silu")
+    kind, heads = values.get("model_type"), values.whole("num_attention_heads")
+    context = values.whole("max_position_embeddings", 2048)
+    base, scaling = _rotary(values, context)
+    biased = values.flag("attention_bias", default=False)
+    return LanguageModelConfig(
+        vocab_size=values.whole("vocab_size"),
+        context_length=context,
+        d_model=values.whole("hidden_size"),
+        num_heads=heads,
+        num_kv_heads=values.whole("num_key_value_heads", heads),
+        head_dim=values.whole("head_dim", max(1, values.whole("hidden_size") // heads)),
+        num_layers=values.whole("num_hidden_layers"),
+        d_hidden=values.whole("intermediate_size"),
+        positions="rotary",
+        rotary_base=base,
+        rotary_scaling=scaling,
+        norm="rms",
+        norm_eps=values.number("rms_norm_eps", 1e-6),
+        feed_forward="swiglu",
+        bias=values.flag("mlp_bias", default=False),
+        qkv_bias=biased or kind == "qwen2",
+        output_bias=biased,
+        dropout=0.0,
+        attention_dropout=values.number("attention_dropout", 0.0),
+        tied=values.flag("tie_word_embeddings", default=False),
+        window=_window(values),
+    )
+
+
+def build(config: LanguageModelConfig) -> LanguageModel:
+    """The model."""
+    return LanguageModel(config)
+
+
+def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, Source]:
+    """Where each of our tensors comes from; `names` are theirs."""
+    at = "model." if any(name.startswith("model.") for name in names) else ""
+    found = {
+        "embedding.tokens.weight": same(f"{at}embed_tokens.weight"),
+        "norm.weight": same(f"{at}norm.weight"),
+    }
+    if not config.tied:
+        found["output.weight"] = same("lm_head.weight")
+    queries = [f"self_attn.{one}_proj" for one in "qkv"]
+    for layer in range(config.num_layers):
+        for ours, theirs, biased in (
+            ("attention.projections.stacks.0", queries, config.qkv_bias),
+            ("attention.output", ["self_attn.o_proj"], config.output_bias),
+            ("feed_forward.hidden.stacks.0", ["mlp.gate_proj", "mlp.up_proj"], config.bias),
+            ("feed_forward.output", ["mlp.down_proj"], config.bias),
+            ("around_attention.norm", ["input_layernorm"], False),
+            ("around_feed_forward.norm", ["post_attention_layernorm"], False),
+        ):
+            for part in ("weight", "bias") if biased else ("weight",):
+                found[f"blocks.{layer}.{ours}.{part}"] = stacked(
+                    *(f"{at}layers.{layer}.{one}.{part}" for one in theirs)
+                )
+    return found
+
+
+def ignored(config: LanguageModelConfig) -> tuple[str, ...]:
+    """Patterns of tensors that are of no use here."""
+    return (*_IGNORED, "lm_head.weight") if config.tied else _IGNORED
+
+
+def _rotary(values: Values, context: int) -> tuple[float, dict[str, Any] | None]:
+    """The base of the angles, and how they are stretched."""
+    said = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    if not isinstance(said, dict):
+        raise ValueError(f"{values.where} takes rope_parameters as an object, and has {said!r}.")  # noqa: TRY004 - what the file has is a value
+    rope = Values(said, f"{values.where}, rope_parameters")
+    rope.only("partial_rotary_factor", 1.0)
+    values.only("partial_rotary_factor", 1.0)
+    base = rope.number("rope_theta", values.number("rope_theta", 10_000.0))
+    kind = said.get("rope_type", said.get("type", "default"))
+    if kind == "default":
+        return base, None
+    rope.choice("rope_type", kind, {one: one for one in _SCALINGS})
+    for name in ("attention_factor", "mscale", "mscale_all_dim"):
+        rope.only(name, None)
+    rope.only("truncate", True)
+    defaults = {"original_max_position_embeddings": context}
+    scaling: dict[str, Any] = {"kind": kind}
+    for theirs, ours in _SCALINGS[kind].items():
+        if theirs in said or theirs in defaults:
+            scaling[ours] = rope.number(theirs, float(defaults.get(theirs, 0)))
+    return base, scaling
+
+
+def _window(values: Values) -> int | None:
+    """How many tokens each token sees, where the layers have a window, and all the same.
+
+    Errors: a ValueError where some layers have a window and others none.
+    """
+    mistral = values.get("model_type") == "mistral"
+    # What Mistral's config leaves out is this.
+    default = _OF_MISTRAL if mistral and "sliding_window" not in values else None
+    if values.get("sliding_window", default) is None or values.get("model_type") == "llama":
+        return None
+    if values.get("model_type") == "qwen2" and not values.flag("use_sliding_window", default=False):
+        return None
+    kinds = set(values.get("layer_types") or ["sliding_attention"])
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{values.where} has a window in some layers and none in others, and glasshead knows "
+            "one rule for all: watch the model of transformers itself, by gh.watch(model, …)."
+        )
+    return values.whole("sliding_window", default) if kinds == {"sliding_attention"} else None

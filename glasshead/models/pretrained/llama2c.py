@@ -1,0 +1,167 @@
+"""llama2.c: a Llama in one file, seven numbers and then every weight as float32.
+
+Source: https://github.com/karpathy/llama2.c, `export.py`, version 0, and `run.c`.
+"""
+
+import struct
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glasshead.drawing.printable import printable
+from glasshead.models.language_model import LanguageModel, LanguageModelConfig
+
+_HEAD = struct.Struct("<7i")
+_MOST = 2**24
+
+
+def is_llama2c(file: Path) -> bool:
+    """Whether a file has the length that its first numbers say.
+
+    >>> is_llama2c(Path("no such file"))
+    False
+    """
+    try:
+        config = _config(file)
+    except (OSError, ValueError):
+        return False
+    return file.stat().st_size == _size(config)
+
+
+def load_llama2c(path: str | Path) -> LanguageModel:
+    """The model of a file of llama2.c.
+
+    Its rotary angles turn neighbours, ours numbers half a head apart: rows of the projections are
+    put in that order, which changes no score.
+
+    Errors: an OSError where the file cannot be read; a ValueError where it is something else.
+    """
+    file = Path(path)
+    config = _config(file)
+    expected, size = _size(config), file.stat().st_size
+    if size != expected:
+        raise ValueError(
+            f"{printable(str(file))} takes {expected} bytes for the model that it begins with, and "
+            f"has {size}: take the whole file, in llama2.c's first format."
+        )
+    flat = torch.from_file(str(file), size=size // 4, dtype=torch.float32)[_HEAD.size // 4 :]
+    if not torch.isfinite(flat).all():
+        raise ValueError(
+            f"{printable(str(file))} takes finite weights, and has NaN or infinity: take it anew."
+        )
+    with torch.device("meta"):
+        model = LanguageModel(config)
+    model.load_state_dict(_weights(config, _parts(flat, config)), assign=True)
+    return model.eval()
+
+
+def _config(file: Path) -> LanguageModelConfig:
+    """What the model is built from."""
+    name = printable(str(file))
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(_HEAD.size)
+    except OSError as error:
+        raise type(error)(f"{name} cannot be read ({error.strerror}).") from error
+    if len(head) < _HEAD.size:
+        raise ValueError(
+            f"{name} takes seven numbers of llama2.c at its beginning, and is shorter."
+        )
+    width, hidden, layers, heads, kv_heads, vocabulary, length = _HEAD.unpack(head)
+    numbers = (width, hidden, layers, heads, kv_heads, abs(vocabulary), length)
+    if not all(0 < number < _MOST for number in numbers) or width % heads or heads % kv_heads:
+        raise ValueError(
+            f"{name} is no model of llama2.c: it begins with the numbers {list(numbers)}; name its "
+            ".bin file."
+        )
+    return LanguageModelConfig(
+        vocab_size=abs(vocabulary),
+        context_length=length,
+        d_model=width,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        num_layers=layers,
+        d_hidden=hidden,
+        positions="rotary",
+        norm="rms",
+        norm_eps=1e-5,
+        feed_forward="swiglu",
+        bias=False,
+        dropout=0.0,
+        # A vocabulary below 0 says that the output has a matrix of its own.
+        tied=vocabulary > 0,
+    )
+
+
+def _shapes(config: LanguageModelConfig) -> dict[str, tuple[int, ...]]:
+    """The tensors of the file, in their order."""
+    layers, width, hidden = config.num_layers, config.d_model, config.hidden
+    answering = (config.num_kv_heads or config.num_heads) * config.width
+    angles = (config.context_length, config.width // 2)
+    return {
+        "embedding": (config.vocab_size, width),
+        "attention_norm": (layers, width),
+        "query": (layers, width, width),
+        "key": (layers, answering, width),
+        "value": (layers, answering, width),
+        "output": (layers, width, width),
+        "feed_forward_norm": (layers, width),
+        "gate": (layers, hidden, width),
+        "down": (layers, width, hidden),
+        "up": (layers, hidden, width),
+        "norm": (width,),
+        "cosines": angles,
+        "sines": angles,
+        **({} if config.tied else {"vocabulary": (config.vocab_size, width)}),
+    }
+
+
+def _size(config: LanguageModelConfig) -> int:
+    """Of the file, in bytes."""
+    return _HEAD.size + 4 * sum(prod(shape) for shape in _shapes(config).values())
+
+
+def _parts(flat: Tensor, config: LanguageModelConfig) -> dict[str, Tensor]:
+    shapes = _shapes(config)
+    cut = flat.split([prod(shape) for shape in shapes.values()])
+    return {
+        name: part.view(shape).clone()
+        for (name, shape), part in zip(shapes.items(), cut, strict=True)
+    }
+
+
+def _weights(config: LanguageModelConfig, parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Our names."""
+    weights = {"embedding.tokens.weight": parts["embedding"], "norm.weight": parts["norm"]}
+    if not config.tied:
+        weights["output.weight"] = parts["vocabulary"]
+    query, key = (in_halves(parts[name], config.width) for name in ("query", "key"))
+    for layer in range(config.num_layers):
+        at = f"blocks.{layer}"
+        asked = torch.cat([query[layer], key[layer], parts["value"][layer]])
+        gated = torch.cat([parts["gate"][layer], parts["up"][layer]])
+        weights |= {
+            f"{at}.attention.projections.stacks.0.weight": asked,
+            f"{at}.attention.output.weight": parts["output"][layer],
+            f"{at}.feed_forward.hidden.stacks.0.weight": gated,
+            f"{at}.feed_forward.output.weight": parts["down"][layer],
+            f"{at}.around_attention.norm.weight": parts["attention_norm"][layer],
+            f"{at}.around_feed_forward.norm.weight": parts["feed_forward_norm"][layer],
+        }
+    return weights
+
+
+def in_halves(matrices: Tensor, head_dim: int) -> Tensor:
+    """Rows that turn as neighbours, in the order in which they turn half a head apart.
+
+    Args:
+        matrices: `[layers, rows, width]`.
+        head_dim: How many rows a head has.
+
+    >>> in_halves(torch.arange(8).view(1, 8, 1), head_dim=4).flatten().tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    pairs = matrices.unflatten(1, (-1, head_dim // 2, 2))
+    return pairs.transpose(2, 3).flatten(1, 3)

@@ -1,0 +1,135 @@
+"""Loading: a folder of Hugging Face, or a file of llama2.c, as a model of ours."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glasshead.drawing.printable import printable
+from glasshead.models.encoder import Encoder, MaskedLanguageModel
+from glasshead.models.language_model import LanguageModel
+from glasshead.models.pretrained import bert, gpt2, llama
+from glasshead.models.pretrained.filling import Source, fill
+from glasshead.models.pretrained.llama2c import load_llama2c
+from glasshead.models.pretrained.stored import Stored, read_object
+from glasshead.models.pretrained.values import Values
+
+Pretrained = LanguageModel | Encoder | MaskedLanguageModel
+
+
+@dataclass(frozen=True)
+class Family:
+    """How models of one kind become ours.
+
+    Attributes:
+        config: What one is built from, of what its config.json says.
+        build: Makes it.
+        sources: Where each of its tensors comes from, told what tensors there are.
+        ignored: Patterns of those that are of no use here.
+    """
+
+    config: Callable[[Values], Any]
+    build: Callable[[Any], Pretrained]
+    sources: Callable[[Any, Iterable[str]], Mapping[str, Source]]
+    ignored: Callable[[Any], tuple[str, ...]]
+
+
+_GPT2 = Family(gpt2.config, gpt2.build, gpt2.sources, gpt2.ignored)
+_LLAMA = Family(llama.config, llama.build, llama.sources, llama.ignored)
+_BERT = Family(bert.config, bert.build, bert.sources, bert.ignored)
+_BERT_ENCODER = Family(
+    bert.config, bert.build_encoder, bert.sources_of_encoder, bert.ignored_by_encoder
+)
+FAMILIES = {
+    "GPT2LMHeadModel": _GPT2,
+    "GPT2Model": _GPT2,
+    "LlamaForCausalLM": _LLAMA,
+    "LlamaModel": _LLAMA,
+    "MistralForCausalLM": _LLAMA,
+    "Qwen2ForCausalLM": _LLAMA,
+    "BertModel": _BERT_ENCODER,
+    "BertForMaskedLM": _BERT,
+    "BertForPreTraining": _BERT,
+}
+# What is meant where config.json names no architecture.
+_OF_TYPES = {
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "bert": "BertModel",
+}
+
+
+def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
+    """A model that people have, as one of ours, ready to run.
+
+    It takes a folder as Hugging Face's `save_pretrained` writes it, `config.json` beside
+    `model.safetensors` or shards of it, of the families in `FAMILIES`; or a file of llama2.c. No
+    code of the folder is run, and nothing is unpickled. The logits are those of `transformers`.
+
+    Args:
+        path: The folder, or the file.
+        dtype: What the weights become.
+
+    Returns: a `LanguageModel`, a `MaskedLanguageModel`, or for a BertModel its `Encoder`; in
+    evaluation mode.
+
+    Errors: an OSError where something is not there or cannot be read; a ValueError where the
+    weights are pickled, the architecture or something of its config is unknown, or tensors are
+    missing, surplus or of another shape, which it names.
+
+    >>> import tempfile
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> import glasshead as gh
+    >>> folder = tempfile.mkdtemp()
+    >>> config = LlamaConfig(vocab_size=11, hidden_size=12, intermediate_size=20,
+    ...     num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, head_dim=4)
+    >>> LlamaForCausalLM(config).save_pretrained(folder)
+    >>> model = gh.load_pretrained(folder)
+    >>> model(torch.tensor([[3, 1, 4]])).shape
+    torch.Size([1, 3, 11])
+    """
+    place = Path(path)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype takes one such as torch.float32, and got {dtype!r}.")
+    if place.is_file():
+        return load_llama2c(place).to(dtype)
+    if not place.is_dir():
+        raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")
+    values = read_object(place / "config.json")
+    family = _family(values, place)
+    config = _config(family, values, place)
+    stored = Stored(place)
+    with torch.device("meta"):
+        model = family.build(config)
+    sources, ignored = family.sources(config, stored), family.ignored(config)
+    fill(model, sources, stored, where=str(place), ignored=ignored, dtype=dtype)
+    return model.eval()
+
+
+def _family(values: Mapping[str, Any], folder: Path) -> Family:
+    named = values.get("architectures")
+    kind = values.get("model_type")
+    first = named[0] if isinstance(named, list) and named else _OF_TYPES.get(str(kind), kind)
+    if not isinstance(first, str) or first not in FAMILIES:
+        raise ValueError(
+            f"{printable(str(folder))} has the architecture {printable(str(first))}, and glasshead "
+            f"loads {', '.join(FAMILIES)}: watch the model of transformers itself, by "
+            "gh.watch(model, …)."
+        )
+    return FAMILIES[first]
+
+
+def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
+    name = str(folder / "config.json")
+    if values.get("quantization_config") is not None:
+        raise ValueError(
+            f"{printable(name)} tells of quantized weights: save the model without quantization."
+        )
+    try:
+        return family.config(Values(values, name))
+    except TypeError as error:
+        raise ValueError(f"{printable(name)} does not tell of a model ({error}).") from error

@@ -1,0 +1,136 @@
+"""Stored: the tensors of a Hugging Face folder, read one by one; nothing is unpickled."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from glasshead.drawing.printable import printable
+
+_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+class Stored(Mapping[str, Tensor]):
+    """The tensors of `model.safetensors`, or of the files that its index names.
+
+    Args:
+        folder: Where they are.
+
+    Errors: an OSError where there are none, or a file of the index is not there; a ValueError where
+    they are pickled, or a file is not what it is to be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._places = _places(folder)
+
+    def __getitem__(self, name: str) -> Tensor:
+        file = self._places[name]
+        try:
+            with safe_open(file, framework="pt") as opened:
+                # A copy, as what is mapped follows the file.
+                return opened.get_tensor(name).clone()
+        except (SafetensorError, OSError) as error:
+            raise _unreadable(file, error) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Errors: an OSError where it cannot be read, a ValueError where it is none.
+    """
+    name = printable(str(file))
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no {name}: check the folder's name.") from error
+    except OSError as error:
+        raise type(error)(f"{name} cannot be read ({error.strerror}).") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} takes JSON, and is none ({error}): take it anew.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{name} takes an object, and holds {type(values).__name__}.")  # noqa: TRY004 - what the file has is a value
+    return values
+
+
+def _places(folder: Path) -> dict[str, Path]:
+    """Which file each tensor is in."""
+    if (folder / _INDEX).is_file():
+        return _indexed(folder)
+    files = [folder / _WHOLE] if (folder / _WHOLE).is_file() else _only(folder)
+    return dict.fromkeys(_names(files[0]), files[0])
+
+
+def _indexed(folder: Path) -> dict[str, Path]:
+    index = folder / _INDEX
+    shards = read_object(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ValueError(f"{printable(str(index))} takes a weight_map, and has none: take it anew.")
+    known: dict[str, set[str]] = {}
+    for name, shard in shards.items():
+        # A shard stands beside its index, and nowhere else.
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise ValueError(
+                f"{printable(str(index))} takes names of files beside it, and has {shard!r}."
+            )
+        if shard not in known:
+            if not (folder / shard).is_file():
+                raise FileNotFoundError(
+                    f"{printable(str(index))} names {printable(shard)}, which is not there: put it "
+                    "into the folder."
+                )
+            known[shard] = set(_names(folder / shard))
+        if name not in known[shard]:
+            raise ValueError(
+                f"{printable(str(folder / shard))} lacks {printable(name)}, which the index says "
+                "it has: take the files of one model."
+            )
+    return {name: folder / shard for name, shard in shards.items()}
+
+
+def _only(folder: Path) -> list[Path]:
+    """The one file of weights that goes by another name.
+
+    Errors: an OSError or ValueError where there is none, or several.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if len(files) == 1:
+        return files
+    if files:
+        raise ValueError(
+            f"{printable(str(folder))} has {len(files)} files of weights and no {_INDEX}: put the "
+            "index beside them."
+        )
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    if pickled:
+        raise ValueError(
+            f"{printable(str(folder))} has its weights in {printable(pickled[0])} alone, which is "
+            "pickled and could run any code: save them as safetensors, by "
+            "model.save_pretrained(folder)."
+        )
+    raise FileNotFoundError(
+        f"{printable(str(folder))} has no weights: there is no {_WHOLE} in it; check its name."
+    )
+
+
+def _names(file: Path) -> list[str]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return list(opened.keys())
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{printable(str(file))} cannot be read as safetensors ({error}): take it anew."
+    )

@@ -1,0 +1,80 @@
+"""Values: what a config.json of Hugging Face says, asked for by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from glasshead.drawing.printable import printable
+
+
+class Values:
+    """A `config.json`, whose entries are checked as they are taken.
+
+    Args:
+        values: What it says.
+        where: Its name, for errors.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self._values, self.where = values, printable(where)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """What it says of `name`; null counts as nothing."""
+        value = self._values.get(name)
+        return default if value is None else value
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 1.
+
+        Errors: a ValueError where it is none.
+        """
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"{self.where} takes {name} as a whole number from 1, and has {value!r}: take the "
+                "config.json that belongs to the weights."
+            )
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A number.
+
+        Errors: a ValueError where it is none.
+        """
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{self.where} takes {name} as a number, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false.
+
+        Errors: a ValueError where it is neither.
+        """
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.where} takes {name} as true or false, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
+        return value
+
+    def choice(self, name: str, default: str, known: Mapping[str, str]) -> str:
+        """One of some names, as ours.
+
+        Errors: a ValueError where it is another.
+        """
+        value = self.get(name, default)
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(
+                f"{self.where} has {name}={value!r}, and glasshead knows {', '.join(known)}: watch "
+                "the model of transformers itself, by gh.watch(model, …)."
+            )
+        return known[value]
+
+    def only(self, name: str, value: Any) -> None:
+        """Raise a ValueError where it says something else than the one thing that is known here."""
+        if (said := self.get(name, value)) != value:
+            raise ValueError(
+                f"{self.where} has {name}={said!r}, and glasshead knows {value!r}: watch the model "
+                "of transformers itself, by gh.watch(model, …)."
+            )

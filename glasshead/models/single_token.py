@@ -1,0 +1,215 @@
+"""Single token: one new token a row, as the modules of a language model compute it, and faster."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import module as torch_module
+
+from glasshead.attention import Attention
+from glasshead.layers import (
+    EncoderBlock,
+    FeedForward,
+    GatedFeedForward,
+    KeyValueCache,
+    KVCache,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Rotary,
+)
+from glasshead.layers.caching.reach import bands_of, reach_of
+from glasshead.layers.dropout import Dropout
+from glasshead.layers.projections import Projections
+from glasshead.models.checks import check_tokens
+from glasshead.models.language_model import LanguageModel
+from glasshead.recipe.normalizers import Softmax
+from glasshead.recipe.scores import ScaledDot
+
+_Function = Callable[[Tensor], Tensor]
+# While somebody watches, another stands in its place, which is to be asked.
+_FORWARD = Attention.forward
+
+
+class SingleToken:
+    """`model.hidden` of one token a row, bit for bit, without the cost of asking.
+
+    In a small model a token costs what Python does between the kernels, again for each: modules are
+    called, shapes checked, an engine chosen. Here all that is the same for every token is looked up
+    once, and what is left is the kernels. Where a model has parts of another kind, hooks, or
+    somebody who watches, its modules are called as ever.
+
+    Args:
+        model: In evaluation mode; `prepared` tells whether it is of known parts.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._blocks = [_Block(block) for block in model.blocks]
+        self._norm = _norm(model.norm)
+
+    @staticmethod
+    def prepared(model: LanguageModel) -> "SingleToken | None":
+        """One for a model whose parts are known; None where they are not."""
+        return SingleToken(model) if _is_known(model) else None
+
+    def fits(self, tokens: Tensor, cache: KVCache) -> bool:
+        """Whether these can be computed in this way, here and now."""
+        return (
+            tokens.shape[1] == 1
+            and cache.policy is None
+            and cache.length > 0
+            and not self._model.training
+            and Attention.forward is _FORWARD
+            and not torch.is_autocast_enabled(tokens.device.type)
+        )
+
+    def __call__(
+        self, tokens: Int[Tensor, "batch 1"], cache: KVCache
+    ) -> Float[Tensor, "batch d_model"]:
+        """What the last block makes of the tokens, normed; the cache takes them in."""
+        position, config = cache.length, self._model.config
+        check_tokens(tokens, "tokens", config.vocab_size, config.context_length - position)
+        where = torch.arange(position, position + 1, device=tokens.device)
+        x = self._model.embedding(tokens, where)[:, 0]  # [batch, d_model]
+        for number, block in enumerate(self._blocks):
+            x = block(x, cache.own[number], position)
+        return self._norm(x)
+
+
+class _Block:
+    """An `EncoderBlock`."""
+
+    def __init__(self, block: Any) -> None:
+        self._attend = _Attend(block.attention)
+        self._around_attention = _around(block.around_attention)
+        self._feed_forward = None
+        if block.feed_forward is not None:
+            self._feed_forward = _feed_forward(block.feed_forward)
+            self._around_feed_forward = _around(block.around_feed_forward)
+
+    def __call__(self, x: Tensor, cache: KeyValueCache, position: int) -> Tensor:
+        before, after = self._around_attention
+        x = after(x + self._attend(before(x), cache, position))
+        if self._feed_forward is None:
+            return x
+        before, after = self._around_feed_forward
+        return after(x + self._feed_forward(before(x)))
+
+
+class _Attend:
+    """A `MultiHeadAttention`, whose one query sees every key that its cache gives."""
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        self._project, self._output = _linear(layer.projections.stacks[0]), _linear(layer.output)
+        self._rotary, self._head_dim = layer.rotary, layer.head_dim
+        self._asking, self._answering = layer.num_heads, layer.num_kv_heads
+        self._reach = reach_of(layer.attention)
+        grouped = {"enable_gqa": True} if self._asking > self._answering else {}
+        scale = layer.attention.score.scale(layer.head_dim)
+        self._sdpa = partial(F.scaled_dot_product_attention, scale=float(scale), **grouped)
+
+    def __call__(self, x: Tensor, cache: KeyValueCache, position: int) -> Tensor:
+        asking, answering = self._asking, self._answering
+        heads = self._project(x).view(len(x), -1, 1, self._head_dim)  # [batch, all heads, 1, …]
+        turning, value = heads.split([asking + answering, answering], dim=1)
+        if self._rotary is not None:
+            turning = self._rotary.forward(turning, position)
+        query, key = turning.split([asking, answering], dim=1)
+        context = self._sdpa(query, *cache.append(key, value, self._reach))
+        return self._output(context.flatten(1))  # [batch, d_model]
+
+
+def _feed_forward(layer: nn.Module) -> _Function:
+    activation: Any = layer.activation
+    output = _linear(layer.output)
+    if isinstance(layer, FeedForward):
+        hidden = _linear(layer.hidden)
+        return lambda x: output(activation(hidden(x)))
+    both = _linear(layer.hidden.stacks[0])  # type: ignore[union-attr]
+
+    def gated(x: Tensor) -> Tensor:
+        gate, hidden = both(x).chunk(2, dim=-1)
+        return output(activation(gate) * hidden)
+
+    return gated
+
+
+def _around(residual: Any) -> tuple[_Function, _Function]:
+    """What stands before a sublayer, and after its result was added."""
+    norm = _norm(residual.norm)
+    return (norm, _same) if isinstance(residual, PreNorm) else (_same, norm)
+
+
+def _norm(norm: Any) -> _Function:
+    if isinstance(norm, nn.Identity):
+        return _same
+    named = {"weight": norm.weight, "eps": norm.eps, "normalized_shape": norm.normalized_shape}
+    if isinstance(norm, nn.RMSNorm):
+        return partial(F.rms_norm, **named)
+    return partial(F.layer_norm, bias=norm.bias, **named)
+
+
+def _linear(linear: Any) -> _Function:
+    return partial(F.linear, weight=linear.weight, bias=linear.bias)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+# Nothing that is derived of these, which may do something else.
+_PARTS = {
+    nn.ModuleList,
+    nn.Linear,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.Identity,
+    Attention,
+    Dropout,
+    EncoderBlock,
+    FeedForward,
+    GatedFeedForward,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Projections,
+    Rotary,
+    ScaledDot,
+    Softmax,
+}
+
+
+def _is_known(model: LanguageModel) -> bool:
+    """Whether all parts do what they are known to do, and no hook listens to any."""
+    within = [module for part in (model.blocks, model.norm) for module in part.modules()]
+    return (
+        type(model) is LanguageModel
+        and not torch_module._has_any_global_hook()  # noqa: SLF001 - it has no other name
+        and all(type(one) in _PARTS and not _is_heard(one) for one in within)
+        and all(_is_plain(one) for one in within if isinstance(one, MultiHeadAttention))
+    )
+
+
+def _is_heard(module: nn.Module) -> bool:
+    """Whether a hook listens to it, or it drops what others keep."""
+    hooks = module._forward_hooks or module._forward_pre_hooks  # noqa: SLF001 - they have no other name
+    return bool(hooks) or module.training
+
+
+def _is_plain(layer: MultiHeadAttention) -> bool:
+    """Whether its newest query sees every key, by PyTorch's kernel alone."""
+    rule = layer.attention
+    return (
+        layer.projections.one
+        and rule.engine in ("auto", "fused")
+        and rule.softcap is None
+        and rule.bias is None
+        and (rule.mask is None or bands_of(rule.mask) is not None)
+        and not isinstance(rule.score.scale(layer.head_dim), Tensor)
+        and rule.score.scale(layer.head_dim) > 0
+    )

@@ -1,0 +1,412 @@
+"""Models of other libraries as ours: the same logits, or one sentence."""
+
+import json
+import pickle
+import struct
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+import glasshead as gh
+from glasshead.models.pretrained import is_llama2c, load_llama2c
+
+TINY_LLAMA = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+LLAMAS = {
+    "grouped": {},
+    "tied": {"tie_word_embeddings": True},
+    "one_key_head": {"num_key_value_heads": 1},
+    "wide_heads": {"head_dim": 10},
+    "biases": {"attention_bias": True},
+    "all_biases": {"attention_bias": True, "mlp_bias": True},
+    "mlp_bias": {"mlp_bias": True},
+    "base": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    "linear": {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1e4}},
+    "llama3": {"head_dim": 8, "rope_parameters": {**LLAMA3, "rope_theta": 5e5}},
+    "yarn": {"head_dim": 16, "rope_parameters": {**YARN, "rope_theta": 1e4}},
+}
+TINY_GPT2 = {"vocab_size": 31, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 64}
+GPT2S = {
+    "plain": {},
+    "inner": {"n_inner": 20, "activation_function": "gelu"},
+    "relu_untied": {"activation_function": "relu", "tie_word_embeddings": False},
+    "eps": {"layer_norm_epsilon": 1e-2},
+}
+TINY_BERT = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 64,
+}
+BERTS = {
+    "plain": {},
+    "gelu_new": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+    "one_segment": {"type_vocab_size": 1},
+    "untied": {"tie_word_embeddings": False},
+}
+
+
+def random(model, seed=0):
+    """The model with weights that are no defaults, biases and norms with them."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            shift = 1.0 if parameter.ndim == 1 and (parameter == 1).all() else 0.0
+            parameter.copy_(shift + 0.3 * torch.randn(parameter.shape, generator=generator))
+    model.tie_weights()
+    return model.eval()
+
+
+def saved(model, folder, **how):
+    random(model).save_pretrained(folder, **how)
+    return folder
+
+
+def tokens(length=37):
+    return torch.randint(31, (2, length), generator=torch.Generator().manual_seed(1))
+
+
+def assert_same_logits(model, folder, length=37):
+    ours = gh.load_pretrained(folder)
+    with torch.no_grad():
+        expected = model(tokens(length))
+        expected = expected.logits if "logits" in expected else expected.last_hidden_state
+        found = ours(tokens(length))
+    assert expected.abs().max() > 0.5
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    return ours
+
+
+class TestTheSameLogits:
+    @pytest.mark.parametrize("name", LLAMAS)
+    def test_llama(self, tmp_path, name):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**{**TINY_LLAMA, **LLAMAS[name]}))
+        assert_same_logits(model, saved(model, tmp_path))
+
+    @pytest.mark.parametrize("window", [5, None])
+    def test_mistral_with_its_window(self, tmp_path, window):
+        config = hf.MistralConfig(**TINY_LLAMA, sliding_window=window)
+        model = hf.MistralForCausalLM(config)
+        ours = assert_same_logits(model, saved(model, tmp_path))
+        assert ours.config.window == window
+
+    @pytest.mark.parametrize("window", [None, 5])
+    def test_qwen2(self, tmp_path, window):
+        sliding = {"use_sliding_window": True, "sliding_window": window, "max_window_layers": 0}
+        config = hf.Qwen2Config(**TINY_LLAMA, **(sliding if window else {}))
+        model = hf.Qwen2ForCausalLM(config)
+        assert_same_logits(model, saved(model, tmp_path))
+
+    @pytest.mark.parametrize("name", GPT2S)
+    def test_gpt2(self, tmp_path, name):
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(**{**TINY_GPT2, **GPT2S[name]}))
+        assert_same_logits(model, saved(model, tmp_path))
+
+    @pytest.mark.parametrize("name", BERTS)
+    def test_bert_tells_masked_words(self, tmp_path, name):
+        model = hf.BertForMaskedLM(hf.BertConfig(**{**TINY_BERT, **BERTS[name]}))
+        assert_same_logits(model, saved(model, tmp_path))
+
+    def test_bert_alone_is_an_encoder(self, tmp_path):
+        model = hf.BertModel(hf.BertConfig(**TINY_BERT))
+        assert isinstance(assert_same_logits(model, saved(model, tmp_path)), gh.Encoder)
+
+    def test_bert_with_padding_and_segments(self, tmp_path):
+        model = hf.BertForMaskedLM(hf.BertConfig(**TINY_BERT))
+        ours = gh.load_pretrained(saved(model, tmp_path))
+        lengths, segments = torch.tensor([11, 7]), torch.arange(11).ge(5).long().expand(2, 11)
+        real = torch.arange(11) < lengths[:, None]
+        with torch.no_grad():
+            expected = model(tokens(11), attention_mask=real.long(), token_type_ids=segments).logits
+            found = ours(tokens(11), lengths, segments=segments)
+        torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+    def test_bert_of_pretraining_leaves_its_other_head(self, tmp_path):
+        model = hf.BertForPreTraining(hf.BertConfig(**TINY_BERT))
+        ours = gh.load_pretrained(saved(model, tmp_path))
+        with torch.no_grad():
+            expected = model(tokens()).prediction_logits
+            torch.testing.assert_close(ours(tokens()), expected, atol=1e-5, rtol=1e-5)
+
+
+class TestFolders:
+    def test_shards(self, tmp_path):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA))
+        saved(model, tmp_path, max_shard_size="4KB")
+        assert len(list(tmp_path.glob("*.safetensors"))) > 1
+        assert_same_logits(model, tmp_path)
+
+    def test_names_without_their_prefix_and_buffers_of_old_files(self, tmp_path):
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(**TINY_GPT2))
+        file = saved(model, tmp_path) / "model.safetensors"
+        bare = {name.removeprefix("transformer."): x for name, x in load_file(file).items()}
+        save_file(bare | {"h.0.attn.bias": torch.ones(1, 1, 64, 64)}, file)
+        assert_same_logits(model, tmp_path)
+
+    def test_norms_as_the_first_bert_names_them(self, tmp_path):
+        model = hf.BertForMaskedLM(hf.BertConfig(**TINY_BERT))
+        file = saved(model, tmp_path) / "model.safetensors"
+        renamed = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ): x
+            for name, x in load_file(file).items()
+        }
+        save_file(renamed, file)
+        assert_same_logits(model, tmp_path)
+
+    def test_rope_as_older_configs_tell_it(self, tmp_path):
+        model = hf.LlamaForCausalLM(
+            hf.LlamaConfig(**TINY_LLAMA, rope_parameters={**LLAMA3, "rope_theta": 5e5})
+        )
+        file = saved(model, tmp_path) / "config.json"
+        values = json.loads(file.read_text())
+        rope = values.pop("rope_parameters")
+        values["rope_theta"] = rope.pop("rope_theta")
+        values["rope_scaling"] = rope
+        file.write_text(json.dumps(values))
+        assert_same_logits(model, tmp_path)
+
+    def test_half_precision_becomes_what_is_asked(self, tmp_path):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)).to(torch.bfloat16)
+        saved(model, tmp_path)
+        assert gh.load_pretrained(tmp_path).embedding.tokens.weight.dtype == torch.float32
+        half = gh.load_pretrained(tmp_path, dtype=torch.bfloat16)
+        assert {x.dtype for x in half.parameters()} == {torch.bfloat16}
+
+    def test_what_is_loaded_learns(self, tmp_path):
+        saved(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), tmp_path)
+        model = gh.load_pretrained(tmp_path).train()
+        model(tokens()).square().mean().backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def changed(folder, **values):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.fixture
+def llama(tmp_path):
+    return saved(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), tmp_path)
+
+
+class TestRefusals:
+    def test_no_folder(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="there is no .*nowhere: check its name"):
+            gh.load_pretrained(tmp_path / "nowhere")
+
+    def test_no_config(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="there is no .*config.json"):
+            gh.load_pretrained(tmp_path)
+
+    @pytest.mark.parametrize("text", ["{", "[1]", "\0"])
+    def test_a_config_that_is_none(self, llama, text):
+        (llama / "config.json").write_text(text)
+        with pytest.raises(ValueError, match="config.json takes"):
+            gh.load_pretrained(llama)
+
+    def test_no_weights(self, llama):
+        (llama / "model.safetensors").unlink()
+        with pytest.raises(FileNotFoundError, match="has no weights: there is no model.safetens"):
+            gh.load_pretrained(llama)
+
+    def test_pickled_weights_are_never_read(self, llama):
+        (llama / "model.safetensors").unlink()
+
+        class Bomb:
+            def __reduce__(self):
+                return (pytest.fail, ("unpickled",))
+
+        (llama / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+        with pytest.raises(ValueError, match="pytorch_model.bin alone, which is pickled"):
+            gh.load_pretrained(llama)
+
+    def test_an_unknown_architecture(self, llama):
+        changed(llama, architectures=["MambaForCausalLM"])
+        with pytest.raises(ValueError, match="architecture MambaForCausalLM, and glasshead loads"):
+            gh.load_pretrained(llama)
+
+    @pytest.mark.parametrize("value", [None, [], [3], "LlamaForCausalLM"])
+    def test_architectures_that_name_none_leave_the_type(self, llama, value):
+        changed(llama, architectures=value)
+        if value == [3]:
+            with pytest.raises(ValueError, match="architecture 3"):
+                gh.load_pretrained(llama)
+        else:
+            assert isinstance(gh.load_pretrained(llama), gh.LanguageModel)
+
+    def test_missing_and_surplus_tensors_are_named(self, llama):
+        file = llama / "model.safetensors"
+        tensors = load_file(file)
+        tensors["model.layers.1.mlp.extra.weight"] = tensors.pop("model.norm.weight")
+        save_file(tensors, file)
+        with pytest.raises(ValueError, match="lacks model.norm.weight and has besides .*extra"):
+            gh.load_pretrained(llama)
+
+    def test_another_shape_is_named(self, llama):
+        file = llama / "model.safetensors"
+        save_file(load_file(file) | {"model.norm.weight": torch.ones(13)}, file)
+        with pytest.raises(ValueError, match=r"model.norm.weight is \[13\], and \[12\] has to"):
+            gh.load_pretrained(llama)
+
+    @pytest.mark.parametrize(
+        ("tensor", "sentence"),
+        [
+            (torch.full((12,), torch.nan), "takes finite weights, and model.norm.weight has NaN"),
+            (torch.ones(12, dtype=torch.int8), "model.norm.weight has torch.int8"),
+        ],
+    )
+    def test_weights_that_are_none(self, llama, tensor, sentence):
+        file = llama / "model.safetensors"
+        save_file(load_file(file) | {"model.norm.weight": tensor}, file)
+        with pytest.raises(ValueError, match=sentence):
+            gh.load_pretrained(llama)
+
+    def test_a_broken_file(self, llama):
+        (llama / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}{}{}{}")
+        with pytest.raises(ValueError, match="cannot be read as safetensors"):
+            gh.load_pretrained(llama)
+
+    @pytest.mark.parametrize(
+        ("values", "sentence"),
+        [
+            ({"hidden_act": "gelu"}, "hidden_act='gelu', and glasshead knows 'silu'"),
+            ({"num_hidden_layers": 0}, "num_hidden_layers as a whole number from 1, and has 0"),
+            ({"hidden_size": "12"}, "hidden_size as a whole number"),
+            ({"rms_norm_eps": "small"}, "rms_norm_eps as a number, and has 'small'"),
+            ({"attention_bias": 1}, "attention_bias as true or false, and has 1"),
+            ({"num_key_value_heads": 5}, "num_kv_heads takes a number that divides"),
+            ({"rope_parameters": [1]}, "rope_parameters as an object"),
+            ({"rope_parameters": {"rope_type": "dynamic"}}, "rope_type='dynamic', and glasshead"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": -1}}, "factor"),
+            ({"rope_parameters": {"rope_type": "linear"}}, "rotary_scaling takes factor"),
+            ({"quantization_config": {"bits": 4}}, "quantized weights"),
+            ({"num_hidden_layers": 3}, "lacks model.layers.2"),
+        ],
+    )
+    def test_configs_of_what_there_is_none_of(self, llama, values, sentence):
+        changed(llama, **values)
+        with pytest.raises(ValueError, match=sentence):
+            gh.load_pretrained(llama)
+
+    def test_mixed_windows(self, tmp_path):
+        config = hf.Qwen2Config(
+            **TINY_LLAMA, use_sliding_window=True, sliding_window=5, max_window_layers=1
+        )
+        saved(hf.Qwen2ForCausalLM(config), tmp_path)
+        with pytest.raises(ValueError, match="a window in some layers and none in others"):
+            gh.load_pretrained(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("index", "error", "sentence"),
+        [
+            ({}, ValueError, "takes a weight_map, and has none"),
+            ({"weight_map": {"a": "../a.safetensors"}}, ValueError, "names of files beside it"),
+            ({"weight_map": {"a": "b.safetensors"}}, FileNotFoundError, "names b.safetensors"),
+            ({"weight_map": {"a": "model.safetensors"}}, ValueError, "lacks a, which the index"),
+        ],
+    )
+    def test_an_index_that_does_not_fit(self, llama, index, error, sentence):
+        (llama / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(error, match=sentence):
+            gh.load_pretrained(llama)
+
+    def test_several_files_without_an_index(self, llama):
+        (llama / "model.safetensors").rename(llama / "a.safetensors")
+        save_file({"x": torch.ones(1)}, llama / "b.safetensors")
+        with pytest.raises(ValueError, match="2 files of weights and no model.safetensors.index"):
+            gh.load_pretrained(llama)
+
+    def test_a_dtype_that_is_none(self, llama):
+        with pytest.raises(TypeError, match="dtype takes one such as torch.float32"):
+            gh.load_pretrained(llama, dtype=torch.int8)
+
+
+def llama2c(file, *, tied=True, weights=None):
+    """A file of llama2.c, whose model is of the width 12."""
+    width, hidden, layers, heads, kv_heads, vocabulary, length = 12, 20, 2, 3, 1, 31, 17
+    of_keys = width // heads * kv_heads
+    block = 2 * width**2 + 2 * of_keys * width + 2 * width + 3 * hidden * width
+    count = vocabulary * width + layers * block + width + length * (width // heads)
+    count += 0 if tied else vocabulary * width
+    if weights is None:
+        weights = 0.3 * torch.randn(count, generator=torch.Generator().manual_seed(2))
+    head = (width, hidden, layers, heads, kv_heads, vocabulary if tied else -vocabulary, length)
+    file.write_bytes(struct.pack("<7i", *head) + weights.numpy().tobytes())
+    return file
+
+
+class TestLlama2c:
+    def test_numbers_of_neighbours_turn_as_in_its_code(self, tmp_path):
+        """The first layer's scores, computed as `run.c` does: neighbours turn."""
+        model = load_llama2c(llama2c(tmp_path / "model.bin"))
+        flat = torch.from_file(str(tmp_path / "model.bin"), size=2000)[7:]
+        embedding, at = flat[: 31 * 12].view(31, 12), 31 * 12
+        norm, at = flat[at : at + 12], at + 24
+        query, at = flat[at : at + 144].view(12, 12), at + 288
+        key = flat[at : at + 48].view(4, 12)
+        text = [3, 1, 4, 1, 5]
+        x = embedding[text]
+        x = norm * x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        q, k = (x @ query.T).view(5, 3, 4), (x @ key.T).view(5, 1, 4)
+        angles = torch.arange(5)[:, None, None] * torch.tensor([1.0, 1e-2])
+        turn = torch.polar(torch.ones_like(angles), angles)
+        q, k = (
+            torch.view_as_real(torch.view_as_complex(h.unflatten(-1, (2, 2))) * turn).flatten(-2)
+            for h in (q, k)
+        )
+        expected = torch.einsum("ihd,jd->hij", q, k[:, 0]) / 2
+        with gh.watch(model, [gh.MaxScore()], keep="weights") as seen:
+            model(torch.tensor([text]))
+        weights = seen["blocks.0.attention"].weights[0]
+        hidden = ~torch.ones(5, 5, dtype=torch.bool).tril()
+        expected = expected.masked_fill(hidden, -torch.inf).softmax(-1)
+        torch.testing.assert_close(weights, expected, atol=1e-6, rtol=1e-5)
+
+    def test_an_output_of_its_own(self, tmp_path):
+        model = gh.load_pretrained(llama2c(tmp_path / "model.bin", tied=False))
+        assert model.output is not None
+        size = (tmp_path / "model.bin").stat().st_size // 4
+        flat = torch.from_file(str(tmp_path / "model.bin"), size=size)
+        assert model.output.weight.equal(flat[-31 * 12 :].view(31, 12))
+
+    def test_it_is_known_by_its_length(self, tmp_path):
+        file = llama2c(tmp_path / "model.bin")
+        assert is_llama2c(file)
+        file.write_bytes(file.read_bytes()[:-4])
+        assert not is_llama2c(file)
+        with pytest.raises(ValueError, match="takes .* bytes for the model that it begins with"):
+            load_llama2c(file)
+
+    @pytest.mark.parametrize("data", [b"", b"seven", b"\0" * 100, b"\xff" * 64])
+    def test_another_file(self, tmp_path, data):
+        file = tmp_path / "model.bin"
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match="llama2.c"):
+            gh.load_pretrained(file)
+
+    def test_weights_that_are_no_numbers(self, tmp_path):
+        file = llama2c(tmp_path / "model.bin")
+        file.write_bytes(file.read_bytes()[:-4] + struct.pack("<f", float("nan")))
+        with pytest.raises(ValueError, match="takes finite weights"):
+            load_llama2c(file)

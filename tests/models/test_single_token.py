@@ -1,0 +1,141 @@
+"""A token at a time computed on the short way: what the modules compute, bit for bit."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import glasshead as gh
+from glasshead.models.decoding import Greedy, generate
+from glasshead.models.single_token import SingleToken
+from glasshead.models.stepping import LanguageModelSteps
+
+PLAIN = {"vocab_size": 31, "context_length": 64, "d_model": 12, "num_heads": 6, "num_layers": 2}
+LLAMA = {
+    "positions": "rotary",
+    "norm": "rms",
+    "feed_forward": "swiglu",
+    "bias": False,
+    "num_kv_heads": 3,
+}
+CONFIGS = {
+    "gpt": {},
+    "llama": LLAMA,
+    "post": {"order": "post", "feed_forward": "relu"},
+    "sinusoidal": {"positions": "sinusoidal", "feed_forward": "gelu_tanh"},
+    "nowhere": {"positions": "none", "qkv_bias": False},
+    "window": {**LLAMA, "window": 7},
+    "wide_heads": {**LLAMA, "head_dim": 10, "num_kv_heads": 1},
+    "attention_alone": {"feed_forward": "none"},
+    "untied": {"tied": False, "output_bias": False},
+}
+
+
+def built(name="llama", **more):
+    torch.manual_seed(5)
+    model = gh.LanguageModel(gh.LanguageModelConfig(**PLAIN, **CONFIGS[name], **more))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+def logits_of_steps(model, rows=3, steps=17, single=True):
+    """The logits of each step, on the short way or by the modules."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(31, (rows, 5 + steps), generator=generator)
+    walking = LanguageModelSteps(model)
+    if not single:
+        walking._single = None
+    found = [walking.next(tokens[:, :5])]
+    return torch.stack([*found, *(walking.next(tokens[:, i : i + 1]) for i in range(5, 5 + steps))])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_is_what_the_modules_compute_bit_for_bit(name, rows):
+    model = built(name)
+    assert SingleToken.prepared(model) is not None
+    assert logits_of_steps(model, rows).equal(logits_of_steps(model, rows, single=False))
+
+
+def test_it_is_used(monkeypatch):
+    calls = []
+    own = SingleToken.__call__
+    monkeypatch.setattr(SingleToken, "__call__", lambda *x: calls.append(1) or own(*x))
+    generate(LanguageModelSteps(built()), torch.tensor([[3, 1]]), Greedy(), max_tokens=7)
+    assert len(calls) == 6
+
+
+def test_who_watches_sees_each_token_and_changes_none():
+    model = built()
+    alone = logits_of_steps(model)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        watched = logits_of_steps(model)
+    assert watched.equal(alone)
+    assert [call.shape[-1] for call in seen["blocks.1.attention"]] == [5] + [1] * 17
+
+
+def test_removed_heads_are_missing():
+    model = built()
+    with gh.ablate(model, {"blocks.0.attention": [0, 4]}):
+        removed = logits_of_steps(model)
+        by_modules = logits_of_steps(model, single=False)
+    assert removed.equal(by_modules)
+    assert not removed.allclose(logits_of_steps(model))
+
+
+def double(module, given, output):
+    return 2 * output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.blocks[1].attention.output.register_forward_hook(double),
+        lambda model: setattr(model.blocks[0], "feed_forward", nn.Identity()),
+        lambda model: setattr(model.blocks[0].attention.attention, "bias", gh.ALiBi(6)),
+        lambda model: setattr(model.blocks[0].attention.attention, "softcap", 2.0),
+        lambda model: setattr(model.blocks[0].attention.attention, "normalizer", gh.Sparsemax()),
+        lambda model: setattr(model.blocks[0].attention.attention, "engine", "reference"),
+        lambda model: setattr(model.blocks[0].attention.attention, "mask", gh.causal(offset=0)),
+        lambda model: setattr(model.blocks[0].around_attention, "training", True),
+        lambda model: model.blocks[0].attention.attention.train(),
+    ],
+)
+def test_a_model_of_other_parts_goes_through_its_modules(change):
+    model = built()
+    change(model)
+    assert SingleToken.prepared(model) is None
+    changed = logits_of_steps(model)
+    assert changed.equal(logits_of_steps(model, single=False))
+
+
+def test_a_sharpness_of_its_own_too():
+    model = built()
+    for block in model.blocks:
+        block.attention.attention.score = gh.ScaledDot(0.7).eval()
+    assert SingleToken.prepared(model) is not None
+    assert logits_of_steps(model).equal(logits_of_steps(model, single=False))
+
+
+def test_unequal_prompts_and_policies_go_through_the_modules(monkeypatch):
+    monkeypatch.setattr(SingleToken, "__call__", partial(pytest.fail, "the short way was taken"))
+    model, prompt = built(), torch.tensor([[3, 1, 4], [1, 5, 9]])
+    padded = LanguageModelSteps(model, torch.tensor([0, 2]))
+    generate(padded, prompt, Greedy(), max_tokens=3)
+    evicting = LanguageModelSteps(model, policy=gh.TOVA(budget=4))
+    generate(evicting, prompt, Greedy(), max_tokens=3)
+
+
+def test_a_token_that_is_none_is_told():
+    steps = LanguageModelSteps(built())
+    steps.next(torch.tensor([[3, 1]]))
+    with pytest.raises(ValueError, match="tokens takes ids from 0 to 30, and got 31"):
+        steps.next(torch.tensor([[31]]))
+
+
+def test_beyond_the_context_a_new_page_begins():
+    model = built()
+    steps = 2 * model.config.context_length
+    assert logits_of_steps(model, 1, steps).equal(logits_of_steps(model, 1, steps, single=False))
