@@ -85,6 +85,7 @@ _HOMES = {
         "Statistic",
         "TopK",
     ),
+    "glasshead.tasks.write": ("Writer",),
     "glasshead.watching": ("Seen", "watch"),
     "glasshead.watching.corpus": ("CorpusStatistics",),
 }

@@ -1,4 +1,4 @@
-"""The command `write`: a trained model goes on with a text."""
+"""The command `write`: a model goes on with a text."""
 
 from typing import Annotated
 
@@ -10,7 +10,14 @@ _CHOOSING = "How tokens are chosen"
 
 
 def write(
-    run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
+    model: Annotated[
+        str,
+        Argument(
+            metavar="RUN_OR_HF_DIR",
+            show_default=False,
+            help="The folder of a run, or of a model of Hugging Face; or a file of llama2.c.",
+        ),
+    ],
     *,
     prompt: Annotated[
         str, Option(metavar="TEXT", help="How the text begins; nothing: the model begins it.")
@@ -18,6 +25,15 @@ def write(
     tokens: Annotated[
         int, Option(metavar="N", parser=whole_number, help="How many tokens at most.")
     ] = 200,
+    stop: Annotated[
+        list[str] | None,
+        Option(
+            metavar="TEXT",
+            show_default=False,
+            help="End before this text, as soon as it would come; may be given several times. "
+            r"\n is a line's end.",
+        ),
+    ] = None,
     temperature: Annotated[
         float | None,
         Option(
@@ -45,6 +61,15 @@ def write(
             show_default=False,
             rich_help_panel=_CHOOSING,
             help="Only the likeliest tokens that make up a share P of all.",
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        Option(
+            metavar="R",
+            show_default=False,
+            rich_help_panel=_CHOOSING,
+            help="Above 1, tokens that stand in the text already are less likely, as in 1.2.",
         ),
     ] = None,
     seed: Annotated[
@@ -80,7 +105,7 @@ def write(
     """Go on with a text, token by token."""
     from glasshead.cli.inputs.extras import check_extra
 
-    check_extra("train", "glasshead write")
+    check_extra("train", "glasshead write", ("tokenizers",))
     from glasshead.cli.outputs.terminal import print_text
     from glasshead.cli.training.choosing import chosen_strategy
     from glasshead.tasks.write import Writer
@@ -89,13 +114,17 @@ def write(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        repetition_penalty=repetition_penalty,
         seed=seed,
         beam=beam,
         length_penalty=length_penalty,
     )
     if tokens < 1:
         raise ValueError(f"--tokens takes a number from 1, and got {tokens}.")
-    pieces = Writer.load(run).write(prompt, strategy, max_tokens=tokens)
+    stops = tuple(text.replace(r"\n", "\n") for text in stop or ())
+    if "" in stops:
+        raise ValueError("--stop takes a text of a character at least, and got '': leave it out.")
+    pieces = Writer.load(model).write(prompt, strategy, max_tokens=tokens, stop=stops)
     print_text(prompt)
     for piece in pieces:
         print_text(piece)

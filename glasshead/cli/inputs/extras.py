@@ -1,5 +1,6 @@
 """Extras: libraries that only some commands need."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 _LIBRARIES = {
@@ -8,12 +9,17 @@ _LIBRARIES = {
 }
 
 
-def check_extra(extra: str, command: str) -> None:
+def check_extra(extra: str, command: str, libraries: Sequence[str] = ()) -> None:
     """Raise a ValueError where a library that a command needs is not installed.
+
+    Args:
+        extra: What brings it.
+        command: What needs it.
+        libraries: Which of the extra it needs; all, if not given.
 
     >>> check_extra("train", "glasshead train")
     """
-    missing = [name for name in _LIBRARIES[extra] if find_spec(name) is None]
+    missing = [name for name in libraries or _LIBRARIES[extra] if find_spec(name) is None]
     if missing:
         raise ValueError(
             f"{command} takes {', '.join(missing)}, not installed here: pip install "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tokenizers.decoders import DecodeStream
 
+from glasshead.tasks.tokenizing.byte_fallback import Mending
 from glasshead.tasks.tokenizing.tokenizer import Tokenizer
 
 
@@ -27,6 +28,7 @@ class StreamDecoder:
         self._tokenizer = tokenizer
         self._tokens = list(before)
         self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
+        self._mending = Mending(tokenizer.byte_of)
         self._shown = len(tokenizer.decode(self._tokens))
 
     def add(self, token: int) -> str:
@@ -36,7 +38,8 @@ class StreamDecoder:
         """
         self._tokenizer.check([token])
         self._tokens.append(token)
-        text = self._stream.step(self._tokenizer.inner, token) or ""
+        steps = (self._stream.step(self._tokenizer.inner, x) for x in self._mending.add(token))
+        text = "".join(step or "" for step in steps)
         self._shown += len(text)
         return text
 

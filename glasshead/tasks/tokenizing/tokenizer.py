@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any, Self
 
 from tokenizers import Tokenizer as Inner
-from tokenizers import decoders, pre_tokenizers
+from tokenizers import decoders, normalizers, pre_tokenizers
 
 from glasshead.tasks.reading.files import FileName, existing, read_text, shown
+from glasshead.tasks.tokenizing.byte_fallback import byte_tokens, mended
 from glasshead.tasks.tokenizing.byte_level import readable
 from glasshead.tasks.tokenizing.pieces import in_parallel, pieces
+from glasshead.tasks.tokenizing.special import SpecialTokens
 from glasshead.whole_file import whole_file
 
 PAD, UNKNOWN, START, END = SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 END_OF_TEXT = "<|endoftext|>"
+# What stands for a space in the vocabularies of SentencePiece.
+_SPACE = "▁"
 
 # How many pieces of texts are encoded at once: what `tokenizers` tells of each takes memory.
 _AT_ONCE = 256
@@ -28,10 +32,16 @@ class Tokenizer:
     in by number: `pad_id`, `unknown_id`, `start_id`, `end_id`.
 
     Args:
-        inner: The tokenizer of `tokenizers`; its vocabulary has <pad>, <unk>, <start> and <end>, or
-            <|endoftext|> for those that it lacks.
+        inner: The tokenizer of `tokenizers`.
+        special: Its special tokens; if not given, its vocabulary has <pad>, <unk>, <start> and
+            <end>, or <|endoftext|> for those that it lacks.
 
-    Errors: a ValueError where it has neither.
+    Attributes:
+        special: As given, or found.
+        vocab_size: How many tokens there are, the special ones with them.
+        byte_of: The byte that a token stands for, where characters are spelled by their bytes.
+
+    Errors: a ValueError where special tokens are neither given nor found.
 
     >>> from glasshead.tasks.tokenizing import characters
     >>> tokenizer = characters(["hello"])
@@ -39,18 +49,36 @@ class Tokenizer:
     'hole'
     """
 
-    def __init__(self, inner: Inner) -> None:
+    def __init__(self, inner: Inner, special: SpecialTokens | None = None) -> None:
         self.inner = inner
         inner.encode_special_tokens = True
         inner.no_padding()
         inner.no_truncation()
-        self.pad_id, self.unknown_id, self.start_id, self.end_id = map(self._special, SPECIAL)
+        self.special = _found(inner) if special is None else special
+        # A vocabulary of others may have gaps.
+        self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
+        self.byte_of = byte_tokens(inner)
         self._cut = _cut(inner)
 
     @property
-    def vocab_size(self) -> int:
-        """How many tokens there are, the special ones with them."""
-        return self.inner.get_vocab_size()
+    def pad_id(self) -> int:
+        """What fills up short rows."""
+        return self.special.pad
+
+    @property
+    def unknown_id(self) -> int:
+        """What stands for what has no token."""
+        return self.special.unknown
+
+    @property
+    def start_id(self) -> int:
+        """What a text begins after."""
+        return self.special.start
+
+    @property
+    def end_id(self) -> int:
+        """What ends a text."""
+        return self.special.end
 
     def encode(self, text: str) -> list[int]:
         """The numbers of a text's tokens, without special ones.
@@ -80,6 +108,8 @@ class Tokenizer:
         Errors: a ValueError for a number that is no token.
         """
         self.check(tokens)
+        if self.byte_of:
+            tokens = mended(self.byte_of, tokens)
         return self.inner.decode(tokens, skip_special_tokens=True)
 
     def token(self, number: int) -> str:
@@ -89,8 +119,10 @@ class Tokenizer:
         """
         self.check([number])
         token = self.inner.id_to_token(number) or ""
+        if token in {*SPECIAL, END_OF_TEXT}:
+            return token
         of_bytes = isinstance(self.inner.decoder, decoders.ByteLevel)
-        return readable(token) if of_bytes and token not in {*SPECIAL, END_OF_TEXT} else token
+        return readable(token) if of_bytes else token.replace(_SPACE, " ")
 
     def check(self, tokens: Sequence[int]) -> None:
         """Raise a ValueError for a number that is no token."""
@@ -123,48 +155,73 @@ class Tokenizer:
         tokenizer, or one without special tokens.
         """
         path = existing(name)
-        text = read_text(path)
+        inner = read_inner(path)
         try:
-            json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, and got "
-                f"what is no JSON ({error.msg}): save it anew."
-            ) from error
-        except RecursionError as error:
-            raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
-        try:
-            return cls(Inner.from_str(text))
-        except Exception as error:  # `tokenizers` raises no other
-            raise ValueError(
-                f"{shown(path)} holds no tokenizer that can be used ({error}): name a "
-                f"tokenizer.json, or make one anew."
-            ) from error
+            return cls(inner)
+        except ValueError as error:
+            raise _unusable(path, error) from error
 
-    def _special(self, name: str) -> int:
-        number = self.inner.token_to_id(name)
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[str, SpecialTokens]]:
+        """A copy is made of what a file would hold."""
+        return _from_json, (self.inner.to_str(), self.special)
+
+
+def read_inner(path: Path) -> Inner:
+    """What `tokenizers` makes of a tokenizer.json.
+
+    Errors: an OSError where it cannot be read; a ValueError where it holds no tokenizer.
+    """
+    text = read_text(path)
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, and got "
+            f"what is no JSON ({error.msg}): save it anew."
+        ) from error
+    except RecursionError as error:
+        raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
+    try:
+        return Inner.from_str(text)
+    except Exception as error:  # `tokenizers` raises no other
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{shown(path)} holds no tokenizer that can be used ({error}): name a tokenizer.json, or "
+        f"make one anew."
+    )
+
+
+def _from_json(text: str, special: SpecialTokens) -> Tokenizer:
+    return Tokenizer(Inner.from_str(text), special)
+
+
+def _found(inner: Inner) -> SpecialTokens:
+    """The special tokens of our own vocabularies, or GPT-2's one for all."""
+    numbers = []
+    for name in SPECIAL:
+        number = inner.token_to_id(name)
         if number is None:
-            number = self.inner.token_to_id(END_OF_TEXT)
+            number = inner.token_to_id(END_OF_TEXT)
         if number is None:
             raise ValueError(f"its vocabulary has neither {name} nor {END_OF_TEXT}")
-        return number
-
-    def __reduce__(self) -> tuple[Callable[[str], "Tokenizer"], tuple[str]]:
-        """A copy is made of what a file would hold."""
-        return _from_json, (self.inner.to_str(),)
-
-
-def _from_json(text: str) -> Tokenizer:
-    return Tokenizer(Inner.from_str(text))
+        numbers.append(number)
+    return SpecialTokens(*numbers, ends=(numbers[-1],))
 
 
 def _cut(inner: Inner) -> Callable[[str], list[str]]:
     """How long texts are cut for a tokenizer: not at all where tokens might go over line breaks."""
     kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
     before: Any = inner.pre_tokenizer
+    # Others may put something before a text.
+    letters_alone = isinstance(
+        inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
+    )
     seams = isinstance(before, kinds) and not getattr(before, "add_prefix_space", False)
     alone = before is None and '"merges":[]' in inner.to_str()
-    return pieces if seams or alone else lambda text: [text]
+    return pieces if letters_alone and (seams or alone) else lambda text: [text]
 
 
 def _checked(text: str) -> str:

@@ -28,13 +28,16 @@ def evaluate(
         field: The column of tables that holds the text; that of the run if not given.
         progress: Is told how many batches are done, and of how many.
 
-    Errors: an OSError or ValueError where a file cannot be read, has less than two tokens, or is
-    not the one that the run held a part of out.
+    Errors: an OSError or ValueError where a file cannot be read, has less than two tokens, is not
+    the one that the run held a part of out, or there is neither a file nor a run.
     """
+    data = None if writer.settings is None else writer.settings.data
     if files:
-        texts = tuple(read_texts(files, field or writer.settings.data.field))
+        texts = tuple(read_texts(files, field or (None if data is None else data.field)))
+    elif data is None:
+        raise ValueError("a model of others has held out no text: name a FILE to evaluate on.")
     else:
-        texts = WRITE.held_out(writer.settings.data)
+        texts = WRITE.held_out(data)
     tokens = tokenized(writer.tokenizer, texts)
     if len(tokens.ids) < 2:
         raise ValueError(f"a text takes at least two tokens, and has {len(tokens.ids)}: give more.")

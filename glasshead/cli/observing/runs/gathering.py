@@ -117,7 +117,7 @@ class Gathering:
         if not corpora:
             return {}
         statistics = {name: one for corpus in corpora for name, one in corpus.statistics.items()}
-        with _in_a_sentence(), gh.watch(self._reader.model, statistics) as seen:
+        with in_a_sentence(), gh.watch(self._reader.model, statistics) as seen:
             self._reader.read(batch.to(self._processes.device))
         for corpus in corpora:
             corpus.update(seen)
@@ -125,7 +125,7 @@ class Gathering:
 
 
 @contextmanager
-def _in_a_sentence() -> Iterator[None]:
+def in_a_sentence() -> Iterator[None]:
     """What a watch says of a model whose attention it cannot see, as bad input."""
     try:
         yield

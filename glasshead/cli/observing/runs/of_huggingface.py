@@ -53,6 +53,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
             "input_ids"
         ],
         token=lambda token: tokenizer.decode([token]) or tokenizer.convert_ids_to_tokens(token),
+        ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
         ending=_ending(tokenizer),
         around=_around(tokenizer),
         context=_context(model, config.get_text_config(), tokenizer),
@@ -95,7 +96,7 @@ def _kind(folder: Path) -> tuple[Any, Any]:
     built = built[0] if isinstance(built, tuple | list) else built
     if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
         raise ValueError(
-            f"observe reads text with a decoder or an encoder alone, and {shown(folder)} has "
+            f"glasshead reads text with a decoder or an encoder alone, and {shown(folder)} has "
             f"{wanted or config.model_type}, which takes more: {_IN_PYTHON}."
         )
     return kind, config
@@ -204,8 +205,8 @@ def _told(folder: Path, part: str) -> Iterator[None]:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise ValueError(
             f"{part} in {shown(folder)} cannot be loaded "
-            f"({said.removesuffix('.') or type(error).__name__}): observe takes what the installed "
-            f"transformers knows, without code from elsewhere."
+            f"({said.removesuffix('.') or type(error).__name__}): glasshead takes what the "
+            f"installed transformers knows, without code from elsewhere."
         ) from error
 
 

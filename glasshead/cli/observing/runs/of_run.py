@@ -7,6 +7,7 @@ import torch
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.observing.runs.reader import Reader
 from glasshead.layers import MultiHeadAttention
+from glasshead.tasks.tokenizing import Tokenizer
 from glasshead.tasks.write import Writer
 
 
@@ -27,9 +28,17 @@ def reader_of_run(folder: Path, device: torch.device) -> Reader:
         read=model.hidden,
         encode=tokenizer.encode_batch,
         token=tokenizer.token,
+        ordinary=_ordinary(tokenizer),
         ending=(tokenizer.end_id,),
         context=model.config.context_length,
         unknown=unknown,
-        field=writer.settings.data.field,
+        field=None if writer.settings is None else writer.settings.data.field,
         mask=next(attentions).attention.mask,
     )
+
+
+def _ordinary(tokenizer: Tokenizer) -> list[int]:
+    """All tokens but those that are put in by number."""
+    special = tokenizer.special
+    put_in = {special.pad, special.unknown, special.start, *special.ends, *special.before}
+    return sorted(set(tokenizer.inner.get_vocab().values()) - put_in)

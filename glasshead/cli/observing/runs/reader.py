@@ -24,6 +24,7 @@ class Reader:
         read: Runs it on tokens, each row a text of its own.
         encode: Makes tokens of texts.
         token: What a token is written as.
+        ordinary: The tokens that texts are made of, without the special ones.
         ending: What ends each of several texts that follow each other.
         around: What stands before and after whatever the model reads.
         context: How many tokens it reads at most; None where nobody says.
@@ -38,6 +39,7 @@ class Reader:
     read: Callable[[Int[Tensor, "pieces length"]], Any]
     encode: Callable[[Sequence[str]], list[list[int]]]
     token: Callable[[int], str]
+    ordinary: Sequence[int]
     ending: tuple[int, ...]
     around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     context: int | None

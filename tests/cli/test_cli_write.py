@@ -1,0 +1,105 @@
+"""`glasshead write`: a run's model, or one of others, goes on with a text in the terminal."""
+
+import subprocess
+import sys
+
+import pytest
+
+from glasshead.models.decoding import Beam, Greedy, Sampling
+from glasshead.tasks.write import Writer
+from pretrained_folders import llama2c_files, llama_folder
+from written import written
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "run": (written(folder / "run").path, "One day"),
+        "llama": (llama_folder(folder / "llama"), "abc ab"),
+        "llama2c": (llama2c_files(folder / "llama2c"), "ab"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["run", "llama", "llama2c"])
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [
+        (["--temperature", 0], Greedy()),
+        (["--temperature", 0, "--repetition-penalty", 1.5], Greedy(repetition_penalty=1.5)),
+        (
+            ["--repetition-penalty", 1.5, "--top-k", 5, "--seed", 3],
+            Sampling(0.8, top_k=5, seed=3, repetition_penalty=1.5),
+        ),
+        (["--beam", 2], Beam(2)),
+    ],
+)
+def test_each_kind_of_model_writes(command, places, kind, options, strategy):
+    place, prompt = places[kind]
+    told = command("write", place, "--prompt", prompt, "--tokens", 7, *options)
+    expected = "".join(Writer.load(place).write(prompt, strategy, max_tokens=7))
+    assert (told.code, told.err, told.out) == (0, "", f"{prompt}{expected}\n")
+
+
+def test_it_ends_before_a_stop_string(command, places):
+    place, prompt = places["run"]
+    asked = ("write", place, "--prompt", prompt, "--temperature", 0, "--tokens", 9)
+    whole = command(*asked).out.removeprefix(prompt).removesuffix("\n")
+    stops = ["--stop", "no such text", "--stop", whole[3:6]]
+    told = command(*asked, *stops)
+    assert told.out == f"{prompt}{whole.split(whole[3:6])[0]}\n" != f"{prompt}{whole}\n"
+
+
+def test_a_line_may_be_what_it_ends_before(command, data_folder):
+    stories = data_folder / "stories260K"
+    asked = ("write", stories / "stories260K.bin", "--temperature", 0, "--tokens", 256)
+    first = command(*asked, "--stop", r"\nLily's")
+    published = (stories / "stories260K.md").read_text().split("-t 0.0\n")[1]
+    assert first.out == published.split("\nLily's")[0] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--stop", ""], "--stop takes a text of a character at least, and got '': leave it out."),
+        (["--beam", 2, "--repetition-penalty", 2], "--repetition-penalty would change nothing"),
+        (["--repetition-penalty", 0], "Sampling(repetition_penalty=…) takes a number above 0"),
+        (["--tokens", 0], "--tokens takes a number from 1, and got 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_told(command, places, options, said):
+    told = command("write", places["run"][0], *options)
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert said in told.err
+
+
+def test_an_encoder_does_not_write(command, tmp_path):
+    from transformers import BertConfig, BertModel
+
+    small = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=37, num_hidden_layers=1, **small)).save_pretrained(tmp_path)
+    told = command("write", tmp_path, "--prompt", "a")
+    assert (told.code, told.out) == (2, "")
+    # Before it stands what transformers said while it saved.
+    assert "has an encoder, which reads a text and does not go on" in told.err.splitlines()[-1]
+
+
+ALONE = """
+import sys
+for name in ("lightning", "datasets", "matplotlib", "sacrebleu", "torchmetrics", "transformers"):
+    sys.modules[name] = None
+from importlib import util
+find = util.find_spec
+util.find_spec = lambda name: None if sys.modules.get(name, 0) is None else find(name)
+from glasshead.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_it_takes_tokenizers_alone(places):
+    place, prompt = places["llama"]
+    asked = ["write", str(place), "--prompt", prompt, "--temperature", "0", "--tokens", "3"]
+    run = [sys.executable, "-c", ALONE, *asked]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(prompt)
