@@ -86,7 +86,17 @@ _HOMES = {
         "TopK",
     ),
     "glasshead.tasks.write": ("Writer",),
-    "glasshead.watching": ("Seen", "watch"),
+    "glasshead.watching": ("Seen", "ablate", "watch"),
+    "glasshead.watching.analytics": (
+        "HeadRoles",
+        "Patterns",
+        "eviction_scores",
+        "flow",
+        "head_roles",
+        "patterns",
+        "repeated_random_tokens",
+        "rollout",
+    ),
     "glasshead.watching.corpus": ("CorpusStatistics",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -80,7 +80,16 @@ from glasshead.statistics import Statistic as Statistic
 from glasshead.statistics import TopK as TopK
 from glasshead.tasks.write import Writer as Writer
 from glasshead.watching import Seen as Seen
+from glasshead.watching import ablate as ablate
 from glasshead.watching import watch as watch
+from glasshead.watching.analytics import HeadRoles as HeadRoles
+from glasshead.watching.analytics import Patterns as Patterns
+from glasshead.watching.analytics import eviction_scores as eviction_scores
+from glasshead.watching.analytics import flow as flow
+from glasshead.watching.analytics import head_roles as head_roles
+from glasshead.watching.analytics import patterns as patterns
+from glasshead.watching.analytics import repeated_random_tokens as repeated_random_tokens
+from glasshead.watching.analytics import rollout as rollout
 from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
 
 __version__: str

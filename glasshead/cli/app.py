@@ -12,6 +12,7 @@ from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
+from glasshead.cli.roles import roles
 from glasshead.cli.train import train
 from glasshead.cli.translate import translate
 from glasshead.cli.write import write
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(explain)
 app.command()(observe)
+app.command()(roles)
 app.command()(diagnose)
 app.add_typer(train, name="train")
 app.add_typer(evaluate, name="evaluate")

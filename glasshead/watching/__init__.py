@@ -1,7 +1,8 @@
 """Watching: the attentions of any PyTorch model, observed while it runs as it is."""
 
+from glasshead.watching.ablating import ablate
 from glasshead.watching.seen import Seen
 from glasshead.watching.watched import Call, Watched
 from glasshead.watching.watching import watch
 
-__all__ = ["Call", "Seen", "Watched", "watch"]
+__all__ = ["Call", "Seen", "Watched", "ablate", "watch"]

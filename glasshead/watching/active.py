@@ -1,4 +1,4 @@
-"""Active: the watchers of this thread, and whether an attention is being looked at already."""
+"""Active: who watches or removes heads in this thread, and whether an attention is met already."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from glasshead.watching.ablater import Ablater
 from glasshead.watching.met import Met
 from glasshead.watching.watcher import Watcher
 
@@ -20,26 +21,24 @@ class Active(threading.local):
 
     Attributes:
         watchers: The open ones, in the order in which they were opened.
-        doors: What closes the doors again when the last of them has left.
+        ablaters: Those that remove heads, which they do after the watchers have looked.
+        watching, ablating: What closes the doors again when the last of either has left.
     """
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
-        self.doors = ExitStack()
+        self.ablaters: list[Ablater] = []
+        self.watching, self.ablating = ExitStack(), ExitStack()
         self._inside = 0
         self._told: list[Tensor] = []
 
     @property
     def looking(self) -> bool:
-        """Whether what is called now is to be looked at.
+        """Whether what is called now is to be looked at, or to lose heads.
 
         What an attention calls that is being looked at already, and what we call ourselves, is not.
-        Nor is what runs in a backward pass: there gradient checkpointing runs the forward pass
-        again, which has been seen.
         """
-        if not self.watchers or self._inside:
-            return False
-        return torch._C._current_graph_task_id() == -1  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+        return bool(self.watchers or self.ablaters) and not self._inside
 
     @contextmanager
     def running(self) -> Iterator[list[Tensor]]:
@@ -60,8 +59,13 @@ class Active(threading.local):
     def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
         """Let each watcher observe what has run; of none the module, that which is being called.
 
+        What runs in a backward pass has been seen: there gradient checkpointing runs the forward
+        pass again.
+
         Errors: a RuntimeError under vmap, where a tensor stands for many.
         """
+        if not self.watchers or _in_backward():
+            return
         if _under_vmap():
             raise RuntimeError(
                 "watch sees a model as it runs, and not under torch.vmap: give the model the batch "
@@ -85,13 +89,30 @@ class Active(threading.local):
         Args:
             surely: Whether it is one of attention, whatever its module is called.
         """
-        for watcher in self.watchers:
+        for watcher in self.watchers if not _in_backward() else ():
             watcher.computed_a_softmax(surely=surely)
+
+    def removed(self, module: nn.Module | None, count: int | None) -> list[int]:
+        """Which heads are removed from what has run; of none the module, as for `saw`.
+
+        In a backward pass, too, as what runs again there is to be what it was.
+
+        Args:
+            module: Whose they are.
+            count: How many it has; None: it was given no axis of heads.
+
+        Errors: a ValueError where a head is not there.
+        """
+        return sorted({head for one in self.ablaters for head in one.removed(module, count)})
 
     def is_compiled(self) -> None:
         """Let each watcher take note that a part of what runs is being compiled."""
-        for watcher in self.watchers:
-            watcher.compiled = True
+        for one in (*self.watchers, *self.ablaters):
+            one.compiled = True
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
 def _under_vmap() -> bool:

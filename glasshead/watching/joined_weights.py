@@ -51,6 +51,11 @@ class JoinedWeights:
         """ln Σ_j exp s_ij of each row, in nats."""
         return torch.cat([part.logsumexp for part in self._parts], -1)
 
+    @property
+    def T(self) -> "JoinedTransposed":  # noqa: N802 - as a tensor's
+        """Pᵀ, for `W.T @ L`."""
+        return JoinedTransposed(self)
+
     def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
         """The weights of some queries on some keys.
 
@@ -132,3 +137,40 @@ class JoinedWeights:
 
     def __repr__(self) -> str:
         return f"JoinedWeights {list(self.shape)} of {len(self._parts)} calls"
+
+
+class JoinedTransposed:
+    """Pᵀ of a `JoinedWeights`: what keys receive from the queries of all calls."""
+
+    def __init__(self, weights: JoinedWeights) -> None:
+        self._weights = weights
+
+    @property
+    def shape(self) -> torch.Size:
+        """`[..., keys, queries]`."""
+        *leading, queries, keys = self._weights.shape
+        return torch.Size([*leading, keys, queries])
+
+    @property
+    def T(self) -> JoinedWeights:  # noqa: N802 - as a tensor's
+        """P itself."""
+        return self._weights
+
+    def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
+        """Pᵀ·L for L `[..., queries, n]`, without P.
+
+        Errors: as of `Weights`.
+        """
+        W = self._weights
+        factor_of(W._parts[0]._problem, left, self.shape, "W.T @ L")
+        *leading, keys, _ = self.shape
+        sums = W.logsumexp.new_zeros(*leading, keys, left.shape[-1])
+        before = 0
+        for part, first in zip(W._parts, W._first_keys, strict=True):
+            queries, own = part.shape[-2:]
+            sums[..., first : first + own, :] += part.T @ left[..., before : before + queries, :]
+            before += queries
+        return sums
+
+    def __repr__(self) -> str:
+        return f"{self._weights!r}, transposed"

@@ -11,6 +11,7 @@ from glasshead.recipe.numbers import whole_number
 from glasshead.statistics import named
 from glasshead.watching.doors import opened
 from glasshead.watching.seen import Seen
+from glasshead.watching.uncompiled import check_not_compiled
 from glasshead.watching.watcher import Choice, Watcher
 
 
@@ -69,7 +70,7 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
-    _check_not_compiled(model)
+    check_not_compiled(model, "watch")
     asked = named(list(statistics) if isinstance(statistics, tuple) else statistics)
     choice = Choice(asked, _heads(heads), _keeps(keep), whole_number(budget, "budget"))
     if not asked and not choice.keep:
@@ -94,13 +95,3 @@ def _keeps(keep: Any) -> bool:
     if keep not in (None, "weights"):
         raise ValueError(f"keep takes 'weights' or nothing, and got {keep!r}.")
     return keep == "weights"
-
-
-def _check_not_compiled(model: nn.Module) -> None:
-    """Raise where a part of the model is compiled: its attention is code that nobody calls."""
-    for name, module in model.named_modules():
-        if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:  # noqa: SLF001 - it has no other name
-            raise ValueError(
-                f"watch takes a model that is not compiled, and {name or 'the model'!r} is: watch "
-                f"the model that was given to torch.compile."
-            )

@@ -1,5 +1,5 @@
 """Doors: the ways by which a model comes to its attention, and where it is met on each."""
 
-from glasshead.watching.doors.opening import opened
+from glasshead.watching.doors.opening import ablated, opened
 
-__all__ = ["opened"]
+__all__ = ["ablated", "opened"]

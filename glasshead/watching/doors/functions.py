@@ -4,19 +4,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from glasshead.watching.ablater import without_heads
 from glasshead.watching.active import ACTIVE
-from glasshead.watching.doors.multi_head import by_name, met_multi_head, shows_itself
+from glasshead.watching.doors.any_name import AnyName
+from glasshead.watching.doors.multi_head import (
+    by_name,
+    met_multi_head,
+    projecting_without,
+    shows_itself,
+)
 from glasshead.watching.doors.replacing import Replaced
 from glasshead.watching.doors.sdpa import met_sdpa
 
 _Function = Callable[..., Any]
+# What it is, whatever it has been replaced by.
+_SDPA = torch._C._nn.scaled_dot_product_attention  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
 def functions() -> list[Replaced]:
-    """What is replaced while a watch is open.
+    """What is replaced while anybody watches or removes heads.
 
     The kernels below would do, but where PyTorch takes the long way, of matrix products and a
     softmax: with dropout, three axes, or unequal widths.
@@ -27,19 +37,28 @@ def functions() -> list[Replaced]:
     ]
 
 
+def by_any_name() -> AnyName:
+    """What meets the one that leaves heads their own context, where a model has imported it."""
+    return AnyName(_SDPA, _sdpa)
+
+
 def _sdpa(original: _Function, *inputs: Any, **named: Any) -> Tensor:
     if not ACTIVE.looking:
         return original(*inputs, **named)
     with ACTIVE.running() as told:
         output = original(*inputs, **named)
     ACTIVE.saw(None, partial(met_sdpa, *inputs, **named, output=output, told=told))
-    return output
+    # Of packed texts, whose axes have no sizes, it cannot be told.
+    heads = output.shape[-3] if output.ndim > 3 and not output.is_nested else None
+    return without_heads(output, ACTIVE.removed(None, heads), -3)
 
 
 def _multi_head(original: _Function, *inputs: Any, **named: Any) -> Any:
     if not ACTIVE.looking or shows_itself(given := by_name(*inputs, **named)):
         return original(*inputs, **named)
+    if removed := ACTIVE.removed(None, given["num_heads"]):
+        given = projecting_without(removed, given)
     with ACTIVE.running():
-        output = original(*inputs, **named)
+        output = original(**given)
     ACTIVE.saw(None, partial(met_multi_head, given))
     return output

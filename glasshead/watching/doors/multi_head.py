@@ -1,6 +1,6 @@
 """PyTorch's multi-head attention where it multiplies its weights out: met by its own inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from glasshead.watching.ablater import without_heads
 from glasshead.watching.doors.sdpa import met_sdpa
 from glasshead.watching.met import Met
 
@@ -28,6 +29,15 @@ def shows_itself(given: Mapping[str, Any]) -> bool:
     text's there.
     """
     return not (given.get("need_weights", True) or _added(given))
+
+
+def projecting_without(heads: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call without some heads, whose contexts nobody has outside of it.
+
+    The columns that project them are 0 instead.
+    """
+    weight = given["out_proj_weight"].unflatten(1, (given["num_heads"], -1))
+    return {**given, "out_proj_weight": without_heads(weight, heads, 1).flatten(1)}
 
 
 def met_multi_head(given: Mapping[str, Any]) -> Met:

@@ -1,11 +1,13 @@
-"""Opening: the doors are open while anybody watches, and as they were before when nobody does."""
+"""Opening: the doors are open while anybody watches or removes heads, and never after."""
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
+from glasshead.watching.ablater import Ablater
 from glasshead.watching.active import ACTIVE
-from glasshead.watching.doors.functions import functions
+from glasshead.watching.doors.functions import by_any_name, functions
 from glasshead.watching.doors.kernels import Kernels
 from glasshead.watching.doors.mask_tensors import forget_masks
 from glasshead.watching.doors.replacing import Replaced
@@ -26,16 +28,31 @@ def opened(watcher: Watcher) -> Iterator[None]:
     Watchers may stand within each other, and leave in any order: each sees all.
     """
     # A block may be left in another thread, as that of a generator, and is this one's all the same.
-    watchers, doors = ACTIVE.watchers, ACTIVE.doors
-    if not watchers:
+    with _among(ACTIVE.watchers, watcher, ACTIVE.watching, Kernels()):
+        yield
+
+
+@contextmanager
+def ablated(ablater: Ablater) -> Iterator[None]:
+    """Let an ablater remove heads of what runs in this thread, as watchers see it."""
+    with _among(ACTIVE.ablaters, ablater, ACTIVE.ablating, by_any_name()):
+        yield
+
+
+@contextmanager
+def _among(
+    those: list[Any], one: Any, doors: ExitStack, mode: AbstractContextManager[Any]
+) -> Iterator[None]:
+    """One more of those; the first of them opens the doors, the last closes them."""
+    if not those:
         doors.enter_context(_replaced())
-        doors.enter_context(Kernels())
-    watchers.append(watcher)
+        doors.enter_context(mode)
+    those.append(one)
     try:
         yield
     finally:
-        watchers.remove(watcher)
-        if not watchers:
+        those.remove(one)
+        if not those:
             doors.close()
             forget_masks()
 

@@ -1,4 +1,4 @@
-"""Replacing: a function stands in for another as long as any watch is open, and never after."""
+"""Replacing: a function stands in for another as long as anybody watches or removes heads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,13 +10,14 @@ from torch import Tensor
 from glasshead.attention import Attention
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.masks.mask import AllOf
+from glasshead.watching.ablater import without_heads
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.replacing import Replaced
 from glasshead.watching.met import Met
 
 
 def rules() -> list[Replaced]:
-    """What is replaced while a watch is open."""
+    """What is replaced while anybody watches or removes heads."""
     return [Replaced(Attention, "forward", _forward)]
 
 
@@ -28,7 +29,8 @@ def _forward(
     with ACTIVE.running():
         output = original(rule, *inputs, **asked)
     ACTIVE.saw(None, partial(_met, rule, *inputs, **asked))
-    return output
+    heads = output.shape[-3] if output.ndim > 3 else None
+    return without_heads(output, ACTIVE.removed(None, heads), -3)
 
 
 def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> Met:

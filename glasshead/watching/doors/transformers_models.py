@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from glasshead.engines.autocast import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
+from glasshead.watching.ablater import without_heads
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.mask_tensors import read_mask
 from glasshead.watching.doors.replacing import Replaced
@@ -27,7 +28,7 @@ _HIDING_NOTHING = ("eager", "flex_attention")
 
 
 def interface() -> list[Replaced]:
-    """What is replaced while a watch is open, where transformers has been imported.
+    """What is replaced while anybody watches or removes heads, once transformers is imported.
 
     The model's own function runs, under its own name, which the masks are made by as well: so
     neither can lose the other.
@@ -55,7 +56,16 @@ def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **n
     given = _by_name(function, module, *inputs, **named)
     fed = _fed(module, sys._getframe(1).f_locals)  # noqa: SLF001 - it has no other name
     ACTIVE.saw(module, partial(_met, name, given, output[0], told, fed))
+    heads = given["query"].shape[-3]
+    if removed := ACTIVE.removed(module, heads):
+        return _without(removed, output[0], heads), *output[1:]
     return output
+
+
+def _without(removed: list[int], output: Tensor, heads: int) -> Tensor:
+    """`[batch, queries, heads, dim]` without some heads, whose axes may be one."""
+    apart = output.reshape(*output.shape[:2], heads, -1)
+    return without_heads(apart, removed, -2).reshape(output.shape)
 
 
 def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:

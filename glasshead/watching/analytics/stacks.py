@@ -1,0 +1,118 @@
+"""Stacks: the layers of one text, one above the other, whose weights are multiplied."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.attention import Weights
+from glasshead.recipe.numbers import whole_number
+from glasshead.watching.joined_weights import JoinedWeights
+from glasshead.watching.naming import Layers
+from glasshead.watching.seen import Seen
+from glasshead.watching.watched import Watched
+
+Kept = Weights | JoinedWeights
+
+
+def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[str, Watched]:
+    """The attentions that are asked for, in the order in which they ran.
+
+    Args:
+        seen: By a watch.
+        layers: Patterns of names, as of `watch`; None: all.
+        name: Of the function that asks, for errors.
+
+    Errors: a TypeError where `seen` is something else, a ValueError where it is empty or a pattern
+    names nothing in it.
+    """
+    if not isinstance(seen, Seen):
+        raise TypeError(
+            f"{name} takes what a watch has seen, and got {type(seen).__name__}: give it the "
+            f"seen of 'with gh.watch(…) as seen'."
+        )
+    if not seen:
+        raise ValueError(f"{name} takes what a watch has seen, and nothing was: run the model.")
+    asked = Layers(layers, _and_what_they_are_in(seen))
+    return {each: watched for each, watched in seen.items() if each in asked}
+
+
+def stack_of(seen: Seen, layers: str | Sequence[str] | None, name: str) -> list[Kept]:
+    """The lazy weights of layers that attend to one text, each to that of the layer below.
+
+    Errors: as of `chosen`, and a ValueError where the weights were not kept, where layers are of
+    several kinds and were not chosen by name, where one is not of a text to itself, and where they
+    are not of one text.
+    """
+    watched = chosen(seen, layers, name)
+    # Layers of a stack differ in their numbers alone; those that cross have another name.
+    kinds = {re.sub(r"\d+", "*", each): each for each in watched}
+    if layers is None and len(kinds) > 1:
+        first, second, *_ = kinds.values()
+        raise ValueError(
+            f"{name} takes the layers of one stack, and {first!r} and {second!r} look like two: "
+            f"choose by layers=."
+        )
+    stack = {each: one.weights for each, one in watched.items()}
+    shapes = {each: (*W.shape[:-3], *W.shape[-2:]) for each, W in stack.items()}
+    for each, shape in shapes.items():
+        if shape[-1] != shape[-2]:
+            raise ValueError(
+                f"{name} takes the attention of a whole text to itself, and {each!r} has "
+                f"{shape[-2]} queries on {shape[-1]} keys: choose others by layers=, or watch the "
+                f"text from its beginning."
+            )
+        if shape != next(iter(shapes.values())):
+            raise ValueError(
+                f"{name} takes layers of one text, and {next(iter(shapes))!r} and {each!r} have "
+                f"{_told(next(iter(shapes.values())))} and {_told(shape)}: choose by layers=."
+            )
+    return list(stack.values())
+
+
+def rows_of(rows: Any, length: int) -> list[int]:
+    """The queries that are asked for, counted from 0.
+
+    Errors: a TypeError where these are no list of whole numbers, a ValueError where it is empty or
+    one is not there.
+
+    >>> rows_of([0, -1], 7)
+    [0, 6]
+    """
+    if not isinstance(rows, list | tuple | range):
+        raise TypeError(f"rows takes a list of queries such as [-1], and got {rows!r}.")
+    if not rows:
+        raise ValueError("rows takes one query at least, such as [-1], and got none.")
+    places = [whole_number(row, "rows", least=None) for row in rows]
+    for place in places:
+        if not -length <= place < length:
+            raise ValueError(f"rows takes queries of the {length} that there are, and got {place}.")
+    return [place % length for place in places]
+
+
+def mean_of_heads(
+    tensor: Float[Tensor, "*batch_heads rows columns"],
+) -> Float[Tensor, "*batch rows columns"]:
+    """The mean over heads, where there are some: of two and three axes there are none."""
+    return tensor.mean(-3) if tensor.ndim > 3 else tensor
+
+
+def zeros(W: Kept, *shape: int) -> Tensor:
+    """Zeros of the type and on the device of some weights."""
+    like = W.logsumexp
+    return torch.zeros(shape, dtype=like.dtype, device=like.device)
+
+
+def _and_what_they_are_in(names: Iterable[str]) -> list[str]:
+    """The names, and those of the modules around them, the outermost first."""
+    parts = [name.split(".") for name in names]
+    found = [".".join(one[:end]) for one in parts for end in range(len(one) + 1)]
+    return list(dict.fromkeys(found))
+
+
+def _told(shape: Sequence[int]) -> str:
+    rows = f" in {shape[0]} rows" if len(shape) > 2 else ""
+    return f"{shape[-1]} tokens{rows}"

@@ -1,0 +1,165 @@
+"""Vertical and slash: the keys and the distances that hold most of a head's attention."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.recipe.numbers import positive, whole_number
+from glasshead.watching.analytics.pattern import Pattern, Patterns
+from glasshead.watching.analytics.stacks import Kept, chosen, zeros
+from glasshead.watching.seen import Seen
+
+# The numbers of one block of rows.
+_NUMBERS = 2**22
+
+
+@torch.no_grad()
+def patterns(
+    seen: Seen,
+    *,
+    vertical: int = 8,
+    slash: int = 8,
+    window: int = 64,
+    over: str = "window",
+    enough: float = 0.9,
+    layers: str | Sequence[str] | None = None,
+) -> Patterns:
+    """The keys and the distances that hold most of each head's attention, and how much of it.
+
+    The last queries tell: of the weights P of the last `window` queries, the sum over a key's
+    column is its mass as a vertical line, and the sum over those pairs of a distance i - j is that
+    of a slash. The best of both are what a sparse kernel would compute. Beside them stands a shape
+    that is known without looking, the A: as many of the first keys, and of the nearest distances.
+
+    A head is "A-shape" where that shape alone recovers `enough` of the mass, else "vertical-slash"
+    where its best lines do, else "dense"; "empty" where its queries see nothing.
+
+    Args:
+        seen: By a watch with `keep="weights"`; of the last text.
+        vertical, slash: How many keys and how many distances are chosen, of those that there are.
+        window: How many of the last queries choose.
+        over: "window" measures the shares on these queries, "text" on all, block by block, in
+            O(tokens) memory.
+        enough: Of the mass, from 0 to 1, to be called a pattern.
+        layers: Patterns of names, as of `watch`; None: all.
+
+    Errors: a TypeError or ValueError where an argument is wrong, or the weights were not kept.
+
+    Source: Jiang et al. 2024 (MInference 1.0), section 3, and the appendix's algorithm for
+    vertical-slash heads, whose window is 64. There, a search in advance tells the kinds of heads;
+    the share that tells them here is our own.
+
+    >>> import glasshead as gh
+    >>> rule = gh.Attention(mask=gh.causal())
+    >>> key = torch.zeros(1, 1, 13, 2)
+    >>> key[..., 4, 0] = 9.0                                    # all look at key 4 once it is there
+    >>> query = torch.ones(1, 1, 13, 2)
+    >>> with gh.watch(rule, keep="weights") as seen:
+    ...     context = rule(query, key, key)
+    >>> found = gh.patterns(seen, vertical=1, slash=1, window=5)
+    >>> found[""].columns, found[""].column_mass
+    (tensor([[[4]]]), tensor([[[4.9154]]]))
+    >>> found
+    What the last 5 queries look at
+    ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━
+    <BLANKLINE>
+    1 vertical, 1 slash, and the share of the mass that they hold
+    layer      head 0
+    ─────────────────────────────
+    the model  vertical-slash 98%
+    """
+    vertical = whole_number(vertical, "vertical", least=1)
+    slash = whole_number(slash, "slash", least=1)
+    window = whole_number(window, "window", least=1)
+    if over not in ("window", "text"):
+        raise ValueError(f"over takes 'window' or 'text', and got {over!r}.")
+    if positive(enough, "enough") > 1:
+        raise ValueError(f"enough takes a share of at most 1, and got {enough}.")
+    found = {
+        name: _of(watched.weights, (vertical, slash), window, over)
+        for name, watched in chosen(seen, layers, "patterns").items()
+    }
+    return Patterns(found, (vertical, slash), window, enough)
+
+
+def _of(W: Kept, lines: tuple[int, int], window: int, over: str) -> Pattern:
+    """The pattern of each head of one layer."""
+    *_, queries, keys = W.shape
+    last = range(max(0, queries - window), queries)
+    columns, diagonals = _sums(W, last)
+    distances = keys - 1 - torch.arange(diagonals.shape[-1], device=diagonals.device)
+    vertical, slash = _best(columns, lines[0]), _best(diagonals, lines[1])
+    # Where a text is padded, the first key is the first that anything looks at; where it is
+    # causal, the nearest distances are those to keys before.
+    looked_at = columns.cumsum(-1) > 0
+    first = _best(looked_at.to(columns) * torch.arange(keys, 0, -1).to(columns), lines[0])
+    nearest = _best((diagonals > 0).to(columns) / (1 + distances.abs()), lines[1])
+    no_column, no_diagonal = torch.zeros_like(columns).bool(), torch.zeros_like(diagonals).bool()
+    of_columns, on_diagonals = no_column.scatter(-1, vertical, 1), no_diagonal.scatter(-1, slash, 1)
+    shapes = [
+        (of_columns, no_diagonal),
+        (no_column, on_diagonals),
+        (of_columns, on_diagonals),
+        (no_column.scatter(-1, first, 1), no_diagonal.scatter(-1, nearest, 1)),
+    ]
+    return Pattern(
+        columns=vertical,
+        column_mass=columns.gather(-1, vertical),
+        distances=distances[slash],
+        distance_mass=diagonals.gather(-1, slash),
+        shares=_shares(W, last if over == "window" else range(queries), shapes),
+    )
+
+
+def _best(mass: Float[Tensor, "... n"], count: int) -> Int[Tensor, "... best"]:
+    """The places of the largest; of equals, the first."""
+    return mass.sort(stable=True, dim=-1, descending=True).indices[..., :count]
+
+
+def _sums(W: Kept, rows: range) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "... lines"]]:
+    """What some rows hold in each column, and on each diagonal: place queries - 1 - i + j."""
+    *leading, queries, keys = W.shape
+    columns = zeros(W, *leading, keys)
+    diagonals = zeros(W, *leading, queries + keys - 1)
+    for block, tile in _blocks(W, rows):
+        height = len(block)
+        columns += tile.sum(-2)
+        # Each row a place further to the right than the one below it, so that columns are
+        # diagonals.
+        padded = F.pad(tile.flip(-2), (0, height)).flatten(-2)[..., :-height]
+        first = queries - block.stop
+        diagonals[..., first : first + keys + height - 1] += padded.unflatten(
+            -1, (height, keys + height - 1)
+        ).sum(-2)
+    return columns, diagonals
+
+
+def _shares(
+    W: Kept,
+    rows: range,
+    shapes: Sequence[tuple[Bool[Tensor, "... keys"], Bool[Tensor, "... lines"]]],
+) -> Float[Tensor, "... shapes"]:
+    """What share of some rows' mass lies in marked columns or on marked diagonals; 0 of nothing."""
+    *leading, queries, keys = W.shape
+    total, held = zeros(W, *leading), zeros(W, *leading, len(shapes))
+    for block, tile in _blocks(W, rows):
+        total += tile.sum((-2, -1))
+        for place, (columns, diagonals) in enumerate(shapes):
+            of_rows = diagonals.unfold(-1, keys, 1)
+            slashes = of_rows[..., queries - block.stop : queries - block.start, :].flip(-2)
+            shown = columns.unsqueeze(-2) | slashes
+            held[..., place] += (tile * shown).sum((-2, -1))
+    share = held / total.unsqueeze(-1)
+    return torch.where(total.unsqueeze(-1) > 0, share, 0.0)
+
+
+def _blocks(W: Kept, rows: range) -> Iterator[tuple[range, Float[Tensor, "... rows keys"]]]:
+    """Some rows, a few at a time."""
+    *leading, _, keys = W.shape
+    height = max(1, _NUMBERS // max(1, torch.Size(leading).numel() * keys))
+    for start in range(rows.start, rows.stop, height):
+        block = range(start, min(start + height, rows.stop))
+        yield block, W.tile(block, range(keys))

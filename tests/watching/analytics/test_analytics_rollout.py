@@ -1,0 +1,231 @@
+"""Rollout: equal to the product of whole matrices, whatever model and whatever rows."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import glasshead as gh
+import watched_models as models
+import watched_weights as eager
+from watching.analytics.direct import explicit, mixed, rolled_out
+from watching.small import BATCH, LENGTH, watched
+
+NEAR = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+PADDED = (torch.arange(LENGTH) < torch.tensor([LENGTH, 4])[:, None])[:, None, None]
+EMPTY = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+EMPTY[[0, 3]] = False
+
+
+def kept(**asked):
+    return watched([], keep="weights", **asked)
+
+
+@pytest.mark.parametrize("mask", [None, PADDED, EMPTY, PADDED & EMPTY])
+@pytest.mark.parametrize("residual", [0.5, 0.0, 0.3])
+def test_rows_are_those_of_the_product_of_whole_matrices(mask, residual):
+    seen, model = kept(mask=mask)
+    rows = [LENGTH - 1, 0, -3]
+    found = gh.rollout(seen, rows, residual=residual)
+    assert found.shape == (BATCH, 3, LENGTH)
+    torch.testing.assert_close(found, rolled_out(explicit(model), residual)[:, rows], **NEAR)
+
+
+def test_the_last_row_is_asked_unless_others_are_and_all_may_be():
+    seen, model = kept()
+    whole = rolled_out(explicit(model))
+    torch.testing.assert_close(gh.rollout(seen), whole[:, -1:], **NEAR)
+    torch.testing.assert_close(gh.rollout(seen, range(LENGTH)), whole, **NEAR)
+    torch.testing.assert_close(whole.sum(-1), torch.ones(BATCH, LENGTH).double())
+
+
+def test_a_query_that_sees_nothing_passes_on_the_residual_alone():
+    seen, _ = kept(mask=EMPTY)
+    expected = torch.zeros(BATCH, 1, LENGTH)
+    expected[..., 0] = 0.25  # ½ of ½: nothing else reaches token 0
+    torch.testing.assert_close(gh.rollout(seen, [0]), expected)
+
+
+def test_of_some_layers():
+    seen, model = kept()
+    expected = mixed(explicit(model)[1])[:, -1:]
+    torch.testing.assert_close(gh.rollout(seen, layers="layers.1"), expected, **NEAR)
+    both = gh.rollout(seen, layers=["layers.1", "layers.0"])
+    torch.testing.assert_close(both, gh.rollout(seen))
+
+
+def test_of_a_text_that_has_grown():
+    seen, model = kept(lengths=(4, 1, 2), cached=True)
+    whole = [torch.zeros(BATCH, 3, 7, 7, dtype=torch.double) for _ in range(2)]
+    for call, (first, keys) in enumerate(((0, 4), (4, 5), (5, 7))):
+        for matrix, part in zip(whole, explicit(model, call=call), strict=True):
+            matrix[..., first:keys, :keys] = part
+    rows = [-1, 4, 2]
+    torch.testing.assert_close(gh.rollout(seen, rows), rolled_out(whole)[:, rows], **NEAR)
+
+
+def test_no_part_of_the_matrix_is_made(monkeypatch):
+    seen, model = kept()
+    expected = rolled_out(explicit(model))[:, -1:]
+
+    def refuse(*given):
+        raise AssertionError(given)
+
+    monkeypatch.setattr(gh.Weights, "tile", refuse)
+    torch.testing.assert_close(gh.rollout(seen), expected, **NEAR)
+
+
+# Models of transformers
+
+
+@pytest.mark.parametrize("side", [None, "left", "right"])
+@pytest.mark.parametrize("build", [models.llama, models.bert, models.gpt_oss])
+def test_of_a_model_of_transformers_from_its_eager_weights(build, side):
+    pytest.importorskip("transformers")
+    given = models.inputs(build, side)
+    mode = "eager" if build in models.EAGER_ONLY else "sdpa"
+    model = build(mode)
+    with torch.no_grad(), gh.watch(model, keep="weights") as seen:
+        model(**given)
+    whole = rolled_out(list(eager.weights_of(build, given).values()))
+    torch.testing.assert_close(gh.rollout(seen, range(7)), whole, **NEAR)
+
+
+def test_of_a_generated_text():
+    pytest.importorskip("transformers")
+    model = models.llama("sdpa")
+    with gh.watch(model, keep="weights") as seen:
+        text = model.generate(models.tokens(2, 5), max_new_tokens=4, do_sample=False)
+    with torch.no_grad():
+        whole = models.llama("eager")(text[:, :-1], output_attentions=True).attentions
+    torch.testing.assert_close(gh.rollout(seen, range(8)), rolled_out(whole), **NEAR)
+
+
+def test_of_one_stack_of_several():
+    pytest.importorskip("transformers")
+    given, model = models.inputs(models.t5), models.t5("sdpa")
+    with torch.no_grad(), gh.watch(model, keep="weights") as seen:
+        model(**given)
+    weights = eager.weights_of(models.t5, given)
+    for stack, length in (("encoder", 11), ("decoder.block.*.SelfAttention", 7)):
+        named = [one for name, one in weights.items() if name.startswith(stack[:7])]
+        whole = rolled_out([one for one in named if one.shape[-1] == one.shape[-2]])
+        found = gh.rollout(seen, range(length), layers=stack)
+        torch.testing.assert_close(found, whole, **NEAR)
+    with pytest.raises(ValueError, match="SelfAttention' and 'decoder.* look like two: choose by"):
+        gh.rollout(seen)
+    with pytest.raises(ValueError, match="EncDecAttention' has 7 queries on 11 keys: choose"):
+        gh.rollout(seen, layers="decoder")
+
+
+# Layers without heads, and without a batch
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Once(), Once()
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class Once(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rule = gh.Attention(mask=gh.causal())
+
+    def forward(self, x):
+        return self.rule(x, 2 * x, x)
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 5, 3)])
+def test_of_any_number_of_axes(leading):
+    x, model = torch.randn(*leading, 7, 5), Twice()
+    with gh.watch(model, keep="weights") as seen:
+        model(x)
+    matrices = [seen[name].weights.dense() for name in ("first", "second")]
+    if len(leading) < 2:
+        matrices = [matrix.unsqueeze(-3) for matrix in matrices]
+    expected = rolled_out(matrices)[..., [6, 2], :]
+    found = gh.rollout(seen, [-1, 2], layers="*")
+    assert found.shape == (*(leading if len(leading) < 2 else leading[:-1]), 2, 7)
+    torch.testing.assert_close(found, expected, **NEAR)
+
+
+# What it does not take
+
+
+def crossing(queries, keys):
+    class Crossing(nn.Module):
+        def forward(self, x, y):
+            return F.scaled_dot_product_attention(x, y, y)
+
+    model = Crossing()
+    with gh.watch(model, keep="weights") as seen:
+        model(torch.randn(2, 3, queries, 5), torch.randn(2, 3, keys, 5))
+    return seen
+
+
+def of_two_texts():
+    model = nn.ModuleList([Once(), Once()])
+    with gh.watch(model, keep="weights") as seen:
+        for layer, length in zip(model, (5, 7), strict=True):
+            layer(torch.randn(2, 3, length, 5))
+    return seen
+
+
+def of_two_kinds():
+    model = Twice()
+    with gh.watch(model, keep="weights") as seen:
+        model(torch.randn(2, 3, 7, 5))
+    return seen
+
+
+@pytest.mark.parametrize("function", [gh.rollout, gh.flow])
+@pytest.mark.parametrize(
+    ("seen", "asked", "error", "sentence"),
+    [
+        (lambda: kept()[0], {"rows": -1}, TypeError, "^rows takes a list of queries such as"),
+        (lambda: kept()[0], {"rows": [0.5]}, TypeError, "^rows takes a whole number"),
+        (lambda: kept()[0], {"rows": []}, ValueError, "^rows takes one query at least"),
+        (lambda: kept()[0], {"rows": [7]}, ValueError, "^rows takes queries of the 7 that there"),
+        (lambda: kept()[0], {"rows": [-8]}, ValueError, "^rows .* of the 7 .*, and got -8.$"),
+        (lambda: kept()[0], {"residual": 1.0}, ValueError, "^residual takes a probability from 0"),
+        (lambda: kept()[0], {"layers": "decoder"}, ValueError, "^layers takes names .* 'decoder'"),
+        (lambda: [1], {}, TypeError, "takes what a watch has seen, and got list: give it the seen"),
+        (lambda: gh.Seen({}), {}, ValueError, "takes what a watch has seen, and nothing was"),
+        (lambda: watched()[0], {}, ValueError, "^the weights of 'layers.0' were not kept"),
+        (
+            lambda: crossing(5, 7),
+            {},
+            ValueError,
+            "takes the attention of a whole text to itself, and '' has 5 queries on 7 keys: choose",
+        ),
+        (
+            of_two_texts,
+            {},
+            ValueError,
+            "takes layers of one text, and '0' and '1' have 5 tokens in 2 rows and 7 tokens in 2",
+        ),
+        (
+            of_two_kinds,
+            {},
+            ValueError,
+            "takes the layers of one stack, and 'first' and 'second' look like two: choose by",
+        ),
+    ],
+)
+def test_what_it_does_not_take(function, seen, asked, error, sentence):
+    with pytest.raises(error, match=sentence):
+        function(seen(), **asked)
+
+
+def test_more_rows_than_the_budget_has_room_for_are_refused():
+    seen, _ = kept()
+    # Twice, 2 texts of 3 heads and 7 keys for each of 5 rows, in 4 bytes.
+    needed = 2 * 2 * 3 * 7 * 5 * 4
+    gh.rollout(seen, range(5), budget=needed)
+    sentence = rf"^rollout takes at most budget={needed - 1} bytes, and 5 rows would need {needed}:"
+    with pytest.raises(ValueError, match=sentence):
+        gh.rollout(seen, range(5), budget=needed - 1)
