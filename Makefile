@@ -28,7 +28,11 @@ bench: setup
 	$(BIN)/python benchmarks/observe.py
 	$(BIN)/python benchmarks/watch.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/train_watch.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/generate.py
+	$(BIN)/python benchmarks/eviction.py
+	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/attention_dropout.py
 
 pictures: setup

@@ -87,6 +87,7 @@ _HOMES = {
     ),
     "glasshead.tasks.write": ("Writer",),
     "glasshead.watching": ("Seen", "ablate", "watch"),
+    "glasshead.watching.alarms": ("Alarm", "AlarmRule"),
     "glasshead.watching.analytics": (
         "HeadRoles",
         "Patterns",

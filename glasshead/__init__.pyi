@@ -82,6 +82,8 @@ from glasshead.tasks.write import Writer as Writer
 from glasshead.watching import Seen as Seen
 from glasshead.watching import ablate as ablate
 from glasshead.watching import watch as watch
+from glasshead.watching.alarms import Alarm as Alarm
+from glasshead.watching.alarms import AlarmRule as AlarmRule
 from glasshead.watching.analytics import HeadRoles as HeadRoles
 from glasshead.watching.analytics import Patterns as Patterns
 from glasshead.watching.analytics import eviction_scores as eviction_scores

@@ -70,6 +70,15 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 help="Go on with the run in the folder, longer or shorter by --set steps=N.",
             ),
         ] = False,
+        watch: Annotated[
+            bool,
+            Option(
+                "--watch",
+                rich_help_panel=_RUN,
+                help="Write entropy and maximum score of each head into the run, every 20 steps "
+                "(2 log_every), and say which tell that training is about to diverge.",
+            ),
+        ] = False,
         devices: Annotated[
             int,
             Option(
@@ -123,6 +132,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 preset=preset,
                 assign=tuple(assign or ()),
                 resume=resume,
+                watch=watch,
                 hardware={
                     "devices": devices,
                     "strategy": strategy,

@@ -67,6 +67,16 @@ class RunFolder:
         return self.path / "curve.png"
 
     @property
+    def attention(self) -> Path:
+        """What the heads did in training, as a table; of a run that was watched."""
+        return self.path / "attention.csv"
+
+    @property
+    def alarms(self) -> Path:
+        """The alarms that they raised, a JSON object a line."""
+        return self.path / "alarms.jsonl"
+
+    @property
     def checkpoint(self) -> Path:
         """All that resuming needs."""
         return self.path / "checkpoints" / "last.safetensors"
@@ -147,6 +157,7 @@ class RunFolder:
             "| `tokenizer.json` | what makes tokens of a text |\n"
             "| `metrics.json` | the figures of the best validation and of the last |\n"
             "| `log.csv`, `curve.png` | the learning curve |\n"
+            "| `attention.csv`, `alarms.jsonl` | what the heads did, where `--watch` was given |\n"
             "| `checkpoints/last.safetensors` | what resuming needs; to use the model, nothing |\n",
         )
 

@@ -203,7 +203,7 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize("parts", PARTS, ids=lambda parts: repr(parts)[:60])
+@pytest.mark.parametrize("parts", PARTS, ids=lambda parts: repr(parts)[:12])
 def test_every_part_of_a_recipe_comes_back(file, parts):
     W = gh.Attention(**parts).weights(*inputs(2, 3), bias=gh.ALiBi(3), offset=torch.tensor([4, 1]))
     state = torch.get_rng_state()

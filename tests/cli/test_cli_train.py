@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from glasshead.cli.outputs.terminal import print_text
+from glasshead.tasks.training import read_attention_log
 from written import SMALL, written
 
 QUICK = [
@@ -53,6 +54,34 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     assert "already has a run: go on with it by --resume" in again.err
     over = command("train", "write", "--run", folder, "--resume")
     assert "has finished, with 4 steps of 4: to go on, ask for more" in over.err
+
+
+def test_a_watched_run_says_what_its_heads_did(command, tmp_path):
+    folder = tmp_path / "run"
+    sets = [*QUICK, "--set", "log_every=2"]
+    begin = ("train", "write", "--run", folder, "--preset", "nano", *sets)
+    made = command(*begin, "--watch")
+    assert made.code == 0
+    assert re.search(r"^attention +0 of 6 heads raised an alarm$", made.out, re.MULTILINE)
+    # Whether it is watched is no part of what the run is.
+    assert "--watch" not in (folder / "README.md").read_text().split("| file |")[0]
+    assert "watch" not in (folder / "config.json").read_text()
+    more = command(*begin, "--resume", "--set", "steps=6")
+    assert (more.code, "alarm" in more.out) == (0, False)
+    assert {one.step for one in read_attention_log(folder).readings} == {1, 4}
+    last = command(*begin, "--resume", "--watch", "--set", "steps=8")
+    assert last.code == 0
+    assert {one.step for one in read_attention_log(folder).readings} == {1, 4, 8}
+
+
+def test_an_alarm_is_said_when_it_comes_and_at_the_end(command, tmp_path):
+    sets = (*QUICK, "--set", "learning_rate=30", "--set", "clip=1e9", "--set", "log_every=1")
+    begin = ("train", "write", "--run", tmp_path / "run", "--preset", "nano", "--watch")
+    made = command(*begin, *sets, "--set", "steps=7", "--set", "validate_every=7")
+    alarms = read_attention_log(tmp_path / "run").alarms
+    assert alarms[0].sentence in made.err
+    if made.code == 0:
+        assert f"heads raised an alarm, the first at {alarms[0].sentence}" in made.out
 
 
 def test_the_same_command_makes_the_same_weights(command, tmp_path):

@@ -14,7 +14,12 @@ from glasshead.cli.training.figures import print_figures
 from glasshead.cli.training.jobs import job
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.runs import Prepared, train_to_the_end
-from glasshead.tasks.training import Hardware, Interrupted, check_hardware
+from glasshead.tasks.training import (
+    Hardware,
+    Interrupted,
+    check_hardware,
+    read_attention_log,
+)
 
 DEFAULT = "tiny"
 # What to do with a run, and what that does.
@@ -42,6 +47,7 @@ class TrainRequest:
     preset: str | None
     assign: tuple[str, ...]
     resume: bool
+    watch: bool
     hardware: dict[str, Any]
 
     def command(self) -> str:
@@ -63,9 +69,11 @@ def run_training(request: TrainRequest) -> None:
     hardware, folder = Hardware(**request.hardware), RunFolder(request.run)
     with going_on("reading the texts") if leads() else nullcontext():
         prepared = _prepared(request, folder, hardware)
-    figures = carried_out(prepared, folder, hardware, resume=request.resume)
+    figures = carried_out(prepared, folder, hardware, resume=request.resume, watch=request.watch)
     if leads():
         print_figures(figures["best"], "text" if request.task == "classify" else "token")
+        if request.watch:
+            typer.echo(f"{'attention':<20}{_alarms(folder)}")
         typer.echo()
         commands = {
             f"glasshead {command.format(shlex.quote(request.run))}": does
@@ -77,7 +85,12 @@ def run_training(request: TrainRequest) -> None:
 
 
 def carried_out(
-    prepared: Prepared[Any], folder: RunFolder, hardware: Hardware, *, resume: bool
+    prepared: Prepared[Any],
+    folder: RunFolder,
+    hardware: Hardware,
+    *,
+    resume: bool,
+    watch: bool = False,
 ) -> dict[str, Any]:
     """Train to the end, and give the figures; whoever interrupts it is told how to go on.
 
@@ -87,10 +100,19 @@ def carried_out(
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
         remark(f"{count:,} parameters, {prepared.about}")
     try:
-        return train_to_the_end(prepared, folder, hardware, resume=resume)
+        return train_to_the_end(prepared, folder, hardware, resume=resume, watch=watch)
     except Interrupted as interrupted:
         remark(str(interrupted))
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _alarms(folder: RunFolder) -> str:
+    """How many heads raised an alarm, and the first of them."""
+    log = read_attention_log(folder.path)
+    heads = {(reading.layer, reading.head) for reading in log.readings}
+    raised = {(alarm.layer, alarm.head) for alarm in log.alarms}
+    said = f"{len(raised)} of {len(heads)} heads raised an alarm"
+    return f"{said}, the first at {log.alarms[0].sentence}" if log.alarms else said
 
 
 def _prepared(request: TrainRequest, folder: RunFolder, hardware: Hardware) -> Prepared[Any]:

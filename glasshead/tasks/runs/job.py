@@ -172,7 +172,12 @@ class Job(Generic[S]):
 
 
 def train_to_the_end(
-    prepared: Prepared[Any], folder: RunFolder, hardware: Hardware, *, resume: bool = False
+    prepared: Prepared[Any],
+    folder: RunFolder,
+    hardware: Hardware,
+    *,
+    resume: bool = False,
+    watch: bool = False,
 ) -> dict[str, Any]:
     """Train to the end; the figures of the best and of the last validation.
 
@@ -186,4 +191,5 @@ def train_to_the_end(
         folder,
         hardware=hardware,
         resume=resume,
+        watch=watch,
     )

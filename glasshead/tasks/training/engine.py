@@ -18,6 +18,7 @@ def train(
     *,
     hardware: Hardware | None = None,
     resume: bool = False,
+    watch: bool = False,
 ) -> dict[str, Any]:
     """Train a task's model by steps; whatever ends it, the folder lets it go on.
 
@@ -37,6 +38,9 @@ def train(
         hardware: On what; one device, if none is named.
         resume: Go on from the last checkpoint. Steps, patience and how often to validate, save and
             log may be other than before, and so may the hardware.
+        watch: Write entropy and maximum score of each head every 2 `log_every` steps, and alarms,
+            to be read by `read_attention_log`. The weights are the same with it and without, and a
+            run may go on in either way.
 
     Returns: what metrics.json has: `steps`; `monitor`; `best` and `last`, each the step and the
     figures of a validation.
@@ -55,4 +59,4 @@ def train(
 
     from glasshead.tasks.training.fitting import Run, fit
 
-    return fit(Run(task, source, held_out, settings, folder, hardware), resume=resume)
+    return fit(Run(task, source, held_out, settings, folder, hardware, watch), resume=resume)

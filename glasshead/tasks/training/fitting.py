@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
+from rich.console import Console
 
 from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training.attention_journal import AttentionJournal
 from glasshead.tasks.training.best import Best
 from glasshead.tasks.training.checkpoints import SafeCheckpoints
 from glasshead.tasks.training.contract import Source, Task
@@ -37,6 +39,7 @@ class Run:
     settings: TrainingSettings
     folder: RunFolder
     hardware: Hardware
+    watch: bool = False
 
 
 def fit(run: Run, *, resume: bool) -> dict[str, Any]:
@@ -51,13 +54,16 @@ def fit(run: Run, *, resume: bool) -> dict[str, Any]:
         check_unfinished(checkpoint, run.settings, run.folder)
     journal = Journal(run.folder, run.settings)
     best = Best(run.folder, run.settings, run.task, journal)
+    console = Console(stderr=True)
+    watched = [AttentionJournal(run.folder, run.settings, console)] if run.watch else []
     callbacks = [
         RandomState(run.settings.seed),
         Gradients(run.settings, journal),
         best,
         journal,
+        *watched,
         Curve(run.folder, journal),
-        Progress(run.settings, journal, best),
+        Progress(run.settings, journal, best, console),
         Saving(run.folder, run.settings, checkpoints, interruption, own),
     ]
     leave_at_exit()

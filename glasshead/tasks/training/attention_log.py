@@ -1,0 +1,119 @@
+"""attention.csv and alarms.jsonl: what the heads of a run did while it was trained."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.watching.alarms import Alarm, Reading
+
+COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score")
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionLog:
+    """What was seen of a run's heads.
+
+    Attributes:
+        readings: Of each watched step, layer by layer and head by head, in that order.
+        alarms: In the order in which they were raised.
+    """
+
+    readings: list[Reading]
+    alarms: list[Alarm]
+
+
+def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
+    """What `glasshead train --watch` has written into a run folder so far.
+
+    It may be read while the run is trained: a line that is not whole yet is left out.
+
+    Errors: a FileNotFoundError where the run was not watched; another OSError where a file cannot
+    be read; a ValueError that names the file and the line where it is no such table.
+
+    >>> import tempfile
+    >>> folder = RunFolder(tempfile.mkdtemp())
+    >>> folder.write_text(folder.attention, text_of([Reading(10, "blocks.0", 1, 2.5, 0.61, 7.25)]))
+    >>> read_attention_log(folder.path).readings[0].max_score
+    7.25
+    """
+    run = RunFolder(folder)
+    if not run.attention.exists():
+        raise FileNotFoundError(
+            f"{run.path} has no {run.attention.name}, as training was not watched: train with "
+            f"--watch."
+        )
+    return AttentionLog(
+        _readings(run.attention), _alarms(run.alarms) if run.alarms.exists() else []
+    )
+
+
+def text_of(readings: Iterable[Reading], *, head: bool = True) -> str:
+    """Readings as lines of the table, with the names of its columns above them if `head`.
+
+    >>> print(text_of([Reading(10, "blocks.0", 1, 2.5, 0.61, 7.25)]), end="")
+    step,layer,head,entropy,normalized_entropy,max_score
+    10,blocks.0,1,2.5,0.61,7.25
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if head:
+        writer.writerow(COLUMNS)
+    writer.writerows(dataclasses.astuple(reading) for reading in readings)
+    return out.getvalue()
+
+
+def line_of(alarm: Alarm) -> str:
+    """An alarm as a line of JSON, its sentence with it."""
+    told = dataclasses.asdict(alarm) | {"sentence": alarm.sentence}
+    return json.dumps(told, ensure_ascii=False) + "\n"
+
+
+def _readings(file: Path) -> list[Reading]:
+    names, *rows = list(csv.reader(io.StringIO(_whole(file)))) or [[]]
+    if rows and tuple(names) != COLUMNS:
+        raise ValueError(
+            f"{file} takes the columns {', '.join(COLUMNS)}, and has {', '.join(names)}: take it "
+            f"away to go on."
+        )
+    readings = []
+    for number, row in enumerate(rows, 2):
+        try:
+            step, layer, head, *numbers = row
+            entropy, share, score = map(float, numbers)
+            readings.append(Reading(int(step), layer, int(head), entropy, share, score))
+        except ValueError:
+            raise _broken(file, number) from None
+    return readings
+
+
+def _alarms(file: Path) -> list[Alarm]:
+    names = [field.name for field in dataclasses.fields(Alarm)]
+    alarms = []
+    for number, line in enumerate(_whole(file).splitlines(), 1):
+        try:
+            told = json.loads(line)
+            alarms.append(Alarm(**{name: told[name] for name in names}))
+        except (ValueError, KeyError, TypeError):
+            raise _broken(file, number) from None
+    return alarms
+
+
+def _whole(file: Path) -> str:
+    """The lines that are whole: a last one without its end was cut off, or is being written."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise type(error)(
+            f"{file} cannot be read ({error.strerror}): take it away to go on."
+        ) from error
+    return text[: text.rfind("\n") + 1]
+
+
+def _broken(file: Path, line: int) -> ValueError:
+    return ValueError(f"{file} is broken in line {line}: mend it, or take it away to go on.")

@@ -1,0 +1,105 @@
+"""Alarms in a training by the Trainer of transformers."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from glasshead.watching.alarms.alarm import Alarm
+from glasshead.watching.alarms.every import Every
+from glasshead.watching.alarms.probe import Probe
+from glasshead.watching.alarms.reading import Reading
+from glasshead.watching.alarms.rule import AlarmRule
+from glasshead.watching.alarms.telling import Telling
+
+
+class TransformersAlarms(TrainerCallback):
+    """A callback of transformers that tells when attention is about to let a training diverge.
+
+    `Trainer(model, arguments, callbacks=[TransformersAlarms()])`. The weights that training ends
+    with are the same, bit for bit, as without it. A resumed training begins with new first
+    readings.
+
+    Args:
+        rule: Which readings are alarms; None: `AlarmRule()`.
+        every: In how many steps one is watched: step 1, and the multiples.
+        layers: As of `gh.watch`.
+        on_alarm: What is called with each alarm, say to end the training; None: `warnings.warn`.
+        on_readings: What is called with the readings of each watched step.
+
+    Errors: as of `gh.watch`, in the first step.
+
+    >>> TransformersAlarms(every=20).alarms
+    []
+    """
+
+    def __init__(
+        self,
+        rule: AlarmRule | None = None,
+        *,
+        every: int = 10,
+        layers: str | Sequence[str] | None = None,
+        on_alarm: Callable[[Alarm], object] | None = None,
+        on_readings: Callable[[list[Reading]], object] | None = None,
+    ) -> None:
+        self._every, self._layers = Every(every), layers
+        self._telling = Telling(rule or AlarmRule(), on_alarm, on_readings)
+        self._restore: Callable[[], None] = _nothing
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """Those so far."""
+        return self._telling.alarms
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        del args, control
+        self._restore()
+        step = state.global_step + 1
+        if state.is_world_process_zero and self._every.due(step):
+            self._watch_next(kwargs["model"], step)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        del args, state, control, kwargs
+        self._restore()
+
+    def _watch_next(self, model: nn.Module, step: int) -> None:
+        """Watch the next forward pass, and no other: a step may have several, and any may fail."""
+        own, forward = "forward" in vars(model), model.forward
+
+        def restore() -> None:
+            if own:
+                model.forward = forward
+            else:
+                del model.forward
+
+        @functools.wraps(forward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._restore()
+            probe = Probe(model, self._layers)
+            probe.begin()
+            try:
+                output = forward(*args, **kwargs)
+            except BaseException:
+                probe.leave()
+                raise
+            self._telling.take(probe.end(step))
+            return output
+
+        model.forward, self._restore = watched, self._once(restore)
+
+    def _once(self, restore: Callable[[], None]) -> Callable[[], None]:
+        def restored() -> None:
+            self._restore = _nothing
+            restore()
+
+        return restored
+
+
+def _nothing() -> None:
+    """Nothing is to be restored."""

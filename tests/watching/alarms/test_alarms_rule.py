@@ -1,0 +1,115 @@
+"""The rule: what it raises, when, and what it lets pass."""
+
+import json
+import math
+
+import pytest
+
+from glasshead.watching.alarms import Alarm, AlarmRule, Every, Reading
+
+
+def fed(rule, *numbers, layer="blocks.0", head=0, entropy=0.5):
+    """The steps and kinds of the alarms of one head with these scores, a reading every 10 steps."""
+    return raised(rule, *((entropy, score) for score in numbers), layer=layer, head=head)
+
+
+def raised(rule, *pairs, layer="blocks.0", head=0):
+    return [
+        (alarm.step, alarm.kind)
+        for number, (share, score) in enumerate(pairs, 1)
+        for alarm in rule.feed([Reading(10 * number, layer, head, 1.0, share, score)])
+    ]
+
+
+def test_a_score_above_the_threshold_is_an_alarm_the_second_time_in_a_row():
+    assert fed(AlarmRule(), 1, 101, 99, 101, 102, 103) == [(50, "maximum_logit")]
+    assert fed(AlarmRule(), 1, 100, 100, 100) == []
+    assert fed(AlarmRule(patience=1), 1, 101) == [(20, "maximum_logit")]
+    assert fed(AlarmRule(score=7, patience=3), 1, 8, 8, 8) == [(40, "maximum_logit")]
+
+
+def test_an_alarm_is_raised_once_for_each_head_and_kind():
+    rule = AlarmRule(patience=1)
+    assert fed(rule, 1, 200, 1, 300) == [(20, "maximum_logit")]
+    assert fed(rule, 1, 200, head=1) == [(20, "maximum_logit")]
+    assert fed(rule, 1, 200, layer="blocks.1") == [(20, "maximum_logit")]
+    assert raised(rule, (0.01, 300)) == [(10, "entropy_collapse")]
+
+
+def test_a_head_of_low_entropy_is_well_as_long_as_its_scores_are():
+    healthy = [(0.9, 1), (0.3, 12), (0.01, 30), (0.005, 75), (0.002, 75)]
+    assert raised(AlarmRule(), *healthy) == []
+    collapsing = [(0.9, 1), (0.3, 12), (0.09, 76), (0.05, 80)]
+    assert raised(AlarmRule(), *collapsing) == [(40, "entropy_collapse")]
+    assert raised(AlarmRule(), (0.9, 1), (0.11, 90), (0.12, 99)) == []
+
+
+def test_a_model_that_began_beyond_the_thresholds_may_go_on_there():
+    assert fed(AlarmRule(), 80, 150, 159, 161, 162) == [(50, "maximum_logit")]
+    assert raised(AlarmRule(), (0.08, 80), (0.05, 80), (0.041, 80)) == []
+    assert raised(AlarmRule(), (0.08, 80), (0.03, 80), (0.03, 80)) == [(30, "entropy_collapse")]
+
+
+def test_wherever_it_began_ten_thousand_is_an_alarm():
+    assert fed(AlarmRule(), 9000, 9900, 10001, 10001) == [(40, "maximum_logit")]
+
+
+def test_the_alarm_says_what_it_saw():
+    rule = AlarmRule(patience=1)
+    rule.feed([Reading(1, "a", 2, 1.5, 0.75, 3.0)])
+    told = rule.feed([Reading(7, "a", 2, 0.1, 0.05, 123.5)])
+    assert told == [
+        Alarm(7, "a", 2, "entropy_collapse", 0.05, 0.1),
+        Alarm(7, "a", 2, "maximum_logit", 123.5, 100.0),
+    ]
+    assert told[0].sentence.startswith(
+        "step 7: the entropy of head 2 in a is 0.05 of what it can be, below 0.1: lower the learn"
+    )
+    assert "the maximum score of head 2 in a is 124, above 100: lower" in told[1].sentence
+    assert "in the model is" in Alarm(1, "", 0, "maximum_logit", 2.0, 1.0).sentence
+
+
+@pytest.mark.parametrize("nothing", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_passed_over(nothing):
+    rule = AlarmRule()
+    assert fed(rule, nothing, 1, 150, nothing, 150) == [(50, "maximum_logit")]
+    assert raised(AlarmRule(), (0.5, 1), (nothing, 150), (nothing, 150)) == []
+
+
+def test_a_rule_goes_on_with_what_another_remembers():
+    first, second = AlarmRule(), AlarmRule()
+    assert fed(first, 80, 161) == []
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert fed(second, 162, 170) == [(10, "maximum_logit")]
+    third = AlarmRule()
+    third.load_state_dict(second.state_dict())
+    assert fed(third, 200, 300) == []
+    # The first one has nothing of what the others saw.
+    assert fed(first, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"score": 0}, "score takes a number above 0, and got 0"),
+        ({"entropy": "low"}, "entropy takes a number, and got"),
+        ({"entropy": 1.5}, "takes an entropy up to 1 and a growth from 1, and got 1.5 and 2: give"),
+        ({"growth": 0.5}, "takes an entropy up to 1 and a growth from 1, and got 0.1 and 0.5"),
+        ({"patience": 0}, "patience takes a whole number"),
+    ],
+)
+def test_what_is_no_setting_is_named(setting, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        AlarmRule(**setting)
+
+
+def test_steps_are_due_at_the_first_and_at_multiples():
+    every = Every(7)
+    assert [step for step in range(1, 23) if every.due(step)] == [1, 7, 14, 21]
+    later = Every(7)
+    assert [step for step in range(9, 23) if later.due(step)] == [14, 21]
+    assert Every(7).due(14)
+    twice = Every(3)
+    assert [twice.due(step) for step in (3, 3, 5, 5, 7)] == [True, False, False, False, True]
+    with pytest.raises(ValueError, match="every takes a whole number"):
+        Every(0)
