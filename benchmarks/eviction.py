@@ -98,7 +98,7 @@ def kept(model: gh.LanguageModel, pieces: torch.Tensor, name: str, policy: Polic
 def whole_of(model: gh.LanguageModel) -> int:
     """How many numbers the keys of a token have in a layer."""
     config = model.config
-    return (config.num_kv_heads or config.num_heads) * (config.d_model // config.num_heads)
+    return (config.num_kv_heads or config.num_heads) * config.width
 
 
 def pieces_of(writer: Writer, file: Path) -> torch.Tensor:

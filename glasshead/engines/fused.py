@@ -74,18 +74,21 @@ class Fused:
             query, key, value = (
                 F.pad(x, (0, max(width, value_width) - x.shape[-1])) for x in (query, key, value)
             )
+        attn_mask, grouped = _attn_mask(problem, bias, visible), problem.group > 1
+        if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
+            # Queries that share a key head stand side by side, and no key is copied for each.
+            query, grouped = query.reshape(*key.shape[:-2], -1, query.shape[-1]), False
         context = F.scaled_dot_product_attention(
             _four_axes(query),
             _four_axes(key),
             _four_axes(value),
-            attn_mask=_attn_mask(problem, bias, visible),
+            attn_mask=attn_mask,
             dropout_p=problem.dropout,
             is_causal=is_causal,
             scale=scale,
-            **({"enable_gqa": True} if problem.group > 1 else {}),
+            **({"enable_gqa": True} if grouped else {}),
         )
-        if context.ndim != query.ndim:
-            context = context.reshape(*query.shape[:-1], context.shape[-1])
+        context = context.reshape(*problem.query.shape[:-1], context.shape[-1])
         if width > value_width:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)

@@ -86,7 +86,12 @@ class Encoder(nn.Module):
         config = self.config
         check_tokens(tokens, "tokens", config.vocab_size, config.context_length)
         if segments is not None:
-            check_tokens(segments, "segments", config.segments or 0, config.context_length)
+            if config.segments is None:
+                raise ValueError(
+                    "segments takes a model with segments, and got one without: leave them out, or "
+                    "build it with segments=2."
+                )
+            check_tokens(segments, "segments", config.segments, config.context_length)
             if segments.shape != tokens.shape:
                 raise ValueError(
                     f"segments takes a number for each token, {list(tokens.shape)}, and got "

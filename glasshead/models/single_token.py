@@ -17,20 +17,24 @@ from glasshead.layers import (
     GatedFeedForward,
     KeyValueCache,
     KVCache,
+    Learned,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
     Rotary,
+    Sinusoidal,
 )
 from glasshead.layers.caching.reach import bands_of, reach_of
 from glasshead.layers.dropout import Dropout
 from glasshead.layers.projections import Projections
 from glasshead.models.checks import check_tokens
+from glasshead.models.embedding import Embedding
 from glasshead.models.language_model import LanguageModel
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.scores import ScaledDot
 
 _Function = Callable[[Tensor], Tensor]
+_Turns = tuple[Tensor, Tensor] | None
 # While somebody watches, another stands in its place, which is to be asked.
 _FORWARD = Attention.forward
 
@@ -51,6 +55,17 @@ class SingleToken:
         self._model = model
         self._blocks = [_Block(block) for block in model.blocks]
         self._norm = _norm(model.norm)
+        words = model.embedding
+        self._words_alone = words.positions is None and words.norm is None and words.scale == 1.0
+        blocks: Any = model.blocks
+        # All layers have one: `prepared` asks for it.
+        self._rotary: Rotary | None = blocks[0].attention.rotary
+
+    def _embed(self, tokens: Tensor, position: int) -> Tensor:
+        embedding = self._model.embedding
+        if self._words_alone:
+            return F.embedding(tokens, embedding.tokens.weight)
+        return embedding(tokens, torch.arange(position, position + 1, device=tokens.device))
 
     @staticmethod
     def prepared(model: LanguageModel) -> "SingleToken | None":
@@ -74,10 +89,10 @@ class SingleToken:
         """What the last block makes of the tokens, normed; the cache takes them in."""
         position, config = cache.length, self._model.config
         check_tokens(tokens, "tokens", config.vocab_size, config.context_length - position)
-        where = torch.arange(position, position + 1, device=tokens.device)
-        x = self._model.embedding(tokens, where)[:, 0]  # [batch, d_model]
+        x = self._embed(tokens, position)[:, 0]  # [batch, d_model]
+        turns = None if self._rotary is None else self._rotary.at(position, position + 1, x)
         for number, block in enumerate(self._blocks):
-            x = block(x, cache.own[number], position)
+            x = block(x, cache.own[number], turns)
         return self._norm(x)
 
 
@@ -92,9 +107,9 @@ class _Block:
             self._feed_forward = _feed_forward(block.feed_forward)
             self._around_feed_forward = _around(block.around_feed_forward)
 
-    def __call__(self, x: Tensor, cache: KeyValueCache, position: int) -> Tensor:
+    def __call__(self, x: Tensor, cache: KeyValueCache, turns: _Turns) -> Tensor:
         before, after = self._around_attention
-        x = after(x + self._attend(before(x), cache, position))
+        x = after(x + self._attend(before(x), cache, turns))
         if self._feed_forward is None:
             return x
         before, after = self._around_feed_forward
@@ -109,17 +124,18 @@ class _Attend:
         self._rotary, self._head_dim = layer.rotary, layer.head_dim
         self._asking, self._answering = layer.num_heads, layer.num_kv_heads
         self._reach = reach_of(layer.attention)
-        grouped = {"enable_gqa": True} if self._asking > self._answering else {}
         scale = layer.attention.score.scale(layer.head_dim)
-        self._sdpa = partial(F.scaled_dot_product_attention, scale=float(scale), **grouped)
+        self._sdpa = partial(F.scaled_dot_product_attention, scale=float(scale))
 
-    def __call__(self, x: Tensor, cache: KeyValueCache, position: int) -> Tensor:
+    def __call__(self, x: Tensor, cache: KeyValueCache, turns: _Turns) -> Tensor:
         asking, answering = self._asking, self._answering
         heads = self._project(x).view(len(x), -1, 1, self._head_dim)  # [batch, all heads, 1, …]
         turning, value = heads.split([asking + answering, answering], dim=1)
-        if self._rotary is not None:
-            turning = self._rotary.forward(turning, position)
+        if self._rotary is not None and turns is not None:
+            turning = self._rotary.turned(turning, *turns)
         query, key = turning.split([asking, answering], dim=1)
+        # As the fused engine does it: the queries that share a key head stand side by side.
+        query = query.reshape(len(x), answering, -1, self._head_dim)
         context = self._sdpa(query, *cache.append(key, value, self._reach))
         return self._output(context.flatten(1))  # [batch, d_model]
 
@@ -164,6 +180,7 @@ def _same(x: Tensor) -> Tensor:
 
 # Nothing that is derived of these, which may do something else.
 _PARTS = {
+    nn.Embedding,
     nn.ModuleList,
     nn.Linear,
     nn.LayerNorm,
@@ -171,27 +188,32 @@ _PARTS = {
     nn.Identity,
     Attention,
     Dropout,
+    Embedding,
     EncoderBlock,
     FeedForward,
     GatedFeedForward,
+    Learned,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
     Projections,
     Rotary,
     ScaledDot,
+    Sinusoidal,
     Softmax,
 }
 
 
 def _is_known(model: LanguageModel) -> bool:
     """Whether all parts do what they are known to do, and no hook listens to any."""
-    within = [module for part in (model.blocks, model.norm) for module in part.modules()]
+    parts = (model.embedding, model.blocks, model.norm)
+    within = [module for part in parts for module in part.modules()]
     return (
         type(model) is LanguageModel
         and not torch_module._has_any_global_hook()  # noqa: SLF001 - it has no other name
         and all(type(one) in _PARTS and not _is_heard(one) for one in within)
         and all(_is_plain(one) for one in within if isinstance(one, MultiHeadAttention))
+        and len({one.rotary for one in within if isinstance(one, MultiHeadAttention)}) == 1
     )
 
 

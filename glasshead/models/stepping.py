@@ -60,7 +60,8 @@ class LanguageModelSteps:
         if self._text is not None:
             self._text = self._text[rows]
         if self._padding is not None:
-            self._padding = self._padding[rows]
+            # It may have been left on the CPU.
+            self._padding = self._padding[rows.to(self._padding.device)]
 
     def _new_page(self, text: Tensor) -> Tensor:
         """The end of the text, for a new cache."""
@@ -101,4 +102,5 @@ class TranslatorSteps:
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         """Row i becomes what row `rows[i]` was."""
         self._cache.reorder(rows)
-        self._memory, self._lengths = self._memory[rows], self._lengths[rows]
+        self._memory = self._memory[rows]
+        self._lengths = self._lengths[rows.to(self._lengths.device)]

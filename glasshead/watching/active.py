@@ -23,12 +23,14 @@ class Active(threading.local):
         watchers: The open ones, in the order in which they were opened.
         ablaters: Those that remove heads, which they do after the watchers have looked.
         watching, ablating: What closes the doors again when the last of either has left.
+        crosses: Whether the layer that is at work was given the keys of another text.
     """
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
         self.ablaters: list[Ablater] = []
         self.watching, self.ablating = ExitStack(), ExitStack()
+        self.crosses: Callable[[], bool] = _stays
         self._inside = 0
         self._told: list[Tensor] = []
 
@@ -50,6 +52,15 @@ class Active(threading.local):
         finally:
             self._inside -= 1
             self._told = outer
+
+    @contextmanager
+    def within(self, crosses: Callable[[], bool]) -> Iterator[None]:
+        """While a layer runs that knows whether its keys are of another text; asked when met."""
+        outer, self.crosses = self.crosses, crosses
+        try:
+            yield
+        finally:
+            self.crosses = outer
 
     def told(self, logsumexp: Tensor) -> None:
         """A kernel has told the logsumexp of its rows."""
@@ -109,6 +120,10 @@ class Active(threading.local):
         """Let each watcher take note that a part of what runs is being compiled."""
         for one in (*self.watchers, *self.ablaters):
             one.compiled = True
+
+
+def _stays() -> bool:
+    return False
 
 
 def _in_backward() -> bool:

@@ -47,6 +47,11 @@ class JoinedWeights:
         self.shape = torch.Size([*parts[0].shape[:-2], queries, keys])
 
     @property
+    def offset(self) -> int | Tensor:
+        """The position of the first query among the keys."""
+        return self._first_keys[0] + self._parts[0]._problem.offset  # noqa: SLF001 - it has no other name
+
+    @property
     def logsumexp(self) -> Float[Tensor, "... queries"]:
         """ln Σ_j exp s_ij of each row, in nats."""
         return torch.cat([part.logsumexp for part in self._parts], -1)

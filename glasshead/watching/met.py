@@ -23,7 +23,7 @@ class Met:
         position: Of the first query in the text, where a cache tells it.
         sliding: Whether the keys are the last of those that its module was given so far, as a
             cache with a window hands them on.
-        crossing: Whether the keys belong to another text than the queries.
+        crossing: Whether the keys belong to another text than the queries, where the model tells.
         logsumexp: Of each row, where the kernel told it, `[*batch, heads, queries]`.
         output: What the model's own code made, which ours is compared with; None where dropout or
             a projection stands between.

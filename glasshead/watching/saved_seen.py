@@ -30,6 +30,7 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
                 {
                     "shape": list(call.shape),
                     **stands,
+                    "crossing": call.crossing,
                     "heads": heads,
                     "statistics": described(call.statistics, call.values),
                 }
@@ -62,7 +63,9 @@ def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
     shape = tuple(whole_number(length, "shape") for length in told["shape"])
     if not shape:
         raise ValueError("a call has one axis at least")
-    heads = told["heads"]
+    heads, crossing = told["heads"], told.get("crossing", False)
+    if crossing not in (True, False):
+        raise ValueError("a call crosses or does not")
     return Call(
         shape,
         statistics,
@@ -70,5 +73,6 @@ def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
         position=whole_number(told["position"], "position"),
         first_key=whole_number(told["first_key"], "first_key"),
         keys=whole_number(told["keys"], "keys"),
+        crossing=crossing,
         heads=None if heads is None else tuple(whole_number(head, "heads") for head in heads),
     )

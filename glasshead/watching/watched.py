@@ -17,6 +17,7 @@ class Call(Values):
         first_key: Which key of the text its weights begin with; above 0 where a cache with a
             window has let the first ones go. Statistics count keys from the beginning of the text.
         keys: How many keys the text has by then.
+        crossing: Whether its keys belong to another text than its queries, where the model tells.
         heads: Which heads they are, where not all were asked for.
         weights: The lazy matrix, `[batch, heads, queries, keys]`, of all heads; None where it was
             not kept.
@@ -31,12 +32,13 @@ class Call(Values):
         position: int = 0,
         first_key: int = 0,
         keys: int = 0,
+        crossing: bool = False,
         heads: tuple[int, ...] | None = None,
         weights: Weights | None = None,
     ) -> None:
         super().__init__(shape, statistics, values)
         self.position, self.first_key, self.keys = position, first_key, keys
-        self.heads, self.weights = heads, weights
+        self.crossing, self.heads, self.weights = crossing, heads, weights
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -62,6 +64,7 @@ class Call(Values):
             position=self.position,
             first_key=self.first_key,
             keys=self.keys,
+            crossing=self.crossing,
             heads=self.heads,
         )
 
@@ -79,6 +82,7 @@ class Call(Values):
             position=self.position,
             first_key=min(self.first_key, other.first_key),
             keys=max(self.keys, other.keys),
+            crossing=self.crossing or other.crossing,
             heads=self.heads,
         )
 

@@ -161,6 +161,7 @@ class Watcher:
             position=position,
             first_key=first_key,
             keys=whole.scores_shape[-1],
+            crossing=met.crossing,
             heads=self.choice.heads,
             weights=self._weights(name, met, problem) if self.choice.keep else None,
         )

@@ -82,6 +82,18 @@ class TestSelfAttention:
             found = fed(layer, x, [1, 18])
         torch.testing.assert_close(found, layer(x))
 
+    @pytest.mark.parametrize("reordered", [False, True])
+    def test_what_was_begun_in_inference_mode_goes_on_outside(self, reordered):
+        layer, x = self_attention(rotary=gh.Rotary(2)), torch.randn(2, 19, D_MODEL).double()
+        cache, (first, *others) = gh.KeyValueCache(), x.split([3, 1, 15], 1)
+        with torch.inference_mode():
+            parts = [layer(first, cache=cache)]
+            if reordered:
+                cache.reorder(torch.tensor([0, 1]))
+        with torch.no_grad():
+            parts += [layer(part, cache=cache) for part in others]
+            torch.testing.assert_close(torch.cat(parts, 1), layer(x))
+
 
 class TestCrossAttention:
     @pytest.mark.parametrize("num_kv_heads", [2, 6])

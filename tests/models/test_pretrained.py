@@ -186,6 +186,33 @@ class TestFolders:
         file.write_text(json.dumps(values))
         assert_same_logits(model, tmp_path)
 
+    @pytest.mark.parametrize(("before", "window"), [(0, 5), (2, None), (None, None)])
+    def test_windows_as_older_configs_of_qwen2_tell_them(self, tmp_path, before, window):
+        first = {} if before is None else {"max_window_layers": before}
+        config = hf.Qwen2Config(**TINY_LLAMA, use_sliding_window=True, sliding_window=5, **first)
+        model = hf.Qwen2ForCausalLM(config)
+        file = saved(model, tmp_path) / "config.json"
+        values = json.loads(file.read_text())
+        del values["layer_types"]
+        if before is None:
+            del values["max_window_layers"]
+        file.write_text(json.dumps(values))
+        assert assert_same_logits(model, tmp_path).config.window == window
+
+    def test_a_window_that_a_config_of_qwen2_leaves_out(self, tmp_path):
+        config = hf.Qwen2Config(**TINY_LLAMA, use_sliding_window=True, max_window_layers=0)
+        file = saved(hf.Qwen2ForCausalLM(config), tmp_path) / "config.json"
+        values = json.loads(file.read_text())
+        del values["sliding_window"]
+        file.write_text(json.dumps(values))
+        assert gh.load_pretrained(tmp_path).config.window == config.sliding_window
+
+    def test_null_in_rope_is_nothing(self, tmp_path):
+        rope = {**YARN, "rope_theta": 1e4}
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA, rope_parameters=rope))
+        changed(saved(model, tmp_path), rope_parameters={**rope, "beta_fast": None})
+        assert_same_logits(model, tmp_path)
+
     def test_half_precision_becomes_what_is_asked(self, tmp_path):
         model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)).to(torch.bfloat16)
         saved(model, tmp_path)
@@ -294,6 +321,12 @@ class TestRefusals:
             ({"num_hidden_layers": 0}, "num_hidden_layers as a whole number from 1, and has 0"),
             ({"hidden_size": "12"}, "hidden_size as a whole number"),
             ({"rms_norm_eps": "small"}, "rms_norm_eps as a number, and has 'small'"),
+            ({"rms_norm_eps": 10**400}, "rms_norm_eps as a number of 64 bits, and has a whole nu"),
+            ({"num_hidden_layers": 10**9}, "tells of 1000000000 layers, and the weights are 21"),
+            (
+                {"hidden_size": 2**59, "vocab_size": 2**59},
+                "config.json tells of a model that no memory holds",
+            ),
             ({"attention_bias": 1}, "attention_bias as true or false, and has 1"),
             ({"num_key_value_heads": 5}, "num_kv_heads takes a number that divides"),
             ({"rope_parameters": [1]}, "rope_parameters as an object"),
@@ -308,6 +341,19 @@ class TestRefusals:
         changed(llama, **values)
         with pytest.raises(ValueError, match=sentence):
             gh.load_pretrained(llama)
+
+    @pytest.mark.parametrize(
+        ("segments", "given", "sentence"),
+        [
+            (None, [[0, 0]], "takes a model with segments, and got one without: leave them out"),
+            (2, [[0, 2]], "segments takes ids from 0 to 1, and got 2"),
+            (2, [[0]], r"a number for each token, \[1, 2\], and got \[1, 1\]"),
+        ],
+    )
+    def test_segments_that_do_not_fit(self, segments, given, sentence):
+        config = gh.EncoderConfig(vocab_size=11, d_model=12, num_heads=3, segments=segments)
+        with pytest.raises(ValueError, match=sentence):
+            gh.Encoder(config)(torch.tensor([[3, 1]]), segments=torch.tensor(given))
 
     def test_mixed_windows(self, tmp_path):
         config = hf.Qwen2Config(

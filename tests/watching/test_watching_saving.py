@@ -50,7 +50,7 @@ def test_it_comes_back_as_it_was(file, asked):
         assert [len(text) for text in now.texts] == [len(text) for text in was.texts]
         for call, before in zip(now, was, strict=True):
             assert call.statistics == before.statistics
-            stands = ("shape", "position", "first_key", "keys")
+            stands = ("shape", "position", "first_key", "keys", "crossing")
             assert all(getattr(call, one) == getattr(before, one) for one in stands)
             for statistic, value in before.values.items():
                 again = call[statistic]
@@ -61,6 +61,16 @@ def test_it_comes_back_as_it_was(file, asked):
                     else zip(again, value, strict=True)
                 )
                 assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in pairs)
+
+
+def test_whether_a_call_crosses_comes_back_and_older_files_say_no(file):
+    model = gh.MultiHeadAttention(6, 2)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        model(torch.randn(1, 7, 6), torch.randn(1, 7, 6))
+    seen.save(file)
+    assert gh.Seen.load(file)[""][0].crossing
+    rewritten(file, lambda told: told["layers"][""][0].pop("crossing"))
+    assert not gh.Seen.load(file)[""][0].crossing
 
 
 def test_what_has_grown_with_a_cache_can_be_joined_again(file):
@@ -116,6 +126,7 @@ def test_a_statistic_of_ones_own_is_known_by_its_name(file):
         lambda told: told["layers"]["layers.0"][0].update(shape=[]),
         lambda told: told["layers"]["layers.0"][0].update(shape=[2, 3, -7]),
         lambda told: told["layers"]["layers.0"][0].update(position=None),
+        lambda told: told["layers"]["layers.0"][0].update(crossing="no"),
         lambda told: told["layers"]["layers.0"][0].update(position=-1),
         lambda told: told["layers"]["layers.0"][0].pop("keys"),
         lambda told: told["layers"]["layers.0"][0].pop("statistics"),

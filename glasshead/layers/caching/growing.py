@@ -1,5 +1,6 @@
 """A tensor that grows at its end and is forgotten at its beginning."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -51,11 +52,16 @@ class Growing:
         if self._buffer is not None and self._buffer.shape[-2] > max(4 * self.length, 2 * _LEAST):
             self._longer(self._buffer[..., :0, :])
 
+    # What was made in inference mode would not take in the tokens of a later call outside it.
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         """Row i becomes what row `rows[i]` was."""
         if self._buffer is not None:
             self._buffer = self._buffer.index_select(0, rows)
 
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def _longer(self, new: Tensor) -> Tensor:
         """Memory with room for `new`, and for as much again, which holds what is held."""
         *leading, count, dim = new.shape

@@ -62,7 +62,15 @@ class Rotary(nn.Module):
                 f"Rotary({self.head_dim}) takes heads of that width, and got {list(heads.shape)}: "
                 f"build it with head_dim={heads.shape[-1]}."
             )
-        cosines, sines = self._at(start, start + heads.shape[-2], heads)
+        return self.turned(heads, *self.at(start, start + heads.shape[-2], heads))
+
+    def turned(
+        self,
+        heads: Float[Tensor, "*batch length head_dim"],
+        cosines: Float[Tensor, "length head_dim"],
+        sines: Float[Tensor, "length head_dim"],
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Queries or keys turned by what `at` gave of their positions."""
         return heads * cosines + self._partners(heads) * sines
 
     def _partners(self, heads: Tensor) -> Tensor:
@@ -73,7 +81,10 @@ class Rotary(nn.Module):
             a, b = heads.unflatten(-1, (-1, 2)).unbind(-1)
         return self._paired(b, a)
 
-    def _at(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    def at(
+        self, start: int, stop: int, like: Tensor
+    ) -> tuple[Float[Tensor, "length head_dim"], Float[Tensor, "length head_dim"]]:
+        """Cosines and sines of the positions from `start` to before `stop`, made for `like`."""
         turns = self._turns
         if (
             turns is None

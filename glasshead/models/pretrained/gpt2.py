@@ -10,7 +10,7 @@ from glasshead.models.pretrained.filling import Source, same, turned
 from glasshead.models.pretrained.values import Values
 
 # What every position hides from those before it, which old files hold as tensors.
-IGNORED = ("*.attn.bias", "*.attn.masked_bias")
+_IGNORED = ("*.attn.bias", "*.attn.masked_bias")
 _FEED_FORWARDS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -77,4 +77,4 @@ def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, S
 
 def ignored(config: LanguageModelConfig) -> tuple[str, ...]:
     """Patterns of tensors that are of no use here."""
-    return (*IGNORED, "lm_head.weight") if config.tied else IGNORED
+    return (*_IGNORED, "lm_head.weight") if config.tied else _IGNORED

@@ -11,7 +11,8 @@ from glasshead.models.language_model import LanguageModel, LanguageModelConfig
 from glasshead.models.pretrained.filling import Source, same, stacked
 from glasshead.models.pretrained.values import Values
 
-_OF_MISTRAL = 4096
+# What configs of Mistral and Qwen2 leave out: the window, and Qwen2's layers before those with one.
+_WINDOW, _BEFORE_WINDOWS = 4096, 28
 # Angles, which old files hold as tensors.
 _IGNORED = ("*.rotary_emb.inv_freq",)
 _SCALINGS = {
@@ -121,7 +122,8 @@ def _rotary(values: Values, context: int) -> tuple[float, dict[str, Any] | None]
     defaults = {"original_max_position_embeddings": context}
     scaling: dict[str, Any] = {"kind": kind}
     for theirs, ours in _SCALINGS[kind].items():
-        if theirs in said or theirs in defaults:
+        # Null counts as nothing.
+        if rope.get(theirs) is not None or theirs in defaults:
             scaling[ours] = rope.number(theirs, float(defaults.get(theirs, 0)))
     return base, scaling
 
@@ -131,17 +133,27 @@ def _window(values: Values) -> int | None:
 
     Errors: a ValueError where some layers have a window and others none.
     """
-    mistral = values.get("model_type") == "mistral"
-    # What Mistral's config leaves out is this.
-    default = _OF_MISTRAL if mistral and "sliding_window" not in values else None
-    if values.get("sliding_window", default) is None or values.get("model_type") == "llama":
+    kind = values.get("model_type")
+    # Null says that there is none.
+    default = _WINDOW if kind in ("mistral", "qwen2") and "sliding_window" not in values else None
+    if values.get("sliding_window", default) is None or kind == "llama":
         return None
-    if values.get("model_type") == "qwen2" and not values.flag("use_sliding_window", default=False):
+    if kind == "qwen2" and not values.flag("use_sliding_window", default=False):
         return None
-    kinds = set(values.get("layer_types") or ["sliding_attention"])
+    kinds = set(values.get("layer_types") or _layer_types(values, kind))
     if len(kinds) > 1:
         raise ValueError(
             f"{values.where} has a window in some layers and none in others, and glasshead knows "
             "one rule for all: watch the model of transformers itself, by gh.watch(model, …)."
         )
     return values.whole("sliding_window", default) if kinds == {"sliding_attention"} else None
+
+
+def _layer_types(values: Values, kind: Any) -> set[str]:
+    """Which there are, as files say it that are older than `layer_types`."""
+    before = values.number("max_window_layers", _BEFORE_WINDOWS) if kind == "qwen2" else 0
+    there = {
+        "full_attention": before > 0,
+        "sliding_attention": before < values.whole("num_hidden_layers"),
+    }
+    return {name for name, some in there.items() if some}

@@ -103,8 +103,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     family = _family(values, place)
     config = _config(family, values, place)
     stored = Stored(place)
-    with torch.device("meta"):
-        model = family.build(config)
+    model = _built(family, config, stored, place)
     sources, ignored = family.sources(config, stored), family.ignored(config)
     fill(model, sources, stored, where=str(place), ignored=ignored, dtype=dtype)
     return model.eval()
@@ -133,3 +132,22 @@ def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
         return family.config(Values(values, name))
     except TypeError as error:
         raise ValueError(f"{printable(name)} does not tell of a model ({error}).") from error
+
+
+def _built(family: Family, config: Any, stored: Stored, folder: Path) -> Pretrained:
+    """The model, whose tensors take no memory yet."""
+    name = printable(str(folder / "config.json"))
+    # Each layer has tensors of its own, and to build millions of them would take hours.
+    if config.num_layers > len(stored):
+        raise ValueError(
+            f"{name} tells of {config.num_layers} layers, and the weights are {len(stored)} "
+            "tensors: take the weights and the config.json of one model."
+        )
+    try:
+        with torch.device("meta"):
+            return family.build(config)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name} tells of a model that no memory holds ({error}): take the config.json that "
+            "belongs to the weights."
+        ) from error

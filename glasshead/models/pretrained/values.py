@@ -46,7 +46,13 @@ class Values:
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{self.where} takes {name} as a number, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ValueError(
+                f"{self.where} takes {name} as a number of 64 bits, and has a whole number of "
+                f"{int(value).bit_length()} bits."
+            ) from error
 
     def flag(self, name: str, *, default: bool) -> bool:
         """True or false.

@@ -114,7 +114,9 @@ class _Told:
 
 
 def _before(inner: Inner) -> tuple[int, ...]:
-    """What the tokenizer puts before a text."""
+    """What the tokenizer puts before a text, beside what would fill up short ones."""
+    inner.no_padding()
+    inner.no_truncation()
     bare = inner.encode("a", add_special_tokens=False).ids
     whole = inner.encode("a").ids
     places = range(len(whole) - len(bare) + 1)

@@ -219,7 +219,12 @@ def _cut(inner: Inner) -> Callable[[str], list[str]]:
     letters_alone = isinstance(
         inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
     )
-    seams = isinstance(before, kinds) and not getattr(before, "add_prefix_space", False)
+    seams = (
+        isinstance(before, kinds)
+        and not getattr(before, "add_prefix_space", False)
+        # Without its pattern, tokens go over line breaks.
+        and getattr(before, "use_regex", True)
+    )
     alone = before is None and '"merges":[]' in inner.to_str()
     return pieces if letters_alone and (seams or alone) else lambda text: [text]
 

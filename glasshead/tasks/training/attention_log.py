@@ -75,19 +75,20 @@ def line_of(alarm: Alarm) -> str:
 
 
 def _readings(file: Path) -> list[Reading]:
-    names, *rows = list(csv.reader(io.StringIO(_whole(file)))) or [[]]
-    if rows and tuple(names) != COLUMNS:
+    names, *rows = _whole(file).splitlines() or [""]
+    if rows and names != ",".join(COLUMNS):
         raise ValueError(
-            f"{file} takes the columns {', '.join(COLUMNS)}, and has {', '.join(names)}: take it "
-            f"away to go on."
+            f"{file} takes the columns {', '.join(COLUMNS)}, and has "
+            f"{', '.join(names.split(','))[:200]}: take it away to go on."
         )
     readings = []
     for number, row in enumerate(rows, 2):
         try:
-            step, layer, head, *numbers = row
+            # Line by line, as a quote that was left open is to break its own line alone.
+            step, layer, head, *numbers = next(csv.reader([row]))
             entropy, share, score = map(float, numbers)
             readings.append(Reading(int(step), layer, int(head), entropy, share, score))
-        except ValueError:
+        except (ValueError, csv.Error, StopIteration):
             raise _broken(file, number) from None
     return readings
 

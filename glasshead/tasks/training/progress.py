@@ -25,10 +25,10 @@ class Progress(Callback):
         settings: TrainingSettings,
         journal: Journal,
         best: Best,
-        console: Console | None = None,
+        console: Console,
     ) -> None:
         self._settings, self._journal, self._best = settings, journal, best
-        self._console = console or Console(stderr=True)
+        self._console = console
         self._bar: Bar | None = None
         self._first, self._since, self._next = 0, 0.0, 0.0
 

@@ -41,7 +41,10 @@ class StoppedText:
 
     def rest(self) -> str:
         """What was held back, where no stop string became of it."""
-        return "" if self.stopped else self._shown(self._stream.rest()) + self._held
+        if self.stopped:
+            return ""
+        shown = self._shown(self._stream.rest())
+        return shown if self.stopped else shown + self._held
 
     def _shown(self, text: str) -> str:
         if not self._stop:

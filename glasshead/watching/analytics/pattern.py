@@ -24,7 +24,8 @@ class Pattern:
     Attributes:
         columns: The keys of the vertical lines.
         column_mass: What each received from the last queries.
-        distances: i - j of the slashes; below 0 of keys that come later.
+        distances: i - j of the slashes, query i being at the position that it has among the keys;
+            below 0 of keys that come later.
         distance_mass: What the last queries gave at each.
         shares: Of the mass, what vertical lines alone recover, what slashes alone do, what both do,
             and what the A-shape does.

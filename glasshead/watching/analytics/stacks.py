@@ -57,13 +57,18 @@ def stack_of(seen: Seen, layers: str | Sequence[str] | None, name: str) -> list[
             f"choose by layers=."
         )
     stack = {each: one.weights for each, one in watched.items()}
-    shapes = {each: (*W.shape[:-3], *W.shape[-2:]) for each, W in stack.items()}
+    shapes = {each: _without_heads(W.shape) for each, W in stack.items()}
     for each, shape in shapes.items():
         if shape[-1] != shape[-2]:
             raise ValueError(
                 f"{name} takes the attention of a whole text to itself, and {each!r} has "
                 f"{shape[-2]} queries on {shape[-1]} keys: choose others by layers=, or watch the "
                 f"text from its beginning."
+            )
+        if any(call.crossing for call in watched[each].texts[-1]):
+            raise ValueError(
+                f"{name} takes the attention of a text to itself, and {each!r} crosses to another: "
+                f"choose others by layers=."
             )
         if shape != next(iter(shapes.values())):
             raise ValueError(
@@ -111,6 +116,11 @@ def _and_what_they_are_in(names: Iterable[str]) -> list[str]:
     parts = [name.split(".") for name in names]
     found = [".".join(one[:end]) for one in parts for end in range(len(one) + 1)]
     return list(dict.fromkeys(found))
+
+
+def _without_heads(shape: Sequence[int]) -> tuple[int, ...]:
+    """`[*batch, queries, keys]`: of two and three axes there are no heads."""
+    return (*shape[:-3], *shape[-2:]) if len(shape) > 3 else tuple(shape)
 
 
 def _told(shape: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from glasshead.recipe.numbers import positive, whole_number
 from glasshead.watching.analytics.pattern import Pattern, Patterns
 from glasshead.watching.analytics.stacks import Kept, chosen, zeros
+from glasshead.watching.joined_weights import JoinedWeights
 from glasshead.watching.seen import Seen
 
 # The numbers of one block of rows.
@@ -90,7 +91,7 @@ def _of(W: Kept, lines: tuple[int, int], window: int, over: str) -> Pattern:
     *_, queries, keys = W.shape
     last = range(max(0, queries - window), queries)
     columns, diagonals = _sums(W, last)
-    distances = keys - 1 - torch.arange(diagonals.shape[-1], device=diagonals.device)
+    distances = _distances(W, diagonals)
     vertical, slash = _best(columns, lines[0]), _best(diagonals, lines[1])
     # Where a text is padded, the first key is the first that anything looks at; where it is
     # causal, the nearest distances are those to keys before.
@@ -108,10 +109,21 @@ def _of(W: Kept, lines: tuple[int, int], window: int, over: str) -> Pattern:
     return Pattern(
         columns=vertical,
         column_mass=columns.gather(-1, vertical),
-        distances=distances[slash],
+        distances=distances.gather(-1, slash),
         distance_mass=diagonals.gather(-1, slash),
         shares=_shares(W, last if over == "window" else range(queries), shapes),
     )
+
+
+def _distances(W: Kept, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, "... lines"]:
+    """i + offset - j on each diagonal."""
+    joined = isinstance(W, JoinedWeights)
+    offset = W.offset if joined else W._problem.offset  # noqa: SLF001 - it has no other name
+    if isinstance(offset, Tensor):
+        own = diagonals.ndim - offset.ndim
+        offset = offset.to(diagonals.device).reshape(*offset.shape, *[1] * own)
+    places = torch.arange(diagonals.shape[-1], device=diagonals.device)
+    return (W.shape[-2] - 1 - places + offset).expand(diagonals.shape)
 
 
 def _best(mass: Float[Tensor, "... n"], count: int) -> Int[Tensor, "... best"]:

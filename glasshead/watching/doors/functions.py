@@ -13,6 +13,7 @@ from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.any_name import AnyName
 from glasshead.watching.doors.multi_head import (
     by_name,
+    crosses,
     met_multi_head,
     projecting_without,
     shows_itself,
@@ -54,8 +55,16 @@ def _sdpa(original: _Function, *inputs: Any, **named: Any) -> Tensor:
 
 
 def _multi_head(original: _Function, *inputs: Any, **named: Any) -> Any:
-    if not ACTIVE.looking or shows_itself(given := by_name(*inputs, **named)):
+    if not ACTIVE.looking:
         return original(*inputs, **named)
+    given = by_name(*inputs, **named)
+    with ACTIVE.within(partial(crosses, given)):
+        return _multi_head_of(original, given)
+
+
+def _multi_head_of(original: _Function, given: dict[str, Any]) -> Any:
+    if shows_itself(given):
+        return original(**given)
     if removed := ACTIVE.removed(None, given["num_heads"]):
         given = projecting_without(removed, given)
     with ACTIVE.running():

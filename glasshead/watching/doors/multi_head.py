@@ -31,6 +31,12 @@ def shows_itself(given: Mapping[str, Any]) -> bool:
     return not (given.get("need_weights", True) or _added(given))
 
 
+def crosses(given: Mapping[str, Any]) -> bool:
+    """Whether its keys belong to another text: self-attention is given one tensor twice."""
+    query, key = given["query"], given["key"]
+    return not (query is key or query.is_set_to(key))
+
+
 def projecting_without(heads: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call without some heads, whose contexts nobody has outside of it.
 

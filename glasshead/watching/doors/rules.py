@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from glasshead.attention import Attention
+from glasshead.layers import MultiHeadAttention
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.masks.mask import AllOf
 from glasshead.watching.ablater import without_heads
@@ -18,7 +19,10 @@ from glasshead.watching.met import Met
 
 def rules() -> list[Replaced]:
     """What is replaced while anybody watches or removes heads."""
-    return [Replaced(Attention, "forward", _forward)]
+    return [
+        Replaced(Attention, "forward", _forward),
+        Replaced(MultiHeadAttention, "forward", _layer),
+    ]
 
 
 def _forward(
@@ -33,10 +37,24 @@ def _forward(
     return without_heads(output, ACTIVE.removed(None, heads), -3)
 
 
+def _layer(
+    original: Callable[..., Tensor],
+    layer: MultiHeadAttention,
+    /,
+    query: Tensor,
+    key: Tensor | None = None,
+    *inputs: Tensor,
+    **asked: Any,
+) -> Tensor:
+    with ACTIVE.within(lambda: key is not None and key is not query):
+        return original(layer, query, key, *inputs, **asked)
+
+
 def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> Met:
     problem = replace(rule.problem(*inputs, **asked).detached(), dropout=0.0)
     queries, keys = problem.scores_shape[-2:]
-    return Met(problem, crossing=queries != keys and not _looks_back(problem.mask))
+    crossing = (queries != keys or ACTIVE.crosses()) and not _looks_back(problem.mask)
+    return Met(problem, crossing=crossing)
 
 
 def _looks_back(mask: Mask | None) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from glasshead.engines.autocast import cast_inputs
 from glasshead.recipe.masks import causal
 from glasshead.recipe.problem import Problem
+from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.mask_tensors import read_mask
 from glasshead.watching.doors.packed import filled, within
 from glasshead.watching.met import Met, first_keys, stated
@@ -32,9 +33,9 @@ def met_sdpa(
 ) -> Met:
     """A call of `F.scaled_dot_product_attention`.
 
-    Its `is_causal` is aligned to the top left. Where queries are fewer than keys and all of them
-    see the same, the keys are taken to belong to another text, unless there is one query alone, as
-    in a step with a cache.
+    Its `is_causal` is aligned to the top left. Where there are not as many keys as queries and all
+    queries see the same, the keys are taken to belong to another text, unless there is one query
+    alone, as in a step with a cache; where there are as many, the layer around it has to tell.
 
     Args:
         query, key, value, attn_mask, dropout_p, is_causal, scale: As of that function.
@@ -55,7 +56,8 @@ def met_sdpa(
     else:
         mask, bias, visible = read_mask(attn_mask)
         offset = position_among(queries, keys, visible)
-    crossing = queries != keys and queries > 1 and not is_causal and _same_for_all(attn_mask)
+    other = (queries != keys and queries > 1) or ACTIVE.crosses()
+    crossing = other and not is_causal and _same_for_all(attn_mask)
     problem = stated(query, key, value, scale=scale, offset=offset, mask=mask, bias=bias)
     if not crossing:
         problem = first_keys(problem, offset + queries)

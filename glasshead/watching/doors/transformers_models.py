@@ -54,8 +54,10 @@ def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **n
     with ACTIVE.running() as told:
         output = function(module, *inputs, **named)
     given = _by_name(function, module, *inputs, **named)
-    fed = _fed(module, sys._getframe(1).f_locals)  # noqa: SLF001 - it has no other name
-    ACTIVE.saw(module, partial(_met, name, given, output[0], told, fed))
+    # The code that calls knows more than it hands on.
+    variables = sys._getframe(1).f_locals  # noqa: SLF001 - it has no other name
+    crosses, fed = _crosses(module, variables), _fed(module, variables)
+    ACTIVE.saw(module, partial(_met, name, given, output[0], told, fed, crosses=crosses))
     heads = given["query"].shape[-3]
     if removed := ACTIVE.removed(module, heads):
         return _without(removed, output[0], heads), *output[1:]
@@ -93,7 +95,13 @@ def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, An
 
 
 def _met(
-    name: str, given: dict[str, Any], output: Tensor, told: Sequence[Tensor], fed: int | None
+    name: str,
+    given: dict[str, Any],
+    output: Tensor,
+    told: Sequence[Tensor],
+    fed: int | None,
+    *,
+    crosses: bool,
 ) -> Met:
     """A call of an attention function: every one of them has the same arguments."""
     module = given["module"]
@@ -102,7 +110,7 @@ def _met(
     is_causal = given.get("is_causal")
     is_causal = getattr(module, "is_causal", True) if is_causal is None else bool(is_causal)
     position = None if fed is None or fed < queries else fed - queries
-    crossing = _crosses(module) or (not is_causal and (queries != keys or bool(position)))
+    crossing = crosses or (not is_causal and (queries != keys or bool(position)))
     if crossing:
         position = None
     sees = _sees(name, given, is_causal=is_causal, position=position)
@@ -188,9 +196,9 @@ def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | 
     return _Sees(read.mask, read.bias, known)
 
 
-def _crosses(module: nn.Module) -> bool:
-    """Whether keys belong to another text, by the only sign of it that some modules give."""
-    return "cross" in type(module).__name__.lower()
+def _crosses(module: nn.Module, variables: dict[str, Any]) -> bool:
+    """Whether keys belong to another text, by what modules call this, or themselves."""
+    return bool(variables.get("is_cross_attention")) or "cross" in type(module).__name__.lower()
 
 
 def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:

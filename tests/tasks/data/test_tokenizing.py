@@ -134,6 +134,21 @@ def test_a_stream_says_what_all_tokens_say_and_never_half_a_character(kind, data
     assert stream.rest() == ""
 
 
+def test_long_texts_are_whole_where_tokens_go_over_line_breaks():
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    before = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.pre_tokenizer = before
+    special = ["<pad>", "<unk>", "<start>", "<end>"]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=40, special_tokens=special, show_progress=False
+    )
+    inner.train_from_iterator(["ab\ncd "] * 7, trainer)
+    text = "ab\ncd " * 5003
+    expected = inner.encode(text, add_special_tokens=False).ids
+    assert len(expected) < len(text) // 3
+    assert Tokenizer(inner).encode(text) == expected
+
+
 def test_a_stream_waits_for_the_rest_of_a_character():
     stream = StreamDecoder(KINDS["bpe"])
     byte = {value: KINDS["bpe"].inner.token_to_id(letter) for letter, value in letters().items()}

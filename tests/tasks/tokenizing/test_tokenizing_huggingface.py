@@ -10,6 +10,8 @@ from glasshead.tasks.tokenizing.byte_level import letters
 from pretrained_folders import tokenizer_files
 
 TEXTS = ["abc ab", "", " é☀\n bab", "<s>"]
+PAD = {"pad_to_multiple_of": None, "pad_id": 2, "pad_type_id": 0, "pad_token": "</s>"}
+CUT = {"direction": "Right", "strategy": "LongestFirst", "stride": 0}
 NAMED = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
@@ -28,6 +30,23 @@ def test_a_text_has_the_tokens_that_transformers_gives_it(tmp_path, start):
         assert ours.decode(tokens) == theirs.decode(tokens, skip_special_tokens=True) == text
     # In a text it is three letters.
     assert 1 not in ours.encode("<s>")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"padding": {"strategy": {"Fixed": 7}, "direction": direction} | PAD}
+        for direction in ("Left", "Right")
+    ]
+    + [{"truncation": {"max_length": 1} | CUT}],
+)
+def test_what_fills_up_and_what_cuts_is_not_what_begins(tmp_path, kept):
+    tokenizer_files(tmp_path, start=True, **NAMED)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | kept))
+    tokenizer = huggingface_tokenizer(tmp_path)
+    assert tokenizer.special.before == (1,)
+    assert tokenizer.decode(tokenizer.encode("abc ab")) == "abc ab"
 
 
 @pytest.mark.parametrize(

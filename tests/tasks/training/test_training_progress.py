@@ -18,7 +18,7 @@ def said(monkeypatch):
     def watched(tmp_path, terminal):
         out = io.StringIO()
         console = Console(file=out, force_terminal=terminal, width=120, color_system=None)
-        monkeypatch.setattr(progress, "Console", lambda stderr: console if stderr else None)
+        monkeypatch.setattr(fitting, "Console", lambda stderr: console if stderr else None)
         run(tmp_path, SETTINGS)
         return out.getvalue()
 

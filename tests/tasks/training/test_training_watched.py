@@ -139,6 +139,11 @@ def test_a_log_can_be_read_while_its_last_line_is_written(tmp_path):
             "takes the columns step, layer, .* and has step, hea",
         ),
         ("attention.csv", text_of([]) + "1,a,0,2.0,x,3\n", "attention.csv is broken in line 2: me"),
+        (
+            "attention.csv",
+            text_of([]) + '1,"a\n' + 9999 * "2,a,0,2.0,0.5,3.0\n",
+            "attention.csv is broken in line 2: mend it, or take it away to go on.$",
+        ),
         ("attention.csv", text_of([]) + "1,a,0\n", "attention.csv is broken in line 2: mend it, o"),
         ("alarms.jsonl", '{"step": 1}\n', "alarms.jsonl is broken in line 1: mend it, or take it"),
         ("alarms.jsonl", "none\n", "alarms.jsonl is broken in line 1"),

@@ -53,6 +53,15 @@ def test_what_was_shown_before_is_no_part_of_a_stop_string():
     assert not text.stopped
 
 
+def test_a_stop_string_that_comes_with_the_rest():
+    text = StoppedText(PAIRS, stop=["�"])
+    # Of three bytes the last is missing, which is known when nothing follows.
+    *begun, _ = train_bpe(["a"], 260).encode("☼")
+    assert [text.add(token) for token in begun] == ["", ""]
+    assert text.rest() == ""
+    assert text.stopped
+
+
 @pytest.mark.parametrize(
     ("stop", "error", "match"),
     [

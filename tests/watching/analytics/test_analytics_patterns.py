@@ -83,6 +83,23 @@ def test_of_a_text_that_has_grown():
         agree(pattern, at, directly(whole[at], 2, 2, 4, "window"))
 
 
+@pytest.mark.parametrize("leading", [(2, 3), (2,)])
+@pytest.mark.parametrize("offset", [None, 1, torch.tensor([1, 3])])
+def test_distances_are_counted_from_where_the_queries_stand(leading, offset):
+    rule, query = gh.Attention(mask=gh.causal()), torch.randn(*leading, 3, 5)
+    key = torch.randn(*leading, 7, 5)
+    with gh.watch(rule, keep="weights") as seen:
+        rule(query, key, key, offset=offset)
+    (pattern,) = gh.patterns(seen, slash=2, window=3).values()
+    weights = rule.weights(query, key, offset=offset).dense()
+    firsts = torch.as_tensor(4 if offset is None else offset).expand(2)
+    for at in product(*map(range, leading)):
+        back = firsts[at[0]] + torch.arange(3)[:, None] - PLACES
+        sums = torch.stack([weights[at][back == d].sum() for d in pattern.distances[at]])
+        assert pattern.distances[at].min() >= 0
+        torch.testing.assert_close(pattern.distance_mass[at], sums, **NEAR)
+
+
 def of_heads(*matrices):
     """What a watch sees of heads with these weights, 0 or more; rows of equals."""
     masks = torch.stack([matrix > 0 for matrix in matrices])[None]

@@ -167,6 +167,21 @@ def crossing(queries, keys):
     return seen
 
 
+def crossing_to_a_text_as_long():
+    model = gh.MultiHeadAttention(6, 2)
+    with gh.watch(model, keep="weights") as seen:
+        model(torch.randn(2, 7, 6), torch.randn(2, 7, 6))
+    return seen
+
+
+def of_two_batches_without_heads():
+    model = nn.ModuleList([Once(), Once()])
+    with gh.watch(model, keep="weights") as seen:
+        for layer, batch in zip(model, (3, 1), strict=True):
+            layer(torch.randn(batch, 7, 5))
+    return seen
+
+
 def of_two_texts():
     model = nn.ModuleList([Once(), Once()])
     with gh.watch(model, keep="weights") as seen:
@@ -201,6 +216,18 @@ def of_two_kinds():
             {},
             ValueError,
             "takes the attention of a whole text to itself, and '' has 5 queries on 7 keys: choose",
+        ),
+        (
+            crossing_to_a_text_as_long,
+            {},
+            ValueError,
+            "takes the attention of a text to itself, and '' crosses to another: choose others by",
+        ),
+        (
+            of_two_batches_without_heads,
+            {},
+            ValueError,
+            "takes layers of one text, and '0' and '1' have 7 tokens in 3 rows and 7 tokens in 1",
         ),
         (
             of_two_texts,

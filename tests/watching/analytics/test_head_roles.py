@@ -422,6 +422,20 @@ def test_an_attention_that_crosses_to_another_text_is_refused():
         gh.head_roles(seen, torch.arange(7))
 
 
+@pytest.mark.parametrize("keys", [7, 9])
+def test_one_that_crosses_to_a_text_as_long_or_longer_is_refused_too(keys):
+    model = gh.MultiHeadAttention(6, 2)
+    with gh.watch(model, keep="weights") as seen:
+        model(torch.randn(1, 7, 6), torch.randn(1, keys, 6))
+    with pytest.raises(ValueError, match="of a text to itself, and the attention crosses to ano"):
+        gh.head_roles(seen, torch.arange(7))
+
+
+def test_what_has_seen_nothing_has_no_roles():
+    with pytest.raises(ValueError, match="takes what a watch has seen, and nothing was: run the"):
+        gh.head_roles(gh.Seen({}), torch.arange(7))
+
+
 def test_a_role_that_nobody_has_a_score_of_has_no_best_head():
     roles = gh.head_roles(attending(random_weights(), gh.causal()), torch.arange(LENGTH))
     with pytest.raises(ValueError, match="no head has a score of 'induction', as no query"):

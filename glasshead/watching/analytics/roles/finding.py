@@ -63,7 +63,7 @@ def head_roles(
     matching score; Wang et al. 2022 (Interpretability in the wild), section 3.2, duplicate token
     heads; Xiao et al. 2024 (StreamingLLM), section 3.1, the sink; Voita et al. 2019 (Analyzing
     multi-head self-attention), section 5, positional heads; Clark et al. 2019 (What does BERT look
-    at?), section 3, broad heads by entropy.
+    at?), section 3.3, broad heads by entropy.
 
     >>> import glasshead as gh
     >>> _ = torch.manual_seed(0)
@@ -86,6 +86,8 @@ def head_roles(
             subject(tokens)
     else:
         seen = subject
+    if not seen:
+        raise ValueError("head_roles takes what a watch has seen, and nothing was: run the model.")
     return roles_of(masses_of_layers(seen, tokens, near), asked)
 
 
@@ -136,6 +138,11 @@ def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch l
             f"head_roles takes the tokens that attend to each other, and got {list(tokens.shape)}, "
             f"while {called} has {rows} × {call.end} queries on {call.keys} keys: give the tokens "
             f"of the last text, and leave out by layers= what crosses to another."
+        )
+    if call.crossing:
+        raise ValueError(
+            f"head_roles takes the attention of a text to itself, and {called} crosses to another: "
+            f"leave it out by layers=."
         )
 
 
