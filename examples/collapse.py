@@ -104,7 +104,9 @@ class Run:
             after = f"the loss came to {self.losses[-1]:.2f} and stayed there"
         else:
             after = f"the loss was twice its minimum in step {self.diverged}"
-        ahead = f", {self.ahead} steps later" if self.ahead is not None else ""
+        ahead = ""
+        if self.ahead is not None:
+            ahead = f", {abs(self.ahead)} steps {'later' if self.ahead >= 0 else 'before'}"
         return f"{self.teaching.name}, seed {self.seed}: {fired}; {after}{ahead}."
 
     @property
@@ -223,19 +225,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=800)
     asked = parser.parse_args(arguments)
-    try:
-        asked.file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        print(f"{asked.file} cannot be written: {error.strerror}.", file=sys.stderr)
-        return 2
+    if asked.steps < 1:
+        parser.error(f"--steps takes a number from 1, and got {asked.steps}.")
     console = Console(stderr=True)
     runs = []
-    for teaching in TEACHINGS:
-        for seed in asked.seeds:
-            runs.append(taught(teaching, seed, asked.steps, console))
-            print(runs[-1].said(), flush=True)
     try:
+        asked.file.parent.mkdir(parents=True, exist_ok=True)
+        # Opened before training, so that nobody waits for a picture that cannot be written.
         with whole_file(asked.file) as beside:
+            for teaching in TEACHINGS:
+                for seed in asked.seeds:
+                    runs.append(taught(teaching, seed, asked.steps, console))
+                    print(runs[-1].said(), flush=True)
             picture(runs).savefig(beside, format="png", dpi=130)
     except OSError as error:
         print(f"{asked.file} cannot be written: {error.strerror}.", file=sys.stderr)

@@ -251,7 +251,7 @@ def draw_losses(axes: Axes, model: gh.LanguageModel, roles: gh.HeadRoles) -> Non
     axes.set(xlim=(1, 2 * PERIOD - 1), ylim=(0, None), xlabel="position in the text")
     axes.set_ylabel("loss, nats")
     axes.set_title("What is left without them", loc="left", fontsize=12)
-    axes.legend(loc="lower left", frameon=False, fontsize=9)
+    axes.legend(loc="upper left", frameon=False, fontsize=9, handlelength=1.6)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -265,7 +265,9 @@ def asked(arguments: Sequence[str]) -> tuple[Path, int]:
     ValueError: a file that ends in .png is expected, and perhaps a seed, and got 2: name them so.
     """
     file, seed, *_ = (*arguments, *(str(FILE), str(SEED))[len(arguments) :], "")
-    if len(arguments) > 2 or not file.lower().endswith(".png") or not seed.isdecimal():
+    # PyTorch has no longer seeds.
+    whole = seed.isdecimal() and int(seed) < 2**63
+    if len(arguments) > 2 or not file.lower().endswith(".png") or not whole:
         raise ValueError(
             f"a file that ends in .png is expected, and perhaps a seed, and got "
             f"{' '.join(arguments)}: name them so."

@@ -85,12 +85,17 @@ def main(arguments: Sequence[str]) -> int:
     source, *others = map(Path, arguments)
     file = others[0] if others else FILE
     try:
-        seen = watched(load_llama2c(source))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as beside:
-            picture(seen).savefig(beside, format="png", dpi=120)
+        model = load_llama2c(source)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
+        return 2
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as beside:
+            seen = watched(model)
+            picture(seen).savefig(beside, format="png", dpi=120)
+    except OSError as error:
+        print(f"{file} cannot be written: {error.strerror}.", file=sys.stderr)
         return 2
     print(seen.summary())
     print(previous_token_head(seen))

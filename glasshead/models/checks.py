@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from glasshead.layers import KVCache
 from glasshead.recipe.numbers import whole_numbers
 
 
@@ -44,9 +45,36 @@ def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
     Errors: a TypeError or ValueError where they are not.
     """
     numbers = whole_numbers(counts, name).to(tokens.device)
+    # Elsewhere its numbers are not known yet, or would have to be waited for.
+    known = numbers.is_cpu and not torch.compiler.is_compiling()
+    if known and numbers.numel() and int(numbers.min()) < 0:
+        least = int(numbers.min())
+        raise ValueError(f"{name} takes numbers from 0, and got {least}: count the tokens.")
     if numbers.shape != tokens.shape[:1]:
         raise ValueError(
             f"{name} takes a number for each text, [{len(tokens)}], and got {list(numbers.shape)}: "
             "count its tokens."
         )
     return numbers
+
+
+def fed_before(cache: Any, layers: int) -> int:
+    """How many tokens the cache of a model of so many layers has taken in.
+
+    Errors: a TypeError where it is no cache of a model; a ValueError where not all layers have the
+    same tokens, as it is that of another model, or a call was broken off.
+    """
+    if cache is None:
+        return 0
+    if not isinstance(cache, KVCache):
+        raise TypeError(
+            f"cache takes what model.new_cache() makes, and got {type(cache).__name__}: a policy "
+            "is given to that."
+        )
+    lengths = [one.length for one in cache.own.values() if one.length]
+    if lengths and lengths != lengths[:1] * layers:
+        raise ValueError(
+            f"a cache takes all {layers} layers of one model, and {len(lengths)} with {lengths} "
+            "tokens are in this one: begin a new cache."
+        )
+    return cache.length

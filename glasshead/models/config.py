@@ -56,7 +56,7 @@ class TransformerConfig:
     d_hidden: int | None = None
     positions: Positions = "learned"
     rotary_base: float = 10_000.0
-    rotary_scaling: dict[str, Any] | None = None
+    rotary_scaling: dict[str, Any] | None = dataclasses.field(default=None, hash=False)
     norm: Literal["layer", "rms"] = "layer"
     order: Literal["pre", "post"] = "pre"
     feed_forward: FeedForwardKind = "gelu"
@@ -142,6 +142,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
             raise ValueError(f"{name} takes one of {listed}, and got {value!r}.")
     elif get_origin(kind) is dict:
         scaling_of(value)
+        return dict(value or {})
     elif kind is bool:
         if not isinstance(value, bool):
             raise TypeError(f"{name} takes true or false, and got {value!r}.")

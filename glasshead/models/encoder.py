@@ -133,7 +133,7 @@ class MaskedLanguageModel(nn.Module):
             None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         )
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        initialize(self, ())
+        initialize(self, self.encoder.blocks)
 
     def forward(
         self,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import EncoderBlock, KVCache, Policy
-from glasshead.models.checks import check_tokens, one_each
+from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.embedding import Embedding
 from glasshead.models.parts import Parts, initialize
@@ -98,9 +98,10 @@ class LanguageModel(nn.Module):
             cache: What was computed for the tokens before these, and takes in these.
 
         Errors: a TypeError or ValueError where the tokens are not of the vocabulary, or more than
-        `context_length` in all, and where the padding is not one number a text.
+        `context_length` in all, where the padding is not one number a text, and where the cache is
+        that of another model.
         """
-        start = 0 if cache is None else cache.length
+        start = fed_before(cache, len(self.blocks))
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length - start)
         where = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         mask: Mask | None = None

@@ -55,6 +55,8 @@ class SingleToken:
         self._model = model
         self._blocks = [_Block(block) for block in model.blocks]
         self._norm = _norm(model.norm)
+        heard = [module for part in _parts(model) for module in part.modules()]
+        self._hooks = [hooks for module in heard for hooks in _hooks(module)]
         words = model.embedding
         self._words_alone = words.positions is None and words.norm is None and words.scale == 1.0
         blocks: Any = model.blocks
@@ -80,6 +82,7 @@ class SingleToken:
             and cache.length > 0
             and not self._model.training
             and Attention.forward is _FORWARD
+            and not any(self._hooks)
             and not torch.is_autocast_enabled(tokens.device.type)
         )
 
@@ -205,22 +208,25 @@ _PARTS = {
 
 
 def _is_known(model: LanguageModel) -> bool:
-    """Whether all parts do what they are known to do, and no hook listens to any."""
-    parts = (model.embedding, model.blocks, model.norm)
-    within = [module for part in parts for module in part.modules()]
+    """Whether all parts do what they are known to do."""
+    within = [module for part in _parts(model) for module in part.modules()]
     return (
         type(model) is LanguageModel
         and not torch_module._has_any_global_hook()  # noqa: SLF001 - it has no other name
-        and all(type(one) in _PARTS and not _is_heard(one) for one in within)
+        and all(type(one) in _PARTS and not one.training for one in within)
         and all(_is_plain(one) for one in within if isinstance(one, MultiHeadAttention))
         and len({one.rotary for one in within if isinstance(one, MultiHeadAttention)}) == 1
     )
 
 
-def _is_heard(module: nn.Module) -> bool:
-    """Whether a hook listens to it, or it drops what others keep."""
-    hooks = module._forward_hooks or module._forward_pre_hooks  # noqa: SLF001 - they have no other name
-    return bool(hooks) or module.training
+def _parts(model: LanguageModel) -> tuple[nn.Module, ...]:
+    """What is computed on the short way."""
+    return model.embedding, model.blocks, model.norm
+
+
+def _hooks(module: nn.Module) -> tuple[dict[int, Callable], ...]:
+    """Those that listen to a module, now and later."""
+    return module._forward_hooks, module._forward_pre_hooks  # noqa: SLF001 - they have no other name
 
 
 def _is_plain(layer: MultiHeadAttention) -> bool:

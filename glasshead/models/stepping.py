@@ -5,9 +5,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.layers import Policy
+from glasshead.layers.caching.growing import check_rows
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.single_token import SingleToken
 from glasshead.models.translator import Translator
+from glasshead.recipe.numbers import whole_numbers
 
 
 class LanguageModelSteps:
@@ -34,7 +36,8 @@ class LanguageModelSteps:
         policy: Policy | None = None,
     ) -> None:
         self.model = model
-        self._padding, self._policy = padding, policy
+        self._padding = None if padding is None else whole_numbers(padding, "padding")
+        self._policy = policy
         self._cache = model.new_cache(policy)
         self._single = SingleToken.prepared(model)
         self._text: Tensor | None = None
@@ -42,6 +45,8 @@ class LanguageModelSteps:
     @torch.inference_mode()
     def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         """The logits of the token that follows these."""
+        if self._text is not None:
+            check_rows(len(self._text), len(tokens))
         self._text = tokens if self._text is None else torch.cat([self._text, tokens], dim=1)
         if self._cache.length + tokens.shape[1] > self.model.config.context_length:
             tokens = self._text = self._new_page(self._text)

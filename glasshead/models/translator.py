@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import DecoderBlock, EncoderBlock, KVCache, Policy
-from glasshead.models.checks import check_tokens, one_each
+from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
 from glasshead.models.embedding import Embedding
 from glasshead.models.parts import Parts, initialize
@@ -113,7 +113,7 @@ class Translator(nn.Module):
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
         """The logits of the token after each of the target; with a cache, after the new ones."""
-        x = self._embedded(target, "target", 0 if cache is None else cache.length)
+        x = self._embedded(target, "target", fed_before(cache, len(self.decoder)))
         mask: Mask = padding(one_each(lengths, "lengths", target))
         for number, block in enumerate(self.decoder):
             caches = {}

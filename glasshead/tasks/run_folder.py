@@ -239,6 +239,9 @@ def read_json(file: Path) -> dict[str, Any]:
         ) from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is no text in UTF-8: mend it, or train anew.") from error
+    except (ValueError, RecursionError) as error:
+        # Brackets beyond all depth, or a number of thousands of digits.
+        raise ValueError(f"{file} is broken JSON ({error}): mend it, or train anew.") from error
     except OSError as error:
         raise type(error)(f"{file} cannot be read ({error.strerror}).") from error
     if not isinstance(value, dict):

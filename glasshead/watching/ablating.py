@@ -24,7 +24,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
     transformer layers, which leave their fast paths meanwhile, or any other that calls
     `F.scaled_dot_product_attention`. Nothing of it is changed. A block belongs to the thread that
     opened it; blocks within each other remove the heads of all. With gradient checkpointing the
-    backward pass belongs into the block, too.
+    backward pass belongs into the block, too, whatever thread PyTorch runs it in.
 
     Args:
         model: What runs inside the block.

@@ -16,6 +16,10 @@ from glasshead.watching.watcher import Watcher
 _functorch: Any = torch._C._functorch  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
+# Those of all threads.
+_ANYWHERE: list[Ablater] = []
+
+
 class Active(threading.local):
     """Who watches in this thread. Modes of PyTorch belong to a thread, and so does a watch.
 
@@ -40,7 +44,16 @@ class Active(threading.local):
 
         What an attention calls that is being looked at already, and what we call ourselves, is not.
         """
-        return bool(self.watchers or self.ablaters) and not self._inside
+        return bool(self.watchers or self.removing) and not self._inside
+
+    @property
+    def removing(self) -> list[Ablater]:
+        """Who removes heads of what is called now.
+
+        PyTorch may run a backward pass in threads of its own, as it does for a GPU: what gradient
+        checkpointing computes again there is to lose the heads that it lost before.
+        """
+        return self.ablaters or ([*_ANYWHERE] if _ANYWHERE and _in_backward() else [])
 
     @contextmanager
     def running(self) -> Iterator[list[Tensor]]:
@@ -114,7 +127,16 @@ class Active(threading.local):
 
         Errors: a ValueError where a head is not there.
         """
-        return sorted({head for one in self.ablaters for head in one.removed(module, count)})
+        return sorted({head for one in self.removing for head in one.removed(module, count)})
+
+    @contextmanager
+    def anywhere(self, ablater: Ablater) -> Iterator[None]:
+        """While a block that removes heads lasts, let backward passes in other threads know it."""
+        _ANYWHERE.append(ablater)
+        try:
+            yield
+        finally:
+            _ANYWHERE.remove(ablater)
 
     def is_compiled(self) -> None:
         """Let each watcher take note that a part of what runs is being compiled."""

@@ -40,6 +40,8 @@ def test_a_run_says_by_how_much_the_alarm_was_ahead(example):
     assert run.said().endswith(
         "in step 2; the loss was twice its minimum in step 5, 3 steps later."
     )
+    run.alarms[0] = gh.Alarm(6, "blocks.0.attention", 1, "maximum_logit", 120.0, 100.0)
+    assert run.said().endswith("minimum in step 5, 1 steps before.")
     silent = example.Run(example.TEACHINGS[0], 7, [3.0, 2.0, 1.0, 1.9, 2.0])
     assert (silent.diverged, silent.ahead) == (None, None)
     assert example.Run(example.TEACHINGS[1], 7, [3.0, math.nan]).diverged == 2
@@ -49,5 +51,7 @@ def test_what_is_no_setting_and_no_place_is_refused(example, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert example.main([str(tmp_path / "file" / "picture.png"), "--steps", "1"]) == 2
     assert "cannot be written" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        example.main(["--steps", "many"])
+    for steps in ("many", "0"):
+        with pytest.raises(SystemExit, match="2"):
+            example.main(["--steps", steps])
+    assert "--steps takes a number from 1, and got 0." in capsys.readouterr().err

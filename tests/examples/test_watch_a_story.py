@@ -24,6 +24,13 @@ def test_a_head_of_the_real_model_looks_one_token_back(data_folder, example, tmp
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_picture_that_cannot_be_written_is_told(data_folder, example, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    source = data_folder / "stories260K" / "stories260K.bin"
+    assert example.main([str(source), str(tmp_path / "file" / "maps.png")]) == 2
+    assert capsys.readouterr().err.endswith("maps.png cannot be written: File exists.\n")
+
+
 @pytest.mark.parametrize("content", [b"", b"short", struct.pack("7i", 8, 8, 1, 2, 1, 9, 7)])
 def test_a_file_that_is_no_model_is_refused(example, tmp_path, capsys, content):
     file = tmp_path / "model.bin"

@@ -151,3 +151,50 @@ class TestErrors:
         with pytest.raises(ValueError, match="a cache of 3 rows takes as many, and got 2: begin a"):
             layer(torch.randn(2, 1, D_MODEL).double(), cache=cache)
         assert cache.length == 5
+
+
+@pytest.mark.parametrize("policy", [None, gh.TOVA(3)])
+class TestWhatDoesNotFit:
+    TOKENS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+
+    def model(self, **changes):
+        sizes = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "num_layers": 2}
+        return gh.LanguageModel(gh.LanguageModelConfig(**sizes | changes)).eval()
+
+    def fed(self, policy):
+        cache = gh.KVCache(policy)
+        self.model()(self.TOKENS, cache=cache)
+        return cache
+
+    @pytest.mark.parametrize("changes", [{"num_heads": 6}, {"d_model": 24}])
+    def test_another_models_cache_is_refused(self, policy, changes):
+        with pytest.raises(ValueError, match=r"a cache of 3 heads of 4 numbers takes as many, and"):
+            self.model(**changes)(self.TOKENS, cache=self.fed(policy))
+
+    @pytest.mark.parametrize("layers", [1, 3])
+    def test_a_cache_of_other_layers_is_refused(self, policy, layers):
+        with pytest.raises(ValueError, match=rf"all {layers} layers of one model, and 2 with \[5"):
+            self.model(num_layers=layers)(self.TOKENS, cache=self.fed(policy))
+
+    def test_what_is_no_cache_is_refused(self, policy):
+        with pytest.raises(TypeError, match=r"cache takes what model.new_cache\(\) makes, and got"):
+            self.model()(self.TOKENS, cache=policy or 7)
+
+    def test_rows_that_are_not_there_are_refused(self, policy):
+        cache = self.fed(policy)
+        for rows in ([2], [0, -1]):
+            with pytest.raises(ValueError, match="reorder takes rows of the 2 that there are, and"):
+                cache.reorder(torch.tensor(rows))
+        for rows in ([1, 0], torch.tensor([0.5])):
+            with pytest.raises(TypeError, match="reorder takes rows as a tensor of whole numbers"):
+                cache.reorder(rows)
+
+    def test_no_tokens_change_nothing(self, policy):
+        model, cache = self.model(), gh.KVCache(policy)
+        for part in (self.TOKENS[:, :0], self.TOKENS, self.TOKENS[:, :0]):
+            found = model(part, cache=cache)
+            assert found.shape == (*part.shape, 11)
+        other = gh.KVCache(policy)
+        model(self.TOKENS, cache=other)
+        token = self.TOKENS[:, :1]
+        assert torch.equal(model(token, cache=cache), model(token, cache=other))

@@ -246,6 +246,10 @@ class TestErrors:
         ):
             model_of()(texts(2, 5), padding=torch.tensor(padding))
 
+    def test_padding_below_0(self):
+        with pytest.raises(ValueError, match="padding takes numbers from 0, and got -3"):
+            model_of()(texts(2, 5), padding=torch.tensor([-3, 0]))
+
     def test_padding_of_another_type(self):
         with pytest.raises(TypeError, match="padding takes whole numbers, and got .*float32"):
             model_of()(texts(2, 5), padding=torch.tensor([1.0, 2.0]))

@@ -53,3 +53,12 @@ def test_a_translator_keeps_its_source(policy):
         model.decode(token, memory, lengths, cache=cache)
     assert [one.count for one in cache.crossed.values()] == [13, 13]
     assert [one.count for one in cache.own.values()] == [5 if policy else 9] * 2
+
+
+def test_steps_take_padding_as_a_list_and_refuse_other_rows():
+    model, prompt = model_of(), torch.randint(VOCABULARY, (2, 7))
+    found = model.steps(padding=[0, 3]).next(prompt)
+    steps = model.steps(padding=torch.tensor([0, 3]))
+    assert torch.equal(found, steps.next(prompt))
+    with pytest.raises(ValueError, match="a cache of 2 rows takes as many, and got 1: begin a new"):
+        steps.next(prompt[:1])

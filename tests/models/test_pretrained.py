@@ -155,6 +155,19 @@ class TestFolders:
         assert len(list(tmp_path.glob("*.safetensors"))) > 1
         assert_same_logits(model, tmp_path)
 
+    def test_a_whole_file_is_taken_before_shards(self, tmp_path):
+        saved(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), tmp_path, max_shard_size="4KB")
+        shards = {file: file.read_bytes() for file in tmp_path.glob("model-*")}
+        index = tmp_path / "model.safetensors.index.json"
+        told = index.read_text()
+        model = random(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), seed=1)
+        model.save_pretrained(tmp_path)
+        # Saving takes away what was there.
+        index.write_text(told)
+        for file, content in shards.items():
+            file.write_bytes(content)
+        assert_same_logits(model, tmp_path)
+
     def test_names_without_their_prefix_and_buffers_of_old_files(self, tmp_path):
         model = hf.GPT2LMHeadModel(hf.GPT2Config(**TINY_GPT2))
         file = saved(model, tmp_path) / "model.safetensors"
@@ -172,6 +185,14 @@ class TestFolders:
             for name, x in load_file(file).items()
         }
         save_file(renamed, file)
+        assert_same_logits(model, tmp_path)
+
+    def test_a_bias_of_an_untied_bert_that_has_one_name(self, tmp_path):
+        model = hf.BertForMaskedLM(hf.BertConfig(**TINY_BERT, tie_word_embeddings=False))
+        file = saved(model, tmp_path) / "model.safetensors"
+        tensors = load_file(file)
+        tensors["cls.predictions.bias"] = tensors.pop("cls.predictions.decoder.bias")
+        save_file(tensors, file)
         assert_same_logits(model, tmp_path)
 
     def test_rope_as_older_configs_tell_it(self, tmp_path):
@@ -219,6 +240,21 @@ class TestFolders:
         assert gh.load_pretrained(tmp_path).embedding.tokens.weight.dtype == torch.float32
         half = gh.load_pretrained(tmp_path, dtype=torch.bfloat16)
         assert {x.dtype for x in half.parameters()} == {torch.bfloat16}
+
+    def test_numbers_that_a_dtype_does_not_hold(self, tmp_path):
+        file = saved(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), tmp_path)
+        file /= "model.safetensors"
+        save_file(load_file(file) | {"model.norm.weight": torch.full((12,), 1e6)}, file)
+        with pytest.raises(ValueError, match="torch.float16 does not hold model.norm.weight"):
+            gh.load_pretrained(tmp_path, dtype=torch.float16)
+
+    def test_the_architecture_tells_the_type_that_is_missing(self, tmp_path):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA))
+        config = saved(model, tmp_path) / "config.json"
+        values = json.loads(config.read_text()) | {"sliding_window": 5}
+        del values["model_type"]
+        config.write_text(json.dumps(values))
+        assert_same_logits(model, tmp_path)
 
     def test_what_is_loaded_learns(self, tmp_path):
         saved(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), tmp_path)
@@ -289,6 +325,14 @@ class TestRefusals:
         save_file(tensors, file)
         with pytest.raises(ValueError, match="lacks model.norm.weight and has besides .*extra"):
             gh.load_pretrained(llama)
+
+    def test_a_surplus_tensor_of_a_shard_is_named(self, tmp_path):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA))
+        saved(model, tmp_path, max_shard_size="4KB")
+        file = min(tmp_path.glob("*.safetensors"))
+        save_file(load_file(file) | {"extra.weight": torch.ones(2)}, file)
+        with pytest.raises(ValueError, match="it has besides extra.weight: take"):
+            gh.load_pretrained(tmp_path)
 
     def test_another_shape_is_named(self, llama):
         file = llama / "model.safetensors"
@@ -369,10 +413,11 @@ class TestRefusals:
             ({}, ValueError, "takes a weight_map, and has none"),
             ({"weight_map": {"a": "../a.safetensors"}}, ValueError, "names of files beside it"),
             ({"weight_map": {"a": "b.safetensors"}}, FileNotFoundError, "names b.safetensors"),
-            ({"weight_map": {"a": "model.safetensors"}}, ValueError, "lacks a, which the index"),
+            ({"weight_map": {"a": "c.safetensors"}}, ValueError, "lacks a, which the index"),
         ],
     )
     def test_an_index_that_does_not_fit(self, llama, index, error, sentence):
+        (llama / "model.safetensors").rename(llama / "c.safetensors")
         (llama / "model.safetensors.index.json").write_text(json.dumps(index))
         with pytest.raises(error, match=sentence):
             gh.load_pretrained(llama)

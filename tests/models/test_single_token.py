@@ -92,7 +92,6 @@ def double(module, given, output):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda model: model.blocks[1].attention.output.register_forward_hook(double),
         lambda model: setattr(model.blocks[0], "feed_forward", nn.Identity()),
         lambda model: setattr(model.blocks[0].attention.attention, "bias", gh.ALiBi(6)),
         lambda model: setattr(model.blocks[0].attention.attention, "softcap", 2.0),
@@ -109,6 +108,19 @@ def test_a_model_of_other_parts_goes_through_its_modules(change):
     assert SingleToken.prepared(model) is None
     changed = logits_of_steps(model)
     assert changed.equal(logits_of_steps(model, single=False))
+
+
+def test_a_hook_that_comes_later_is_called():
+    model = built()
+    steps, by_modules, unheard = model.steps(), model.steps(), model.steps()
+    by_modules._single = None
+    for one in (steps, by_modules, unheard):
+        one.next(torch.tensor([[3, 1]]))
+    plain = unheard.next(torch.tensor([[4]]))
+    model.blocks[1].attention.output.register_forward_hook(double)
+    heard = steps.next(torch.tensor([[4]]))
+    assert heard.equal(by_modules.next(torch.tensor([[4]])))
+    assert not heard.allclose(plain)
 
 
 def test_a_sharpness_of_its_own_too():

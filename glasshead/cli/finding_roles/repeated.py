@@ -50,9 +50,10 @@ def repeated(reader: Reader, asked: int | None, seed: int) -> Repeated:
     known = len(reader.ordinary)
     most = known if room is None else min(known, room // 2)
     if most < 2:
+        reads = "" if room is None else f" and reads {reader.context} at once"
         raise ValueError(
-            f"the test repeats two tokens at least, and {reader.name} knows {known} "
-            f"and reads {reader.context} at once: name another model."
+            f"the test repeats two tokens at least, and {reader.name} knows {known}{reads}: name "
+            f"another model."
         )
     if asked is not None and asked > most:
         raise ValueError(

@@ -55,7 +55,8 @@ class TrainRequest:
         held_out = [part for each in self.held_out for part in ("--held-out", each)]
         assigned = [part for each in self.assign for part in ("--set", each)]
         words = ["glasshead", "train", self.task, *self.files, *held_out, "--run", self.run]
-        return shlex.join([*words, "--preset", self.preset or DEFAULT, *assigned])
+        watched = ["--watch"] if self.watch else []
+        return shlex.join([*words, "--preset", self.preset or DEFAULT, *assigned, *watched])
 
 
 def run_training(request: TrainRequest) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.attention import Attention
-from glasshead.layers.caching.growing import other_rows
+from glasshead.layers.caching.growing import check_fits, taken
 from glasshead.layers.caching.key_value_cache import KeyValueCache
 from glasshead.layers.caching.places import Places
 from glasshead.layers.caching.policy import Policy
@@ -88,8 +88,8 @@ class EvictingCache(KeyValueCache):
         """All keys and values that are held, the new ones last; they are let go of by `attend`."""
         del reach  # What lies out of reach is not seen, and goes first.
         key, value = key.detach(), value.detach()
-        if self._held is not None and len(key) != len(self._held[0]):
-            raise other_rows(len(self._held[0]), len(key))
+        if self._held is not None:
+            check_fits(self._held[0], key)
         start, self.length = self.length, self.length + key.shape[-2]
         if self._positions is not None:
             added = torch.arange(start, self.length, device=key.device).expand(key.shape[:-1])
@@ -122,7 +122,8 @@ class EvictingCache(KeyValueCache):
             bias = _moved_bias(places, attention.bias, bias)
         context = attention(query, key, value, mask=mask, bias=bias)
         with torch.no_grad():
-            self._listen(attention, (query, key, value), mask, bias)
+            if query.shape[-2]:
+                self._listen(attention, (query, key, value), mask, bias)
             if self.count > self.policy.most:
                 self._evict(places, whole)
         return context
@@ -131,7 +132,7 @@ class EvictingCache(KeyValueCache):
         """Row i becomes what row `rows[i]` was, with what was seen of its keys."""
         if self._held is not None:
             keys, values = self._held
-            self._held = keys.index_select(0, rows), values.index_select(0, rows)
+            self._held = taken(keys, rows), taken(values, rows)
         if self._positions is not None:
             self._positions = self._positions.index_select(0, rows)
         if self._votes is not None:

@@ -1,5 +1,7 @@
 """A tensor that grows at its end and is forgotten at its beginning."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -38,8 +40,8 @@ class Growing:
     def append(self, new: Float[Tensor, "batch heads new dim"]) -> None:
         """Put `new` behind what is held; it keeps numbers, not gradients."""
         buffer, stop = self._buffer, self._stop + new.shape[-2]
-        if buffer is not None and len(new) != len(buffer):
-            raise other_rows(len(buffer), len(new))
+        if buffer is not None:
+            check_fits(buffer, new)
         if buffer is None or stop > buffer.shape[-2]:
             buffer, stop = self._longer(new), self.length + new.shape[-2]
         buffer[..., stop - new.shape[-2] : stop, :] = new.detach()
@@ -58,7 +60,7 @@ class Growing:
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         """Row i becomes what row `rows[i]` was."""
         if self._buffer is not None:
-            self._buffer = self._buffer.index_select(0, rows)
+            self._buffer = taken(self._buffer, rows)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -72,9 +74,37 @@ class Growing:
         return larger
 
 
-def other_rows(held: int, new: int) -> ValueError:
-    """What is raised where texts are fed that are not as many as are held."""
-    return ValueError(
-        f"a cache of {held} rows takes as many, and got {new}: begin a new cache, or bring its "
-        "rows in order by reorder()."
-    )
+def check_fits(held: Tensor, new: Tensor) -> None:
+    """Raise a ValueError where what is fed has other rows, heads or numbers than what is held."""
+    check_rows(len(held), len(new))
+    (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
+    if (heads, width) != (fed, wide):
+        raise ValueError(
+            f"a cache of {heads} heads of {width} numbers takes as many, and got {fed} of {wide}: "
+            "begin a new cache for another model."
+        )
+
+
+def check_rows(held: int, new: int) -> None:
+    """Raise a ValueError where texts are fed that are not as many as are held."""
+    if held != new:
+        raise ValueError(
+            f"a cache of {held} rows takes as many, and got {new}: begin a new cache, or bring its "
+            "rows in order by reorder()."
+        )
+
+
+def taken(tensor: Float[Tensor, "batch *rest"], rows: Any) -> Float[Tensor, "rows *rest"]:
+    """Row i is what row `rows[i]` was.
+
+    Errors: a TypeError or ValueError where `rows` are no rows of the tensor.
+    """
+    if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
+        got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
+        raise TypeError(f"reorder takes rows as a tensor of whole numbers, and got {got}.")
+    try:
+        return tensor.index_select(0, rows)
+    except IndexError as error:
+        raise ValueError(
+            f"reorder takes rows of the {len(tensor)} that there are, and got {rows.tolist()}."
+        ) from error

@@ -16,7 +16,8 @@ class KeyValueCache:
     """The keys and values that one attention has made, for generation token by token.
 
     All are held; of an attention with a window, those that a later query can see, so that memory
-    and time of a token do not grow with the text.
+    and time of a token do not grow with the text. Numbers are held, not gradients: what learns is
+    run without a cache.
 
     >>> import torch
     >>> cache = KeyValueCache()

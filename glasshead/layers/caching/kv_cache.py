@@ -13,7 +13,8 @@ from glasshead.layers.caching.policy import Policy
 class KVCache:
     """The caches of a model's layers: one for each self-attention, and one for each cross.
 
-    They are made as the layers ask for them.
+    They are made as the layers ask for them. Numbers are held, not gradients: what learns is run
+    without a cache.
 
     Args:
         policy: Which keys of each self-attention are kept, for each layer, row and key head by

@@ -49,6 +49,11 @@ class Rotary(nn.Module):
         if pairing not in get_args(Pairing):
             raise ValueError(f"pairing takes 'halves' or 'neighbours', and got {pairing!r}.")
         self.head_dim, self.base, self.pairing = head_dim, positive(base, "base"), pairing
+        if scaling is not None and self.base <= 1:
+            raise ValueError(
+                f"base takes a number above 1 where angles are stretched, and got {base:g}: take "
+                "that of the model."
+            )
         self.scaling = scaling
         # What is computed once for all layers and calls; no part of what is saved.
         self._turns: tuple[Tensor, Tensor] | None = None

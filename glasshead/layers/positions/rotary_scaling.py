@@ -79,6 +79,10 @@ class Llama3Scaling(RotaryScaling):
     high_frequency_factor: float = 4.0
     original_length: float = 8192
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_falls(self, "high_frequency_factor", "low_frequency_factor")
+
     def stretched(self, speeds: Float[Tensor, " pairs"], base: float) -> Float[Tensor, " pairs"]:
         del base
         low, high = self.low_frequency_factor, self.high_frequency_factor
@@ -109,16 +113,18 @@ class YarnScaling(RotaryScaling):
     slow: float = 1.0
     original_length: float = 4096
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_falls(self, "fast", "slow")
+
     def stretched(self, speeds: Float[Tensor, " pairs"], base: float) -> Float[Tensor, " pairs"]:
         pairs = len(speeds)
 
         def pair(turns: float) -> float:
-            return pairs * math.log(self.original_length / (2 * math.pi * turns)) / math.log(base)
+            place = pairs * math.log(self.original_length / (2 * math.pi * turns)) / math.log(base)
+            return min(max(place, 0), 2 * pairs - 1)
 
-        first, last = (
-            max(math.floor(pair(self.fast)), 0),
-            min(math.ceil(pair(self.slow)), 2 * pairs - 1),
-        )
+        first, last = math.floor(pair(self.fast)), math.ceil(pair(self.slow))
         numbers = torch.arange(pairs, dtype=speeds.dtype, device=speeds.device)
         # A ramp without length would divide by 0.
         ramp = ((numbers - first) / max(last - first, 1e-3)).clamp(0, 1)
@@ -127,6 +133,15 @@ class YarnScaling(RotaryScaling):
     @property
     def magnitude(self) -> float:
         return 0.1 * math.log(self.factor) + 1 if self.factor > 1 else 1.0
+
+
+def _check_falls(scaling: RotaryScaling, larger: str, smaller: str) -> None:
+    most, least = getattr(scaling, larger), getattr(scaling, smaller)
+    if most <= least:
+        raise ValueError(
+            f"{type(scaling).__name__} takes {larger} above {smaller}, and got {most:g} and "
+            f"{least:g}: raise {larger}."
+        )
 
 
 KINDS = {"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YarnScaling}
@@ -141,7 +156,8 @@ def scaling_of(values: Any) -> RotaryScaling:
     LinearScaling(factor=4.0)
     """
     name, given = "rotary_scaling", dict(values) if isinstance(values, Mapping) else {}
-    kind = KINDS.get(given.pop("kind", None))
+    word = given.pop("kind", None)
+    kind = KINDS.get(word) if isinstance(word, str) else None
     if kind is None:
         listed = ", ".join(repr(kind) for kind in KINDS)
         raise ValueError(

@@ -30,7 +30,8 @@ def penalized(
     tensor([[ 2.0000, -4.5000,  3.0000]])
     """
     weaker = torch.where(logits > 0, logits / penalty, logits * penalty)
-    return torch.where(standing, weaker, logits)
+    # What overflows becomes the largest number, so that no penalty leaves nothing to choose from.
+    return torch.where(standing & logits.isfinite(), weaker.nan_to_num(), logits)
 
 
 def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:

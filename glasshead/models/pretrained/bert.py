@@ -14,6 +14,7 @@ _FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 _IGNORED = ("*embeddings.position_ids", "*pooler.*", "cls.seq_relationship.*")
 # The output's matrix and bias, which stand elsewhere, too.
 _TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+_BIAS = "cls.predictions.bias"
 
 
 def config(values: Values) -> EncoderConfig:
@@ -99,9 +100,10 @@ def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, Source]:
         "norm.bias": same(f"{head}.LayerNorm.{'beta' if old else 'bias'}"),
     }
     if config.tied:
-        return found | {"bias": same("cls.predictions.bias")}
-    # An output of its own has its own bias, too.
-    return found | {"output.weight": same(_TIED[0]), "bias": same(_TIED[1])}
+        return found | {"bias": same(_BIAS)}
+    # An output of its own has its own bias, too; older files hold it once, by the other name.
+    bias = _TIED[1] if _TIED[1] in names else _BIAS
+    return found | {"output.weight": same(_TIED[0]), "bias": same(bias)}
 
 
 def ignored_by_encoder(config: EncoderConfig) -> tuple[str, ...]:
@@ -112,4 +114,4 @@ def ignored_by_encoder(config: EncoderConfig) -> tuple[str, ...]:
 
 def ignored(config: EncoderConfig) -> tuple[str, ...]:
     """Patterns of tensors that are of no use to the model."""
-    return (*_IGNORED, *_TIED) if config.tied else (*_IGNORED, "cls.predictions.bias")
+    return (*_IGNORED, *_TIED) if config.tied else (*_IGNORED, _BIAS)

@@ -78,7 +78,12 @@ def fill(
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     made: dict[str, Any] = {}
     for name, source in sources.items():
-        made[name] = _made(source, stored, shapes[name], where).to(dtype)
+        made[name] = tensor = _made(source, stored, shapes[name], where).to(dtype)
+        if not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"{printable(where)} takes a dtype that holds its numbers, and {dtype} does not "
+                f"hold {_listed(source.names)}: take torch.float32."
+            )
     model.load_state_dict(made, assign=True)
 
 

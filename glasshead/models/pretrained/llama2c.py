@@ -67,7 +67,8 @@ def _config(file: Path) -> LanguageModelConfig:
         raise type(error)(f"{name} cannot be read ({error.strerror}).") from error
     if len(head) < _HEAD.size:
         raise ValueError(
-            f"{name} takes seven numbers of llama2.c at its beginning, and is shorter."
+            f"{name} begins with seven numbers of llama2.c, and has {len(head)} bytes: name "
+            "its .bin file."
         )
     width, hidden, layers, heads, kv_heads, vocabulary, length = _HEAD.unpack(head)
     numbers = (width, hidden, layers, heads, kv_heads, abs(vocabulary), length)

@@ -62,6 +62,8 @@ _OF_TYPES = {
     "bert": "BertModel",
 }
 
+_TYPES = {architecture: kind for kind, architecture in _OF_TYPES.items()}
+
 
 def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """A model that people have, as one of ours, ready to run.
@@ -100,7 +102,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     if not place.is_dir():
         raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")
     values = read_object(place / "config.json")
-    family = _family(values, place)
+    architecture = _architecture(values, place)
+    values |= {"model_type": _TYPES.get(architecture, values.get("model_type"))}
+    family = FAMILIES[architecture]
     config = _config(family, values, place)
     stored = Stored(place)
     model = _built(family, config, stored, place)
@@ -109,7 +113,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     return model.eval()
 
 
-def _family(values: Mapping[str, Any], folder: Path) -> Family:
+def _architecture(values: Mapping[str, Any], folder: Path) -> str:
     named = values.get("architectures")
     kind = values.get("model_type")
     first = named[0] if isinstance(named, list) and named else _OF_TYPES.get(str(kind), kind)
@@ -119,7 +123,7 @@ def _family(values: Mapping[str, Any], folder: Path) -> Family:
             f"loads {', '.join(FAMILIES)}: watch the model of transformers itself, by "
             "gh.watch(model, …)."
         )
-    return FAMILIES[first]
+    return first
 
 
 def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:

@@ -63,11 +63,13 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def _places(folder: Path) -> dict[str, Path]:
-    """Which file each tensor is in."""
-    if (folder / _INDEX).is_file():
-        return _indexed(folder)
-    files = [folder / _WHOLE] if (folder / _WHOLE).is_file() else _only(folder)
-    return dict.fromkeys(_names(files[0]), files[0])
+    """Which file each tensor is in; of a whole and an index the whole, as transformers does."""
+    whole = folder / _WHOLE
+    if not whole.is_file():
+        if (folder / _INDEX).is_file():
+            return _indexed(folder)
+        whole = _only(folder)
+    return dict.fromkeys(_names(whole), whole)
 
 
 def _indexed(folder: Path) -> dict[str, Path]:
@@ -94,17 +96,19 @@ def _indexed(folder: Path) -> dict[str, Path]:
                 f"{printable(str(folder / shard))} lacks {printable(name)}, which the index says "
                 "it has: take the files of one model."
             )
-    return {name: folder / shard for name, shard in shards.items()}
+    # What the index does not name is surplus, and is to be seen.
+    every = {name: folder / shard for shard, names in known.items() for name in names}
+    return every | {name: folder / shard for name, shard in shards.items()}
 
 
-def _only(folder: Path) -> list[Path]:
+def _only(folder: Path) -> Path:
     """The one file of weights that goes by another name.
 
     Errors: an OSError or ValueError where there is none, or several.
     """
     files = sorted(folder.glob("*.safetensors"))
     if len(files) == 1:
-        return files
+        return files[0]
     if files:
         raise ValueError(
             f"{printable(str(folder))} has {len(files)} files of weights and no {_INDEX}: put the "

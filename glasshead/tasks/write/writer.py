@@ -120,10 +120,11 @@ class Writer:
     ) -> Iterator[tuple[int, str]]:
         """The text that follows each prompt, in pieces, each with the place of the prompt."""
         fed = [self._fed(one) for one in shown]
-        padding = torch.tensor([max(map(len, fed)) - len(one) for one in fed])
+        device = next(self.model.parameters()).device
+        padding = torch.tensor([max(map(len, fed)) - len(one) for one in fed], device=device)
         tokens = _chosen(
             LanguageModelSteps(self.model, padding if len(fed) > 1 else None),
-            pad(fed, self.tokenizer.pad_id, side="left"),
+            pad(fed, self.tokenizer.pad_id, side="left").to(device),
             strategy,
             max_tokens=max_tokens,
             end=self.tokenizer.special.ends,

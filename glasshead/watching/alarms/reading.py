@@ -66,7 +66,9 @@ def _of_heads(watched: Watched) -> list[list[float]]:
         most.append(seen.clamp(min=1).log().sum(0))
         queries.append(counts.sum(0))
         score = call.max_score.double()
-        scores.append(score.reshape(-1, score.shape[-1] if headed else 1).amax(0))
+        score = score.reshape(-1, score.shape[-1] if headed else 1)
+        # A batch may be empty.
+        scores.append(torch.cat([score, score.new_full((1, score.shape[1]), -torch.inf)]).amax(0))
     entropy, possible, count = (torch.stack(x).sum(0) for x in (entropies, most, queries))
     mean = entropy / count.clamp(min=1)
     share = (entropy / possible).where(possible > 0, 1.0)

@@ -1,6 +1,6 @@
 """Alarms in a training on Lightning."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ from glasshead.watching.alarms.rule import AlarmRule
 from glasshead.watching.alarms.telling import Telling
 
 
-class WatchedSteps(Callback):
+class WatchedSteps(Callback, ABC):
     """Reads every head in step 1 and in each `every`-th step, of the first batch of the step.
 
     Of several processes that train together the first one watches its own share. Whoever derives
@@ -116,7 +116,7 @@ class LightningAlarms(WatchedSteps):
 
     @property
     def alarms(self) -> list[Alarm]:
-        """Those so far."""
+        """Those so far, of a resumed training those since then."""
         return self._telling.alarms
 
     def read(self, trainer: Trainer, readings: list[Reading]) -> None:

@@ -40,6 +40,21 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
     return {each: watched for each, watched in seen.items() if each in asked}
 
 
+def check_of_itself(each: str, watched: Watched, name: str) -> None:
+    """Raise a ValueError where an attention looks at another text than its own.
+
+    Args:
+        each: The name of the attention.
+        watched: What was seen of it.
+        name: Of the function that asks, for errors.
+    """
+    if any(call.crossing for call in watched.texts[-1]):
+        raise ValueError(
+            f"{name} takes the attention of a text to itself, and {each!r} crosses to another: "
+            f"choose others by layers=."
+        )
+
+
 def stack_of(seen: Seen, layers: str | Sequence[str] | None, name: str) -> list[Kept]:
     """The lazy weights of layers that attend to one text, each to that of the layer below.
 
@@ -65,11 +80,7 @@ def stack_of(seen: Seen, layers: str | Sequence[str] | None, name: str) -> list[
                 f"{shape[-2]} queries on {shape[-1]} keys: choose others by layers=, or watch the "
                 f"text from its beginning."
             )
-        if any(call.crossing for call in watched[each].texts[-1]):
-            raise ValueError(
-                f"{name} takes the attention of a text to itself, and {each!r} crosses to another: "
-                f"choose others by layers=."
-            )
+        check_of_itself(each, watched[each], name)
         if shape != next(iter(shapes.values())):
             raise ValueError(
                 f"{name} takes layers of one text, and {next(iter(shapes))!r} and {each!r} have "

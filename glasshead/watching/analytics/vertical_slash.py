@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from glasshead.recipe.numbers import positive, whole_number
 from glasshead.watching.analytics.pattern import Pattern, Patterns
-from glasshead.watching.analytics.stacks import Kept, chosen, zeros
+from glasshead.watching.analytics.stacks import Kept, check_of_itself, chosen, zeros
 from glasshead.watching.joined_weights import JoinedWeights
 from glasshead.watching.seen import Seen
 
@@ -47,7 +47,8 @@ def patterns(
         enough: Of the mass, from 0 to 1, to be called a pattern.
         layers: Patterns of names, as of `watch`; None: all.
 
-    Errors: a TypeError or ValueError where an argument is wrong, or the weights were not kept.
+    Errors: a TypeError or ValueError where an argument is wrong, the weights were not kept, or an
+    attention crosses to another text, where distances mean nothing.
 
     Source: Jiang et al. 2024 (MInference 1.0), section 3, and the appendix's algorithm for
     vertical-slash heads, whose window is 64. There, a search in advance tells the kinds of heads;
@@ -79,9 +80,12 @@ def patterns(
         raise ValueError(f"over takes 'window' or 'text', and got {over!r}.")
     if positive(enough, "enough") > 1:
         raise ValueError(f"enough takes a share of at most 1, and got {enough}.")
+    asked = chosen(seen, layers, "patterns")
+    for name, watched in asked.items():
+        check_of_itself(name, watched, "patterns")
     found = {
         name: _of(watched.weights, (vertical, slash), window, over)
-        for name, watched in chosen(seen, layers, "patterns").items()
+        for name, watched in asked.items()
     }
     return Patterns(found, (vertical, slash), window, enough)
 
@@ -165,7 +169,7 @@ def _shares(
             shown = columns.unsqueeze(-2) | slashes
             held[..., place] += (tile * shown).sum((-2, -1))
     share = held / total.unsqueeze(-1)
-    return torch.where(total.unsqueeze(-1) > 0, share, 0.0)
+    return torch.where(total.unsqueeze(-1) == 0, 0.0, share)
 
 
 def _blocks(W: Kept, rows: range) -> Iterator[tuple[range, Float[Tensor, "... rows keys"]]]:

@@ -35,7 +35,10 @@ def opened(watcher: Watcher) -> Iterator[None]:
 @contextmanager
 def ablated(ablater: Ablater) -> Iterator[None]:
     """Let an ablater remove heads of what runs in this thread, as watchers see it."""
-    with _among(ACTIVE.ablaters, ablater, ACTIVE.ablating, by_any_name()):
+    with (
+        _among(ACTIVE.ablaters, ablater, ACTIVE.ablating, by_any_name()),
+        ACTIVE.anywhere(ablater),
+    ):
         yield
 
 

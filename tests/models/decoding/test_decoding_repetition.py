@@ -48,6 +48,22 @@ def test_texts_are_those_of_transformers_while_rows_leave_the_batch(penalty, end
     assert (len({len(tokens) for tokens in found}) > 1) == (end is not None)
 
 
+@pytest.mark.parametrize("penalty", [1e-320, 1e-300, 1e39, 1e308])
+def test_a_penalty_that_overflows_leaves_tokens_to_choose(penalty):
+    logits = torch.tensor([[0.0, 3.0, -3.0, -torch.inf, 2.0]])
+    standing = torch.tensor([[True, True, True, True, False]])
+    found = penalized(logits, standing, penalty)
+    assert found.isfinite().tolist() == [[True, True, True, False, True]]
+    assert (found[0, 1] > 2) == (penalty < 1)
+    assert (found[0, 2] < -3) == (penalty > 1)
+    assert found[0, 0] == 0
+    for strategy in (Greedy, lambda **asked: Sampling(seed=3, **asked)):
+        asked = strategy(repetition_penalty=penalty)
+        for rows in ([8.0, 5.0], [-8.0, -5.0]):
+            tokens = generate(Fixed(rows), torch.tensor([[0, 1]]), asked, max_tokens=5).tokens
+            assert set(tokens[0]) <= {0, 1}
+
+
 def test_what_is_drawn_is_penalized_before_all_else():
     penalty = {"repetition_penalty": 1.7}
     greedy = generate(Remembering(), PROMPT, Greedy(**penalty), max_tokens=9).tokens

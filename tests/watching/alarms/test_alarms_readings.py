@@ -99,6 +99,15 @@ def test_a_text_of_one_token_has_nothing_to_spread():
     assert (one.entropy, one.normalized_entropy) == (0, 1)
 
 
+def test_an_empty_batch_has_nothing_to_tell():
+    rule, x = gh.Attention(mask=gh.causal()), torch.zeros(0, 2, 3, 5)
+    probe = Probe(rule)
+    probe.begin()
+    rule(x, x, x)
+    told = [(one.entropy, one.normalized_entropy, one.max_score) for one in probe.end(1)]
+    assert told == [(0.0, 1.0, -math.inf)] * 2
+
+
 def test_an_attention_without_heads_has_one():
     (one,) = read(Twice(None), torch.zeros(2, 7, 5))
     assert (one.head, one.normalized_entropy) == (0, pytest.approx(1))

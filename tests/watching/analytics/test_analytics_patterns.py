@@ -137,6 +137,15 @@ the model  A-shape 100%  vertical-slash 100%  empty 0%"""
     assert "vertical-slash" in found._repr_html_()
 
 
+def test_shares_of_what_is_no_number_are_none():
+    rule, x = gh.Attention(mask=gh.causal()), torch.full((1, 1, 7, 5), torch.nan)
+    with gh.watch(rule, keep="weights") as seen:
+        rule(x, x, x)
+    found = gh.patterns(seen)
+    assert found[""].shares.isnan().all()
+    assert found.kinds("") != ["empty"]
+
+
 def test_a_frame_has_a_row_for_each_layer_text_and_head():
     pytest.importorskip("pandas")
     seen, _ = watched([], keep="weights")
@@ -170,3 +179,11 @@ def test_what_it_does_not_take(asked, error, sentence):
 def test_weights_that_were_not_kept_are_asked_for():
     with pytest.raises(ValueError, match="^the weights of 'layers.0' were not kept: watch with"):
         gh.patterns(watched()[0])
+
+
+def test_attention_that_crosses_has_no_distances():
+    layer = gh.MultiHeadAttention(6, 2)
+    with gh.watch(layer, keep="weights") as seen:
+        layer(torch.randn(2, 7, 6), torch.randn(2, 7, 6))
+    with pytest.raises(ValueError, match="patterns takes the attention of a text to itself"):
+        gh.patterns(seen)

@@ -431,6 +431,19 @@ def test_one_that_crosses_to_a_text_as_long_or_longer_is_refused_too(keys):
         gh.head_roles(seen, torch.arange(7))
 
 
+def test_a_model_whose_layers_share_an_attention_is_refused():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = gh.MultiHeadAttention(6, 2)
+
+        def forward(self, tokens):
+            return self.layer(self.layer(nn.functional.one_hot(tokens, 6).float()))
+
+    with pytest.raises(ValueError, match="each attention once, and 'layer' ran 2 times: watch it,"):
+        gh.head_roles(Shared(), torch.arange(5))
+
+
 def test_what_has_seen_nothing_has_no_roles():
     with pytest.raises(ValueError, match="takes what a watch has seen, and nothing was: run the"):
         gh.head_roles(gh.Seen({}), torch.arange(7))

@@ -84,6 +84,7 @@ def head_roles(
     if isinstance(subject, nn.Module):
         with torch.no_grad(), watch(subject, keep="weights") as seen:
             subject(tokens)
+        _check_once(seen)
     else:
         seen = subject
     if not seen:
@@ -126,6 +127,17 @@ def _of_call(name: str, call: Call, tokens: Int[Tensor, "batch length"], near: i
     room = call.first_key + weights.shape[-1] - tokens.shape[1]
     tokens = nn.functional.pad(tokens, (0, max(0, room)), value=-1)
     return masses_of(weights, tokens, call.position, call.first_key, near)
+
+
+def _check_once(seen: Seen) -> None:
+    """Raise a ValueError where layers share an attention, whose calls are one text each."""
+    for name, watched in seen.items():
+        if len(watched.texts) > 1:
+            raise ValueError(
+                f"head_roles takes a model that runs each attention once, and {name!r} ran "
+                f"{len(watched.texts)} times: watch it, and give what was seen, of which the last "
+                f"counts."
+            )
 
 
 def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch length"]) -> None:
