@@ -75,8 +75,8 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             Option(
                 "--watch",
                 rich_help_panel=_RUN,
-                help="Write entropy and maximum score of each head into the run, every 20 steps "
-                "(2 log_every), and say which tell that training is about to diverge.",
+                help="Write entropy and maximum score of each head into the run, every 40 steps "
+                "(4 log_every), and say which tell that training is about to diverge.",
             ),
         ] = False,
         devices: Annotated[

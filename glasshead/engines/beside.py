@@ -13,8 +13,9 @@ from glasshead.engines.streaming import STREAMING
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
-# Fewer scores than these are had sooner from their rows than from kernels, and compile none.
-_FEW = 2**16
+# Fewer scores than these, in all or in each head, are had sooner from their rows than from kernels,
+# and compile none.
+_FEW, _FEW_A_HEAD = 2**16, 2**12
 
 
 def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
@@ -26,8 +27,14 @@ def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tup
     bare = replace(problem, dropout=0.0)
     if not reductions:
         return []
-    few = not torch.compiler.is_compiling() and math.prod(problem.scores_shape) < _FEW
-    if not few and STREAMING.refusal(bare) is None:
+    if not _few(problem) and STREAMING.refusal(bare) is None:
         return STREAMING.observe(bare, reductions, context=False).reduced
     with without_autocast(problem.query.device):
         return by_rows(bare, reductions)
+
+
+def _few(problem: Problem) -> bool:
+    if torch.compiler.is_compiling():
+        return False
+    queries, keys = problem.scores_shape[-2:]
+    return math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD

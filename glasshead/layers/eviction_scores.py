@@ -69,7 +69,7 @@ def snapkv_scores(
     kernel = whole_number(kernel, "SnapKV(kernel=…)", least=1)
     if kernel % 2 == 0:
         raise ValueError(f"SnapKV(kernel=…) takes an odd number of keys, and got {kernel}.")
-    if pooling not in _POOLS:
+    if not isinstance(pooling, str) or pooling not in _POOLS:
         raise ValueError(f"SnapKV(pooling=…) takes 'mean' or 'max', and got {pooling!r}.")
     before = max(received.shape[-1] - window, 0)
     scores = received.new_full(received.shape, torch.inf)

@@ -58,7 +58,7 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
 
 def test_a_watched_run_says_what_its_heads_did(command, tmp_path):
     folder = tmp_path / "run"
-    sets = [*QUICK, "--set", "log_every=2"]
+    sets = [*QUICK, "--set", "log_every=1"]
     begin = ("train", "write", "--run", folder, "--preset", "nano", *sets)
     made = command(*begin, "--watch")
     assert made.code == 0

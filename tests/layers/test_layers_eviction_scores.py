@@ -75,6 +75,11 @@ def test_scores_of_a_batch_are_those_of_each_text(leading):
         ({"kernel": 0}, ValueError, r"^SnapKV\(kernel=…\) takes a whole number of at least 1"),
         ({"kernel": 4}, ValueError, r"^SnapKV\(kernel=…\) takes an odd number of keys, and got 4."),
         ({"pooling": "sum"}, ValueError, r"^SnapKV\(pooling=…\) takes 'mean' or 'max', and got 's"),
+        (
+            {"pooling": ["max"]},
+            ValueError,
+            r"^SnapKV\(pooling=…\) takes 'mean' or 'max', and got \[",
+        ),
     ],
 )
 def test_what_snapkv_does_not_take(asked, error, sentence):

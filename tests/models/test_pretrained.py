@@ -1,6 +1,7 @@
 """Models of other libraries as ours: the same logits, or one sentence."""
 
 import json
+import os
 import pickle
 import struct
 
@@ -488,6 +489,10 @@ class TestLlama2c:
         assert not is_llama2c(file)
         with pytest.raises(ValueError, match="takes .* bytes for the model that it begins with"):
             load_llama2c(file)
+
+    def test_a_pipe_is_none_and_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe.bin")
+        assert not is_llama2c(tmp_path / "pipe.bin")
 
     @pytest.mark.parametrize("data", [b"", b"seven", b"\0" * 100, b"\xff" * 64])
     def test_another_file(self, tmp_path, data):

@@ -51,12 +51,11 @@ class TrainRequest:
     hardware: dict[str, Any]
 
     def command(self) -> str:
-        """The command that makes the run again."""
+        """The command that makes the run's weights again."""
         held_out = [part for each in self.held_out for part in ("--held-out", each)]
         assigned = [part for each in self.assign for part in ("--set", each)]
         words = ["glasshead", "train", self.task, *self.files, *held_out, "--run", self.run]
-        watched = ["--watch"] if self.watch else []
-        return shlex.join([*words, "--preset", self.preset or DEFAULT, *assigned, *watched])
+        return shlex.join([*words, "--preset", self.preset or DEFAULT, *assigned])
 
 
 def run_training(request: TrainRequest) -> None:

@@ -23,6 +23,9 @@ def is_llama2c(file: Path) -> bool:
     >>> is_llama2c(Path("no such file"))
     False
     """
+    # To open a pipe is to wait for it.
+    if not file.is_file():
+        return False
     try:
         config = _config(file)
     except (OSError, ValueError):

@@ -181,6 +181,8 @@ def read_inner(path: Path) -> Inner:
         ) from error
     except RecursionError as error:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise _unusable(path, error) from error
     try:
         return Inner.from_str(text)
     except Exception as error:  # `tokenizers` raises no other

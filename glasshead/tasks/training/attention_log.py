@@ -100,7 +100,7 @@ def _alarms(file: Path) -> list[Alarm]:
         try:
             told = json.loads(line)
             alarms.append(Alarm(**{name: told[name] for name in names}))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise _broken(file, number) from None
     return alarms
 

@@ -38,7 +38,7 @@ def train(
         hardware: On what; one device, if none is named.
         resume: Go on from the last checkpoint. Steps, patience and how often to validate, save and
             log may be other than before, and so may the hardware.
-        watch: Write entropy and maximum score of each head every 2 `log_every` steps, and alarms,
+        watch: Write entropy and maximum score of each head every 4 `log_every` steps, and alarms,
             to be read by `read_attention_log`. The weights are the same with it and without, and a
             run may go on in either way.
 

@@ -273,6 +273,7 @@ def test_what_cannot_be_done_is_said(make, error, match):
         ('{"a":\n 1', r"tokenizer\.json, line 2: expected the JSON of a tokenizer.*no JSON"),
         ('{"a": 1}', "holds no tokenizer that can be used"),
         ("[1]", "holds no tokenizer that can be used"),
+        ("9" * 5000, r"tokenizer\.json holds no tokenizer that can be used \(Exceeds the limit"),
         ("[" * 100_000, "nested too deeply"),
         (
             tokenizers.Tokenizer(tokenizers.models.BPE()).to_str(),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import SETTINGS, Sequences, everything, run
-from tiny_training_watched_killed import Attending
+from tiny_training import Sequences, everything, run
+from tiny_training_watched_killed import SETTINGS, Attending
 
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log
@@ -39,11 +39,11 @@ class Ending(Sequences):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("whole"), task=Attending(), watch=True)
+    return run(tmp_path_factory.mktemp("whole"), SETTINGS, task=Attending(), watch=True)
 
 
 def test_the_weights_are_those_of_a_run_that_nobody_watched(tmp_path, whole):
-    unwatched = run(tmp_path, task=Attending())
+    unwatched = run(tmp_path, SETTINGS, task=Attending())
     assert everything(unwatched) == everything(whole)
     assert not unwatched.attention.exists()
     assert not unwatched.alarms.exists()
@@ -71,16 +71,16 @@ def test_a_part_of_a_batch_is_watched_where_it_is_computed_in_parts(tmp_path, wh
 @pytest.mark.parametrize(("step", "watch"), [(8, True), (5, True), (8, False)])
 def test_a_run_goes_on_without_a_row_that_is_doubled_or_lost(tmp_path, whole, step, watch):
     with pytest.raises(StoppedError):
-        run(tmp_path, task=Attending(), source=Ending(step), watch=True)
+        run(tmp_path, SETTINGS, task=Attending(), source=Ending(step), watch=True)
     folder = RunFolder(tmp_path)
     # As whoever is killed amid a row leaves it.
     folder.append(folder.attention, "12,1.attention,0,1.5\n13,1.att")
     text = folder.attention.read_text().replace("12,1.attention,0,1.5\n", "")
     folder.attention.write_text(text)
     before = folder.attention.read_bytes()
-    assert everything(run(tmp_path, task=Attending(), resume=True, watch=watch)) == everything(
-        whole
-    )
+    assert everything(
+        run(tmp_path, SETTINGS, task=Attending(), resume=True, watch=watch)
+    ) == everything(whole)
     if watch:
         assert folder.attention.read_bytes() == whole.attention.read_bytes()
     else:
@@ -89,8 +89,8 @@ def test_a_run_goes_on_without_a_row_that_is_doubled_or_lost(tmp_path, whole, st
 
 def test_a_run_that_was_not_watched_may_go_on_watched(tmp_path, whole):
     with pytest.raises(StoppedError):
-        run(tmp_path, task=Attending(), source=Ending(8))
-    run(tmp_path, task=Attending(), resume=True, watch=True)
+        run(tmp_path, SETTINGS, task=Attending(), source=Ending(8))
+    run(tmp_path, SETTINGS, task=Attending(), resume=True, watch=True)
     later = [one for one in read_attention_log(whole.path).readings if one.step > 6]
     assert read_attention_log(tmp_path).readings == later
 
@@ -147,6 +147,7 @@ def test_a_log_can_be_read_while_its_last_line_is_written(tmp_path):
         ("attention.csv", text_of([]) + "1,a,0\n", "attention.csv is broken in line 2: mend it, o"),
         ("alarms.jsonl", '{"step": 1}\n', "alarms.jsonl is broken in line 1: mend it, or take it"),
         ("alarms.jsonl", "none\n", "alarms.jsonl is broken in line 1"),
+        ("alarms.jsonl", "[" * 10**5 + "\n", "alarms.jsonl is broken in line 1"),
     ],
 )
 def test_a_log_that_is_none_is_named(tmp_path, name, text, message):

@@ -3,11 +3,13 @@
 It is called with a folder, and prints how many runs were killed.
 """
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
 
 import torch
+from tiny_training import SETTINGS as OF_ALL
 from tiny_training import VOCABULARY, Tiny, everything, run
 from torch import nn
 
@@ -17,6 +19,8 @@ from glasshead.recipe.masks import causal
 from glasshead.tasks.run_folder import RunFolder
 
 WIDTH = 15
+# So that of its 13 steps the first and each fourth are watched.
+SETTINGS = dataclasses.replace(OF_ALL, log_every=1)
 
 
 class Attending(Tiny):
@@ -57,7 +61,7 @@ def main(base):
     def made(path, *, resume=False, kill_at=0):
         if kill_at:
             amid_row(kill_at)
-        run(path, task=Attending(), resume=resume, watch=True)
+        run(path, SETTINGS, task=Attending(), resume=resume, watch=True)
 
     assert forked(lambda: made(base / "whole")) == 0
     whole = RunFolder(base / "whole")
