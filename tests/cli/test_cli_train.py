@@ -77,7 +77,7 @@ def test_a_watched_run_says_what_its_heads_did(command, tmp_path):
 def test_an_alarm_is_said_when_it_comes_and_at_the_end(command, tmp_path):
     sets = (*QUICK, "--set", "learning_rate=30", "--set", "clip=1e9", "--set", "log_every=1")
     begin = ("train", "write", "--run", tmp_path / "run", "--preset", "nano", "--watch")
-    made = command(*begin, *sets, "--set", "steps=7", "--set", "validate_every=7")
+    made = command(*begin, *sets, "--set", "steps=13", "--set", "validate_every=13")
     alarms = read_attention_log(tmp_path / "run").alarms
     assert alarms[0].sentence in made.err
     if made.code == 0:
