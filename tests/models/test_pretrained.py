@@ -429,9 +429,10 @@ class TestRefusals:
         with pytest.raises(ValueError, match="2 files of weights and no model.safetensors.index"):
             gh.load_pretrained(llama)
 
-    def test_a_dtype_that_is_none(self, llama):
-        with pytest.raises(TypeError, match="dtype takes one such as torch.float32"):
-            gh.load_pretrained(llama, dtype=torch.int8)
+    @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, "float32", None])
+    def test_a_dtype_that_is_none(self, llama, dtype):
+        with pytest.raises(TypeError, match="dtype takes torch.float32, bfloat16"):
+            gh.load_pretrained(llama, dtype=dtype)
 
 
 def llama2c(file, *, tied=True, weights=None):

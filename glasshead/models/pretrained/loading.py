@@ -95,8 +95,10 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     torch.Size([1, 3, 11])
     """
     place = Path(path)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"dtype takes one such as torch.float32, and got {dtype!r}.")
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        raise TypeError(
+            f"dtype takes torch.float32, bfloat16, float16 or float64, and got {dtype!r}."
+        )
     if place.is_file():
         return load_llama2c(place).to(dtype)
     if not place.is_dir():

@@ -112,7 +112,7 @@ class LightningAlarms(WatchedSteps):
         on_readings: Callable[[list[Reading]], object] | None = None,
     ) -> None:
         super().__init__(every, layers)
-        self._telling = Telling(rule or AlarmRule(), on_alarm, on_readings)
+        self._telling = Telling(AlarmRule() if rule is None else rule, on_alarm, on_readings)
 
     @property
     def alarms(self) -> list[Alarm]:

@@ -45,7 +45,7 @@ class TransformersAlarms(TrainerCallback):
         on_readings: Callable[[list[Reading]], object] | None = None,
     ) -> None:
         self._every, self._layers = Every(every), layers
-        self._telling = Telling(rule or AlarmRule(), on_alarm, on_readings)
+        self._telling = Telling(AlarmRule() if rule is None else rule, on_alarm, on_readings)
         self._restore: Callable[[], None] = _nothing
 
     @property

@@ -138,6 +138,10 @@ def _best(mass: Float[Tensor, "... n"], count: int) -> Int[Tensor, "... best"]:
 def _sums(W: Kept, rows: range) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "... lines"]]:
     """What some rows hold in each column, and on each diagonal: place queries - 1 - i + j."""
     *leading, queries, keys = W.shape
+    if not queries or not keys:
+        raise ValueError(
+            f"patterns takes a text of a token at least, and got {queries} queries on {keys} keys."
+        )
     columns = zeros(W, *leading, keys)
     diagonals = zeros(W, *leading, queries + keys - 1)
     for block, tile in _blocks(W, rows):

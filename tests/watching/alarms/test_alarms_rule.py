@@ -6,6 +6,7 @@ import math
 import pytest
 
 from glasshead.watching.alarms import Alarm, AlarmRule, Every, Reading
+from glasshead.watching.alarms.telling import Telling
 
 
 def fed(rule, *numbers, layer="blocks.0", head=0, entropy=0.5):
@@ -113,3 +114,16 @@ def test_steps_are_due_at_the_first_and_at_multiples():
     assert [twice.due(step) for step in (3, 3, 5, 5, 7)] == [True, False, False, False, True]
     with pytest.raises(ValueError, match="every takes a whole number"):
         Every(0)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"rule": 0}, "rule takes an AlarmRule such as AlarmRule"),
+        ({"on_alarm": 5}, "on_alarm takes a function such as print, and got 5"),
+        ({"on_readings": "log"}, "on_readings takes a function such as print, and got 'log'"),
+    ],
+)
+def test_who_is_told_is_checked_before_training(told, message):
+    with pytest.raises(TypeError, match=message):
+        Telling(**({"rule": AlarmRule()} | told))

@@ -187,3 +187,11 @@ def test_attention_that_crosses_has_no_distances():
         layer(torch.randn(2, 7, 6), torch.randn(2, 7, 6))
     with pytest.raises(ValueError, match="patterns takes the attention of a text to itself"):
         gh.patterns(seen)
+
+
+def test_a_text_without_a_token_has_none():
+    rule, x = gh.Attention(), torch.zeros(1, 2, 0, 5)
+    with gh.watch(rule, keep="weights") as seen:
+        rule(x, x, x)
+    with pytest.raises(ValueError, match="patterns takes a text of a token at least"):
+        gh.patterns(seen)

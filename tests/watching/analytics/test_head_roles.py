@@ -346,6 +346,8 @@ def test_repeated_tokens_are_distinct_within_a_period_and_the_same_in_the_next()
         ({"period": 3, "times": 1}, r"\(times\) takes a whole number of at least 2, and got 1"),
         ({"period": 3, "seed": -1}, r"\(seed\) takes a whole number of at least 0, and got -1"),
         ({"period": 3, "begin": -1}, r"\(begin\) takes a whole number of at least 0, and got -1"),
+        ({"period": 3, "rows": 10**12}, "makes at most 268435456 numbers, and would make 12"),
+        ({"period": 3, "times": 10**12}, "makes at most 268435456 numbers, and would make 30"),
         ({"period": 3, "avoid": (-1,)}, r"\(avoid\) takes a whole number of at least 0, and got"),
     ],
 )

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from glasshead.recipe.numbers import whole_number
 
+# Beyond any model's vocabulary for a thousand texts, and some seconds to draw.
+_MOST = 2**28
+
 
 def repeated_random_tokens(
     vocab_size: int,
@@ -50,7 +53,14 @@ def repeated_random_tokens(
         whole_number(given, name(called), least=1)
         for given, called in ((period, "period"), (rows, "rows"))
     )
-    times, seed = whole_number(times, name("times"), least=2), whole_number(seed, name("seed"))
+    times = whole_number(times, name("times"), least=2)
+    tokens = max(vocab_size, vocab_size * rows, rows * period * times)
+    if tokens > _MOST:
+        raise ValueError(
+            f"repeated_random_tokens makes at most {_MOST} numbers, and would make {tokens}: ask "
+            "for fewer rows, or a smaller vocabulary."
+        )
+    seed = whole_number(seed, name("seed"))
     first = [] if begin is None else [whole_number(begin, name("begin"))]
     banned = {whole_number(token, name("avoid")) for token in (*avoid, *first)}
     drawn_from = torch.tensor([token for token in range(vocab_size) if token not in banned])
