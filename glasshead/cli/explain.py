@@ -7,8 +7,9 @@ from typer import Argument, Option
 from glasshead.cli.explaining.request import ExplainRequest
 from glasshead.cli.inputs.naming import input_file, output_file
 from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.outputs.options import OUTPUT, Width
 
-_SENTENCE, _RECIPE, _OUTPUT = "The sentence", "The attention", "The output"
+_SENTENCE, _RECIPE = "The sentence", "The attention"
 
 
 def explain(
@@ -132,7 +133,7 @@ def explain(
         Option(
             metavar="L",
             show_default=False,
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="en, tr, es, zh-Hant or zh-Hans. If not given, what LC_ALL, LC_MESSAGES or LANG "
             "says, else en.",
         ),
@@ -141,23 +142,14 @@ def explain(
         str | None,
         Option(
             metavar="FILE",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="Also write one self-contained page; folders are made as needed.",
         ),
     ] = None,
     json: Annotated[
-        bool, Option("--json", rich_help_panel=_OUTPUT, help="Print JSON instead of text.")
+        bool, Option("--json", rich_help_panel=OUTPUT, help="Print JSON instead of text.")
     ] = False,
-    width: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=_OUTPUT,
-            help="How many columns the text takes. If not given, those of the terminal.",
-        ),
-    ] = None,
+    width: Width = None,
 ) -> None:
     """Explain one attention step by step, with the formula, the numbers and why."""
     request = ExplainRequest(

@@ -9,8 +9,9 @@ from glasshead.cli.inputs.naming import input_file, output_file
 from glasshead.cli.inputs.wording import quoted, whole_number
 from glasshead.cli.observing.request import ObserveRequest
 from glasshead.cli.observing.runs.request import ObserveRunRequest
+from glasshead.cli.outputs.options import OUTPUT, Width
 
-_SUBJECT, _RECIPE, _OUTPUT = "What is observed", "The attention", "The output"
+_SUBJECT, _RECIPE = "What is observed", "The attention"
 
 
 def observe(
@@ -95,7 +96,7 @@ def observe(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="Which layer's keys and map are drawn, from 0, of a model. If not given, the mean "
             "over all.",
         ),
@@ -106,7 +107,7 @@ def observe(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="Which head's keys and map are drawn, from 0. If not given, the mean over all.",
         ),
     ] = None,
@@ -114,7 +115,7 @@ def observe(
         str | None,
         Option(
             metavar="FILE",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="Also write the observation, as safetensors, for gh.Observation.load in Python. "
             "Of a model: the means, \\[heads, …], such as blocks.0.attention.entropy.",
         ),
@@ -123,20 +124,11 @@ def observe(
         str | None,
         Option(
             metavar="FILE",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="Also write one self-contained page; folders are made as needed.",
         ),
     ] = None,
-    width: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=_OUTPUT,
-            help="How many columns the text takes. If not given, those of the terminal.",
-        ),
-    ] = None,
+    width: Width = None,
 ) -> None:
     """Observe attention: one of any length, or every one of a model while it reads a text."""
     options: dict[str, Any] = {

@@ -7,8 +7,9 @@ from typer import Argument, Option
 from glasshead.cli.finding_roles.request import RolesRequest
 from glasshead.cli.inputs.naming import input_file, output_file
 from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.outputs.options import OUTPUT, Width
 
-_SUBJECT, _OUTPUT = "What is read", "The output"
+_SUBJECT = "What is read"
 
 
 def roles(
@@ -55,24 +56,15 @@ def roles(
         str | None,
         Option(
             metavar="FILE",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
             help="Also draw all scores, layers × heads; folders are made as needed.",
         ),
     ] = None,
     json: Annotated[
         str | None,
-        Option(metavar="FILE", rich_help_panel=_OUTPUT, help="Also write all scores, as JSON."),
+        Option(metavar="FILE", rich_help_panel=OUTPUT, help="Also write all scores, as JSON."),
     ] = None,
-    width: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=_OUTPUT,
-            help="How many columns the text takes. If not given, those of the terminal.",
-        ),
-    ] = None,
+    width: Width = None,
 ) -> None:
     """Find what each head of a model does, on repeated random tokens and on a text."""
     request = RolesRequest(
