@@ -251,6 +251,15 @@ def read_json(file: Path) -> dict[str, Any]:
     return value
 
 
+def is_of_huggingface(folder: Path) -> bool:
+    """Whether a folder tells of a model that transformers has made, and of no run.
+
+    Errors: as of `read_json`, of its config.json.
+    """
+    config = folder / "config.json"
+    return config.is_file() and bool({"model_type", "architectures"} & set(read_json(config)))
+
+
 @contextmanager
 def _told(file: Path) -> Iterator[None]:
     try:

@@ -35,7 +35,7 @@ class RolesRequest:
     @property
     def of_huggingface(self) -> bool:
         """Whether the folder is that of a model of Hugging Face."""
-        from glasshead.cli.observing.runs.of_huggingface import is_of_huggingface
+        from glasshead.tasks.run_folder import is_of_huggingface
 
         return is_of_huggingface(self.folder)
 

@@ -6,13 +6,10 @@ from typing import Any
 from glasshead.drawing.printable import printable
 from glasshead.models import LanguageModel
 from glasshead.models.pretrained import is_llama2c, load_pretrained
-from glasshead.tasks.run_folder import RunFolder, read_json
+from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizing import Tokenizer, huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.write.job import WRITE
 from glasshead.tasks.write.settings import WriteSettings
-
-# What the config of a model of Hugging Face has, and that of a run has not.
-_OF_HUGGINGFACE = {"model_type", "architectures"}
 
 Loaded = tuple[LanguageModel, Tokenizer, WriteSettings | None]
 
@@ -26,8 +23,7 @@ def loaded(path: str | Path) -> Loaded:
     file = _llama2c_file(place)
     if file is not None:
         return _pretrained(file, llama2c_tokenizer(_beside(file)))
-    config = place / "config.json"
-    if config.is_file() and _OF_HUGGINGFACE & set(read_json(config)):
+    if is_of_huggingface(place):
         return _pretrained(place, None)
     return WRITE.load(RunFolder(place).path)
 

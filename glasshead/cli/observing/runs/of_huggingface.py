@@ -10,19 +10,12 @@ import torch
 
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.observing.runs.reader import Reader
-from glasshead.tasks.run_folder import read_json
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # More than any error's.
 _SILENT = 100
 _IN_PYTHON = "watch it in Python by gh.watch(model, …)"
-
-
-def is_of_huggingface(folder: Path) -> bool:
-    """Whether a folder tells of a model that transformers has made, and of no run."""
-    config = folder / "config.json"
-    return config.is_file() and bool({"model_type", "architectures"} & set(read_json(config)))
 
 
 def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:

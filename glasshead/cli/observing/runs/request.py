@@ -34,7 +34,7 @@ class ObserveRunRequest(Options):
     @cached_property
     def of_huggingface(self) -> bool:
         """Whether the folder is that of a model of Hugging Face."""
-        from glasshead.cli.observing.runs.of_huggingface import is_of_huggingface
+        from glasshead.tasks.run_folder import is_of_huggingface
 
         return is_of_huggingface(self.folder)
 
