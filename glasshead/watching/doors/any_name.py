@@ -1,13 +1,14 @@
 """Any name: a function of PyTorch met by whatever name a model has for it."""
 
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from glasshead.watching.doors.one_thread import OneThread
 
-class AnyName(TorchFunctionMode):
+
+class AnyName(OneThread, TorchFunctionMode):
     """Lets a stand-in run where a function is called, above what computes gradients.
 
     Who has imported a function has it under a name that nobody can replace. And while a mode as
@@ -22,15 +23,6 @@ class AnyName(TorchFunctionMode):
     def __init__(self, function: Callable[..., Any], stand_in: Callable[..., Any]) -> None:
         super().__init__()
         self._function, self._stand_in = function, stand_in
-
-    def __enter__(self) -> Self:
-        self._thread = threading.get_ident()
-        return super().__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        # The stack of modes is each thread's own. One that is left elsewhere finds nothing to do.
-        if threading.get_ident() == self._thread:
-            super().__exit__(*error)
 
     def __torch_function__(
         self,

@@ -1,9 +1,8 @@
 """Kernels: PyTorch's own attention operators, whatever Python leads to them."""
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.fast_paths import FAST_PATHS
+from glasshead.watching.doors.one_thread import OneThread
 from glasshead.watching.doors.sdpa import met_sdpa
 from glasshead.watching.met import Met
 
@@ -36,17 +36,8 @@ _SOFTMAXES = {
 _NAMES = {"attn_bias": "attn_mask"}
 
 
-class Kernels(TorchDispatchMode):
+class Kernels(OneThread, TorchDispatchMode):
     """Sees every operator that this thread runs, lets it run, and looks at those of attention."""
-
-    def __enter__(self) -> Self:
-        self._thread = threading.get_ident()
-        return super().__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        # The stack of modes is each thread's own. One that is left elsewhere sees nobody to tell.
-        if threading.get_ident() == self._thread:
-            super().__exit__(*error)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
