@@ -14,7 +14,7 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.cli.finding_roles.repeated import repeated
-from glasshead.cli.observing.runs.reader import Reader
+from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.write import Writer
 from written import written
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from glasshead.cli.explaining.splitting import is_word, split
 from glasshead.cli.inputs.wording import listed, nearest, quoted
+from glasshead.explanation.splitting import is_word, split
 
 _POSITION = re.compile(r"#([0-9]{1,9})")
 # What is meant for a position and is none: #-1, #1.5, # 2.

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from glasshead.cli.explaining.splitting import split
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.vectors_file import read_vectors
 from glasshead.cli.inputs.wording import listed, nearest, quoted
 from glasshead.explanation.embeddings import Embeddings, composed
+from glasshead.explanation.splitting import split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
 # Few enough to follow by hand, and 1, 2 or 4 heads can share them.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.cli.observing.runs.gathering import in_a_sentence
-from glasshead.cli.observing.runs.reader import Reader
+from glasshead.tasks.opening.reader import Reader
 from glasshead.watching.analytics.roles.finding import masses_of_layers, roles_of
 from glasshead.watching.analytics.roles.masses import Masses
 from glasshead.watching.analytics.roles.result import THRESHOLDS

@@ -14,10 +14,11 @@ from glasshead.cli.finding_roles.request import PICTURE, SCORES, RolesRequest
 from glasshead.cli.finding_roles.told import told
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.observing.runs.pieces import Pieces, read_pieces
-from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.outputs.page_file import write_bytes
 from glasshead.cli.outputs.progress import Counter
 from glasshead.cli.outputs.terminal import print_drawing, remark
+from glasshead.tasks.opening.opening import open_reader
+from glasshead.tasks.opening.reader import Reader
 
 _LEAST = 3
 
@@ -27,7 +28,7 @@ def run(request: RolesRequest) -> None:
 
     Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed.
     """
-    reader = _reader(request)
+    reader = open_reader(request.folder)
     tests = list(_tests(request, reader))
     if request.png is not None:
         write_bytes(request.png, picture(reader.name, tests), PICTURE)
@@ -52,17 +53,6 @@ def _tests(request: RolesRequest, reader: Reader) -> Iterator[Found]:
 def _found(reader: Reader, name: str, said: str, groups: tuple[torch.Tensor, ...]) -> Found:
     with Counter(f"reading {name}") as counter:
         return found(reader, name, said, groups, counter.show)
-
-
-def _reader(request: RolesRequest) -> Reader:
-    device = torch.device("cpu")
-    if request.of_huggingface:
-        from glasshead.cli.observing.runs.of_huggingface import reader_of_huggingface
-
-        return reader_of_huggingface(request.folder, device)
-    from glasshead.cli.observing.runs.of_run import reader_of_run
-
-    return reader_of_run(request.folder, device)
 
 
 def _pieces(reader: Reader, text: Path) -> Pieces:

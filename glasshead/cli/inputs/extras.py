@@ -6,6 +6,7 @@ from importlib.util import find_spec
 _LIBRARIES = {
     "train": ("lightning", "tokenizers", "datasets", "matplotlib", "sacrebleu", "torchmetrics"),
     "hf": ("transformers", "torchmetrics", "datasets"),
+    "studio": ("fastapi", "uvicorn"),
 }
 
 

@@ -13,9 +13,9 @@ import glasshead as gh
 from glasshead.cli.observing.pooled import MAP, pooled_map
 from glasshead.cli.observing.runs.pieces import Pieces
 from glasshead.cli.observing.runs.processes import Processes
-from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.statistics import Asked
 from glasshead.statistics import Statistic
+from glasshead.tasks.opening.reader import Reader
 
 # What is told by position is that of pieces which have them all.
 _BY_POSITION = (("key",), ("row", "column"))

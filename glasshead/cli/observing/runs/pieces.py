@@ -9,8 +9,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from glasshead.cli.inputs.reading import shown
-from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.runs.texts import text_files
+from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.reading import read_texts
 
 # A length that is not asked for is no longer than this.

@@ -11,13 +11,13 @@ from glasshead.cli.observing.runs.choice import Choice
 from glasshead.cli.observing.runs.gathering import Gathered
 from glasshead.cli.observing.runs.heads_table import HeadsTable
 from glasshead.cli.observing.runs.pieces import Pieces
-from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.statistics import Asked
 from glasshead.cli.observing.tables import counted, histogram_table, receiving_table
 from glasshead.cli.observing.weights_map import WeightsMap
 from glasshead.drawing import Block, Document, HeatMap, Note, Paragraph, number
 from glasshead.recipe.masks import Mask
 from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
+from glasshead.tasks.opening.reader import Reader
 
 
 @dataclass(frozen=True, eq=False)

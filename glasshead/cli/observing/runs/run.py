@@ -13,13 +13,14 @@ from glasshead.cli.observing.runs.choice import Choice
 from glasshead.cli.observing.runs.gathering import Gathered, Gathering
 from glasshead.cli.observing.runs.pieces import Pieces, read_pieces
 from glasshead.cli.observing.runs.processes import Processes, processes
-from glasshead.cli.observing.runs.reader import Reader
 from glasshead.cli.observing.runs.report import Observed, report
 from glasshead.cli.observing.runs.request import ObserveRunRequest
 from glasshead.cli.observing.runs.saving import save
 from glasshead.cli.outputs.progress import Counter
 from glasshead.recipe.masks import Mask
 from glasshead.statistics.reductions import edges
+from glasshead.tasks.opening.opening import open_reader
+from glasshead.tasks.opening.reader import Reader
 
 
 def run(request: ObserveRunRequest) -> None:
@@ -41,7 +42,7 @@ def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | No
     with processes.together():
         if processes.count > 1:
             request.check_options()
-        reader = _reader(request, processes.device)
+        reader = open_reader(request.folder, processes.device)
         pieces, asked = read_pieces(reader, request.text, request.length), request.statistics()
         gathering = Gathering(reader, pieces, asked, processes)
     start = time.perf_counter()
@@ -61,16 +62,6 @@ def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | No
         choice=choice,
         seconds=time.perf_counter() - start,
     )
-
-
-def _reader(request: ObserveRunRequest, device: torch.device) -> Reader:
-    if request.of_huggingface:
-        from glasshead.cli.observing.runs.of_huggingface import reader_of_huggingface
-
-        return reader_of_huggingface(request.folder, device)
-    from glasshead.cli.observing.runs.of_run import reader_of_run
-
-    return reader_of_run(request.folder, device)
 
 
 def _names(reader: Reader, pieces: Pieces) -> tuple[str, ...] | None:

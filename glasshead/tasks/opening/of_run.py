@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from glasshead.cli.inputs.reading import shown
-from glasshead.cli.observing.runs.reader import Reader
 from glasshead.layers import MultiHeadAttention
+from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.reading.files import shown
 from glasshead.tasks.tokenizing import Tokenizer
 from glasshead.tasks.write import Writer
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from glasshead.cli.inputs.reading import shown
-from glasshead.cli.observing.runs.reader import Reader
+from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.reading.files import shown
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
