@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from glasshead.json_object import read_object
 from glasshead.whole_file import whole_file
 
 # What stands in a folder before it is a run: `config.json` is written last.
 _BEFORE = {"README.md", "tokenizer.json"}
+# What to do where a file of a run is broken, and where nobody knows yet what a folder holds.
+_ANEW, _OTHER = "train anew", "name another folder"
 # What numbers the processes of one training; the first has 0, or nothing.
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
 
@@ -125,7 +128,7 @@ class RunFolder:
             raise FileNotFoundError(
                 f"{self.path} has no run: there is no {self.config.name} in it; check its name."
             )
-        return read_json(self.config)
+        return read_object(self.config, _ANEW)
 
     def read_metrics(self) -> dict[str, Any]:
         """The figures, as `train` gives them.
@@ -134,7 +137,7 @@ class RunFolder:
         """
         self.read_config()
         self._check_validated(self.metrics)
-        return read_json(self.metrics)
+        return read_object(self.metrics, _ANEW)
 
     def check_weights(self) -> Path:
         """Where the best model is.
@@ -225,39 +228,15 @@ class RunFolder:
                 beside.unlink(missing_ok=True)
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Errors: a ValueError that names the file and the line where it is none; an OSError where it
-    cannot be read.
-    """
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{file} is broken JSON in line {error.lineno} ({error.msg}): mend it, or train anew."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no text in UTF-8: mend it, or train anew.") from error
-    except (ValueError, RecursionError) as error:
-        # Brackets beyond all depth, or a number of thousands of digits.
-        raise ValueError(f"{file} is broken JSON ({error}): mend it, or train anew.") from error
-    except OSError as error:
-        raise type(error)(f"{file} cannot be read ({error.strerror}).") from error
-    if not isinstance(value, dict):
-        raise ValueError(  # noqa: TRY004 - what the file has is a value
-            f"{file} is to hold a JSON object, and holds {type(value).__name__}: train anew."
-        )
-    return value
-
-
 def is_of_huggingface(folder: Path) -> bool:
     """Whether a folder tells of a model that transformers has made, and of no run.
 
-    Errors: as of `read_json`, of its config.json.
+    Errors: as of `read_object`, of its config.json.
     """
     config = folder / "config.json"
-    return config.is_file() and bool({"model_type", "architectures"} & set(read_json(config)))
+    return config.is_file() and bool(
+        {"model_type", "architectures"} & set(read_object(config, _OTHER))
+    )
 
 
 @contextmanager

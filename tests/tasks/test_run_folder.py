@@ -2,7 +2,8 @@
 
 import pytest
 
-from glasshead.tasks.run_folder import RunFolder, leads, read_json
+from glasshead.json_object import read_object
+from glasshead.tasks.run_folder import RunFolder, leads
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_broken_json_is_named(folder, content, message):
 
 def test_json_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(IsADirectoryError, match=r"cannot be read \(Is a directory\)"):
-        read_json(tmp_path)
+        read_object(tmp_path, "train anew")
 
 
 def test_a_file_is_written_whole_or_not_at_all(folder, monkeypatch):
@@ -98,7 +99,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder, monkeypatch):
         patch.setattr("pathlib.Path.replace", refused)
         with pytest.raises(OSError, match=r"metrics.json cannot be written \(No space left on dev"):
             folder.write_json(folder.metrics, {"steps": 5})
-    assert read_json(folder.metrics) == {"steps": 3}
+    assert read_object(folder.metrics, "train anew") == {"steps": 3}
     assert [file.name for file in folder.path.iterdir() if file.name.startswith(".")] == []
 
 

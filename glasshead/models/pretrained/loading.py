@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from glasshead.drawing.printable import printable
+from glasshead.json_object import read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.pretrained import bert, gpt2, llama
 from glasshead.models.pretrained.filling import Source, fill
 from glasshead.models.pretrained.llama2c import load_llama2c
-from glasshead.models.pretrained.stored import Stored, read_object
+from glasshead.models.pretrained.stored import ANEW, Stored
 from glasshead.models.pretrained.values import Values
 
 Pretrained = LanguageModel | Encoder | MaskedLanguageModel
@@ -103,7 +104,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
         return load_llama2c(place).to(dtype)
     if not place.is_dir():
         raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")
-    values = read_object(place / "config.json")
+    values = read_object(place / "config.json", ANEW)
     architecture = _architecture(values, place)
     values |= {"model_type": _TYPES.get(architecture, values.get("model_type"))}
     family = FAMILIES[architecture]

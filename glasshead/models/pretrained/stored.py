@@ -1,15 +1,15 @@
 """Stored: the tensors of a Hugging Face folder, read one by one; nothing is unpickled."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from glasshead.drawing.printable import printable
+from glasshead.json_object import read_object
 
+ANEW = "take it anew"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -43,25 +43,6 @@ class Stored(Mapping[str, Tensor]):
         return len(self._places)
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Errors: an OSError where it cannot be read, a ValueError where it is none.
-    """
-    name = printable(str(file))
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no {name}: check the folder's name.") from error
-    except OSError as error:
-        raise type(error)(f"{name} cannot be read ({error.strerror}).") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name} takes JSON, and is none ({error}): take it anew.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{name} takes an object, and holds {type(values).__name__}.")  # noqa: TRY004 - what the file has is a value
-    return values
-
-
 def _places(folder: Path) -> dict[str, Path]:
     """Which file each tensor is in; of a whole and an index the whole, as transformers does."""
     whole = folder / _WHOLE
@@ -74,7 +55,7 @@ def _places(folder: Path) -> dict[str, Path]:
 
 def _indexed(folder: Path) -> dict[str, Path]:
     index = folder / _INDEX
-    shards = read_object(index).get("weight_map")
+    shards = read_object(index, ANEW).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise ValueError(f"{printable(str(index))} takes a weight_map, and has none: take it anew.")
     known: dict[str, set[str]] = {}

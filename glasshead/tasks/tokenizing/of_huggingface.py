@@ -5,7 +5,8 @@ from typing import Any
 
 from tokenizers import Tokenizer as Inner
 
-from glasshead.models.pretrained.stored import read_object
+from glasshead.json_object import read_object
+from glasshead.models.pretrained.stored import ANEW
 from glasshead.tasks.reading.files import FileName, shown
 from glasshead.tasks.tokenizing.gpt2 import gpt2
 from glasshead.tasks.tokenizing.special import SpecialTokens
@@ -124,4 +125,4 @@ def _before(inner: Inner) -> tuple[int, ...]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    return read_object(file) if file.exists() else {}
+    return read_object(file, ANEW) if file.exists() else {}

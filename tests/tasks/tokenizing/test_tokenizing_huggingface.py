@@ -98,8 +98,18 @@ def test_gpt2s_two_files(tmp_path):
         ("tokenizer.json", None, FileNotFoundError, "neither a tokenizer.json.*AutoTokenizer"),
         ("tokenizer.json", "{", ValueError, "tokenizer.json, line 1: expected the JSON of a tok"),
         ("tokenizer.json", '{"a": 1}', ValueError, "tokenizer.json holds no tokenizer that can be"),
-        ("config.json", "{", ValueError, "config.json takes JSON, and is none"),
-        ("config.json", "[1]", ValueError, "config.json takes an object, and holds list"),
+        (
+            "config.json",
+            "{",
+            ValueError,
+            r"config.json is broken JSON in line 1 \(.*\): mend it, or take it anew",
+        ),
+        (
+            "config.json",
+            "[1]",
+            ValueError,
+            "config.json is to hold a JSON object, and holds list: take it anew",
+        ),
         (
             "config.json",
             '{"eos_token_id": 999}',
