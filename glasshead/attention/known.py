@@ -1,31 +1,66 @@
-"""The softmax of a part of a row, whose whole is known by its logsumexp."""
+"""The weights of some pairs of a softmax, whose rows are known by their logsumexps."""
 
+from dataclasses import replace
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.normalizers import Normalizer
+from glasshead.engines.autocast import without_autocast
+from glasshead.engines.reference import as_computed
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.scores import InnerProduct
+from glasshead.recipe.tile import Tile
 
 
-class Known(Normalizer):
-    """p_j = exp(s_j - lse), for scores that are some of a row's, and the logsumexp of all of it.
+def known_weights(
+    problem: Problem, tile: Tile, logsumexp: Float[Tensor, "*batch heads all_queries"]
+) -> Float[Tensor, "*batch heads queries keys"]:
+    """P_ij = exp(s_ij - lse_i) for the pairs of a tile, at their price alone, without a gradient.
 
     Args:
-        logsumexp: Of each row, `[..., queries, 1]`.
+        problem: The whole of it, of exponentials.
+        tile: Which queries and keys.
+        logsumexp: Of every row; -inf where a query sees nothing, whose weights are 0.
 
-    >>> import torch
-    >>> row = torch.tensor([[0.0, 1.0, 2.0]])
-    >>> Known(row.logsumexp(-1, keepdim=True))(row[:, 1:]).allclose(row.softmax(-1)[:, 1:])
-    True
+    >>> import glasshead as gh
+    >>> x = torch.eye(3)
+    >>> problem = gh.Attention(mask=gh.causal()).problem(x, x, x)
+    >>> tile = replace(problem.tile(), queries=range(1, 3), keys=range(2))
+    >>> known_weights(problem, tile, torch.tensor([[0.577, 1.025, 1.310]]))
+    tensor([[[0.3588, 0.6391],
+             [0.2698, 0.2698]]])
     """
+    # Where the mask hides nothing of the tile, nothing is asked pair by pair.
+    mask = None if problem.mask is None else problem.mask.simplified(tile)
+    with torch.no_grad(), without_autocast(problem.query.device):
+        bias, visible = problem.bias_and_visible(mask, tile)
+        scores = _scores(problem, tile, visible)
+        if problem.softcap is not None:
+            scores.div_(problem.softcap).tanh_().mul_(problem.softcap)
+        if bias is not None:
+            scores += bias
+        lse = logsumexp[..., tile.queries.start : tile.queries.stop, None]
+        weights = scores.sub_(lse.masked_fill(lse.isneginf(), 0.0)).exp_()
+        return weights if visible is None else weights.masked_fill_(~visible, 0.0)
 
-    formula = "exp(s_j - lse)"
 
-    def __init__(self, logsumexp: Float[Tensor, "*leading queries 1"]) -> None:
-        super().__init__()
-        self._logsumexp = logsumexp
-
-    def normalize(
-        self, scores: Float[Tensor, "*leading queries keys"]
-    ) -> Float[Tensor, "*leading queries keys"]:
-        # A row that sees nothing has no logsumexp; it is cleared afterwards.
-        return (scores - self._logsumexp.masked_fill(self._logsumexp.isneginf(), 0.0)).exp()
+def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
+    """β times the score of each pair, in memory of its own."""
+    some = replace(
+        problem,
+        query=problem.query[..., tile.queries.start : tile.queries.stop, :],
+        key=problem.key[..., tile.keys.start : tile.keys.stop, :],
+        value=problem.key[..., tile.keys.start : tile.keys.stop, :0],
+    )
+    query, key, _ = (x.to(problem.dtype) for x in as_computed(some, visible))
+    if problem.group > 1:
+        key = key.repeat_interleave(problem.group, dim=-3)
+    score, scale = problem.score, problem.scale
+    if isinstance(scale, Tensor):
+        scale = scale.to(query)
+    # A score of one's own may be an inner product no more, and its β stays outside of it.
+    if isinstance(score, InnerProduct) and type(score).forward is InnerProduct.forward:
+        query, key = score.features(query, key)
+        return (query * scale) @ key.transpose(-1, -2)
+    return (score(query, key) * scale).expand(some.scores_shape).contiguous()

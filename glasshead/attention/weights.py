@@ -10,9 +10,10 @@ from torch import Tensor
 
 from glasshead.attention import saved_weights as saved
 from glasshead.attention.indexing import checked_range, full_index, inside, range_of
-from glasshead.attention.known import Known
+from glasshead.attention.known import known_weights
 from glasshead.attention.products import factor_of, times_keys, times_queries
-from glasshead.engines import REFERENCE, reductions_of
+from glasshead.attention.transposed import Transposed
+from glasshead.engines import reductions_of
 from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
@@ -25,8 +26,9 @@ class Weights:
     """P, `[..., queries, keys]`, held as queries, keys, the recipe and each row's logsumexp.
 
     P_ij = exp(s_ij - lse_i): any row, column or tile is exact, at the cost of its own size in
-    every head. Nothing here has a gradient. Queries and keys are copied, the recipe is not; what of
-    it is changed in place afterwards, as by a step of training, no longer belongs to the logsumexp.
+    every head, or in one, of `head`. Nothing here has a gradient. Queries and keys are copied, the
+    recipe is not; what of it is changed in place afterwards, as by a step of training, no longer
+    belongs to the logsumexp.
 
     Source: Dao et al. 2022 (FlashAttention), section 3.1, whose backward pass makes the weights
     anew in this way.
@@ -90,7 +92,14 @@ class Weights:
         return self._problem.query.device
 
     @property
-    def T(self) -> "Transposed":  # noqa: N802 - as a tensor's
+    def numbers_a_pair(self) -> int:
+        """How many numbers are held at once for each pair of a query and a key that is computed."""
+        # The scores, what is visible and the weights stand side by side.
+        a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
+        return a_pair * self.shape[:-2].numel()
+
+    @property
+    def T(self) -> Transposed:  # noqa: N802 - as a tensor's
         """Pᵀ, for `W.T @ L`."""
         return Transposed(self)
 
@@ -102,20 +111,53 @@ class Weights:
         """
         rows = checked_range(rows, self.shape[-2], "rows")
         columns = checked_range(columns, self.shape[-1], "columns")
-        lse = self._logsumexp[..., rows.start : rows.stop, None]
-        problem = replace(self._problem, normalizer=Known(lse))
         tile = replace(
-            problem.tile(),
+            self._problem.tile(),
             queries=Span(rows.start, rows.stop),
             keys=Span(columns.start, columns.stop),
         )
-        return problem.as_given(REFERENCE.part(problem, tile).weights)
+        return self._problem.as_given(known_weights(self._problem, tile, self._logsumexp))
+
+    def head(self, *index: int) -> "Weights":
+        """The weights of one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
+
+        Its parts are computed without those of other heads, but where the score or the normalizer
+        is of one's own. Queries, keys and logsumexp are not copied; numbers per head, such as a
+        learned β, are taken as they are now. One with a bias by a rule is not saved: save W.
+
+        Args:
+            index: A place along each axis before the queries.
+
+        Errors: a TypeError for another index, a ValueError for more or fewer than these axes, an
+        IndexError where it lies outside of them.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> W = gh.Attention(bias=gh.ALiBi(8)).weights(*torch.randn(2, 2, 8, 5, 3).unbind(0))
+        >>> W.head(1, -1), W.head(1, -1)[2:].allclose(W[1, -1, 2:])
+        (Weights [5, 5], 100 B if it were there, True)
+        """
+        from glasshead.attention.one_head import one_head
+
+        return one_head(self, index)
+
+    def seen(self, rows: range) -> range:
+        """The keys from the first to the last that some of these queries may see; others weigh 0.
+
+        Errors: a TypeError or ValueError where this is not a range of step 1 in the matrix.
+        """
+        rows = checked_range(rows, self.shape[-2], "rows")
+        keys = range(self.shape[-1] if rows else 0)
+        if self._problem.mask is None or not keys:
+            return keys
+        tile = replace(self._problem.tile(), queries=rows, keys=keys)
+        return self._problem.mask.key_range(tile)
 
     def __getitem__(self, index: Any) -> Tensor:
         """`W[..., i, :]`, `W[..., rows, columns]`: as of a tensor, of which this part is made.
 
         It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
-        computed for every head, whichever of them are asked for.
+        computed for every head, whichever of them are asked for; `head` computes one.
 
         Errors: a TypeError for another index, an IndexError where it lies outside of the matrix, a
         ValueError where the part would take more than 2 GiB.
@@ -140,9 +182,7 @@ class Weights:
         return self.tile(range(queries), range(keys))
 
     def _check_budget(self, rows: int, columns: int, budget: int, what: str, remedy: str) -> None:
-        # The scores, what is visible and the weights stand side by side.
-        a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
-        needed = a_pair * self.shape[:-2].numel() * rows * columns * self.dtype.itemsize
+        needed = self.numbers_a_pair * rows * columns * self.dtype.itemsize
         if needed > budget:
             raise ValueError(
                 f"{what} takes at most {budget} bytes, and would need {needed}: {remedy}."
@@ -156,6 +196,9 @@ class Weights:
         """
         per_key = factor_of(self._problem, right, self.shape, "W @ R")
         return self._problem.as_given(times_keys(self._problem, per_key))
+
+    def _times_queries(self, per_query: Tensor) -> Tensor:
+        return self._problem.as_given(times_queries(self._problem, per_query))
 
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
@@ -205,34 +248,3 @@ class Weights:
         while size >= 999.5 and unit != "TB":
             size, unit = size / 1000, next(units, "TB")
         return f"Weights {list(self.shape)}, {size:.3g} {unit} if it were there"
-
-
-class Transposed:
-    """Pᵀ of a `Weights`: what keys receive from queries."""
-
-    def __init__(self, weights: Weights) -> None:
-        self._weights = weights
-
-    @property
-    def shape(self) -> torch.Size:
-        """`[..., keys, queries]`."""
-        *leading, queries, keys = self._weights.shape
-        return torch.Size([*leading, keys, queries])
-
-    @property
-    def T(self) -> Weights:  # noqa: N802 - as a tensor's
-        """P itself."""
-        return self._weights
-
-    @torch.no_grad()
-    def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
-        """Pᵀ·L for L `[..., queries, n]`, without P.
-
-        Errors: a TypeError or ValueError where L is not a tensor of that shape.
-        """
-        problem = self._weights._problem
-        per_query = factor_of(problem, left, self.shape, "W.T @ L")
-        return problem.as_given(times_queries(problem, per_query))
-
-    def __repr__(self) -> str:
-        return f"{self._weights!r}, transposed"

@@ -57,6 +57,11 @@ class JoinedWeights:
         return torch.cat([part.logsumexp for part in self._parts], -1)
 
     @property
+    def numbers_a_pair(self) -> int:
+        """How many numbers are held at once for each pair of a query and a key that is computed."""
+        return max(part.numbers_a_pair for part in self._parts)
+
+    @property
     def T(self) -> "JoinedTransposed":  # noqa: N802 - as a tensor's
         """Pᵀ, for `W.T @ L`."""
         return JoinedTransposed(self)
@@ -82,6 +87,30 @@ class JoinedWeights:
         if not made:
             return self._parts[0].logsumexp.new_zeros(*self.shape[:-2], 0, len(columns))
         return torch.cat(made, -2)
+
+    def head(self, *index: int) -> "JoinedWeights":
+        """The weights of one head, `[queries, keys]`, computed without those of other heads.
+
+        Errors: as of `Weights`.
+        """
+        return JoinedWeights([part.head(*index) for part in self._parts], self._first_keys)
+
+    def seen(self, rows: range) -> range:
+        """The keys from the first to the last that some of these queries may see; others weigh 0.
+
+        Errors: as of `Weights`.
+        """
+        rows = checked_range(rows, self.shape[-2], "rows")
+        ends, before = [], 0
+        for part, first in zip(self._parts, self._first_keys, strict=True):
+            queries = part.shape[-2]
+            start, stop = max(rows.start - before, 0), min(rows.stop - before, queries)
+            keys = part.seen(range(start, stop)) if start < stop else range(0)
+            if keys:
+                ends.append((first + keys.start, first + keys.stop))
+            before += queries
+        starts, stops = zip(*ends, strict=True) if ends else ((0,), (0,))
+        return range(min(starts), max(stops))
 
     def __getitem__(self, index: Any) -> Tensor:
         """`W[..., i, :]`, `W[..., rows, columns]`: as of a tensor, of which this part is made.
