@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from glasshead.models import Translator
-from glasshead.models.decoding import Beam, Strategy, generate
+from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generate
 from glasshead.models.stepping import TranslatorSteps
 from glasshead.tasks.batching import in_order, pad
 from glasshead.tasks.tokenizing import Tokenizer
@@ -39,6 +41,24 @@ class Translation:
     text: str
     source_tokens: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the translations that a search found for a text.
+
+    Attributes:
+        translation: What it is.
+        score: By which it was ranked: the log-probability, for a beam divided by its penalty of
+            the length.
+        log_probability: Σ ln p(token | those before, text), that of the end with it, in nats.
+        ended: Whether it came to its end, or was cut off.
+    """
+
+    translation: Translation
+    score: float
+    log_probability: float
+    ended: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,24 +103,57 @@ class TextTranslator:
 
         Errors: a ValueError where a text is longer than what the model reads.
         """
+        return [
+            found[0].translation if found else Translation(text, "")
+            for text, found in zip(
+                texts, self.candidates(texts, strategy, progress, name), strict=True
+            )
+        ]
+
+    def candidates(
+        self,
+        texts: Sequence[str],
+        strategy: Strategy = SEARCH,
+        progress: Callable[[int, int], None] | None = None,
+        name: Callable[[int], str] = "text {}".format,
+        each_step: Callable[[], None] | None = None,
+    ) -> list[list[Candidate]]:
+        """The translations that were found for each text, the best first.
+
+        There is one, or as many as `Beam(width, candidates=…)` asks for, or there are. The more are
+        asked for, the longer a beam is searched: the first one has the score of `translate`'s at
+        least. A text without a word has none.
+
+        Args:
+            texts, strategy, progress, name: As for `translate`.
+            each_step: Is called before each step of the model; what it raises ends the search.
+
+        Errors: as for `translate`.
+        """
         sources = [
             tokens if text.strip() else []
             for text, tokens in zip(texts, self.tokenizer.encode_batch(texts), strict=True)
         ]
         self._check_lengths(sources, name)
-        translations = [Translation(text, "") for text in texts]
+        candidates: list[list[Candidate]] = [[] for _ in texts]
         done = sources.count([])
         for places, most in self._batches(sources):
             some = [sources[place] for place in places]
-            for place, tokens in zip(places, self._written(some, strategy, most), strict=True):
-                text = " ".join(self.tokenizer.decode(tokens).split())
-                translations[place] = Translation(
-                    texts[place], text, tuple(sources[place]), tuple(tokens)
-                )
+            for place, found in zip(
+                places, self._written(some, strategy, most, each_step), strict=True
+            ):
+                candidates[place] = [
+                    self._candidate(texts[place], sources[place], each) for each in found
+                ]
             done += len(places)
             if progress is not None:
                 progress(done, len(texts))
-        return translations
+        return candidates
+
+    def _candidate(self, text: str, source: Sequence[int], found: Hypothesis) -> Candidate:
+        written = " ".join(self.tokenizer.decode(found.tokens).split())
+        translation = Translation(text, written, tuple(source), tuple(found.tokens))
+        return Candidate(translation, found.score, found.log_probability, found.ended)
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
         """The places of texts with words, and how many tokens their translations may have.
@@ -122,18 +175,23 @@ class TextTranslator:
         return min(steps * _STEP, self.model.config.context_length)
 
     def _written(
-        self, sources: Sequence[Sequence[int]], strategy: Strategy, most: int
-    ) -> list[list[int]]:
+        self,
+        sources: Sequence[Sequence[int]],
+        strategy: Strategy,
+        most: int,
+        each_step: Callable[[], None] | None,
+    ) -> list[list[Hypothesis]]:
         tokenizer = self.tokenizer
         lengths = torch.tensor([len(source) for source in sources])
+        steps: Steps = TranslatorSteps(self.model, pad(sources, tokenizer.pad_id), lengths)
         return generate(
-            TranslatorSteps(self.model, pad(sources, tokenizer.pad_id), lengths),
+            steps if each_step is None else _Told(steps, each_step),
             torch.full((len(sources), 1), tokenizer.start_id),
             strategy,
             max_tokens=most,
             end=tokenizer.end_id,
             never=[tokenizer.pad_id, tokenizer.start_id],
-        ).tokens
+        ).alternatives
 
     def _check_lengths(self, sources: Sequence[Sequence[int]], name: Callable[[int], str]) -> None:
         most = self.model.config.context_length
@@ -143,3 +201,22 @@ class TextTranslator:
                     f"{name(number)} has {len(source)} tokens, and the model reads {most} at most: "
                     f"cut it into sentences."
                 )
+
+
+class _Told:
+    """Steps that tell of each before it is made.
+
+    Args:
+        steps: Those of the model.
+        each: Is called.
+    """
+
+    def __init__(self, steps: Steps, each: Callable[[], None]) -> None:
+        self._steps, self._each = steps, each
+
+    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        self._each()
+        return self._steps.next(tokens)
+
+    def reorder(self, rows: Int[Tensor, "rows"]) -> None:
+        self._steps.reorder(rows)

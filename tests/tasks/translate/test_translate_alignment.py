@@ -7,7 +7,7 @@ import torch
 
 from glasshead.models.stepping import TranslatorSteps
 from glasshead.statistics import PooledMap
-from glasshead.tasks.translate import TextTranslator, Translation, align
+from glasshead.tasks.translate import TextTranslator, Translation, align, cross_attention
 from glasshead.watching import watch
 from translated import translated
 
@@ -188,3 +188,41 @@ def test_layers_and_heads_that_are_not_there(translator, layer, head, said, text
     translation = translation_of(translator, text, ENGLISH if text else "")
     with pytest.raises(ValueError, match=said):
         align(translator, translation, layer, head)
+
+
+def test_cross_attention_is_of_every_layer_and_head_after_one_run(translator):
+    translation = translation_of(translator, GERMAN, ENGLISH)
+    runs = []
+    hook = translator.model.register_forward_hook(lambda *_: runs.append(1))
+    found = cross_attention(translator, translation)
+    hook.remove()
+    assert runs == [1]
+    assert (found.source, found.target) == (GERMAN_WORDS, ENGLISH_WORDS)
+    assert found.weights.shape == (2, 3, 6, 6)
+    columns = places(translator, GERMAN, GERMAN_WORDS)
+    rows = places(translator, ENGLISH, ENGLISH_WORDS)
+    for layer, of_layer in enumerate(found.weights):
+        for weights, own in zip(dense(translator, translation, layer), of_layer, strict=True):
+            expected = [[weights[row][:, each].sum(1).mean() for each in columns] for row in rows]
+            torch.testing.assert_close(own, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+    assert found.weights.flatten(0, 1).std(0).max() > 0.01
+    torch.testing.assert_close(found.weights.sum(-1), torch.ones(2, 3, 6))
+
+
+@pytest.mark.parametrize("layer", [None, 0, 1])
+@pytest.mark.parametrize("head", [None, 0, 2])
+def test_an_alignment_is_a_part_of_the_cross_attention(translator, layer, head):
+    translation = translation_of(translator, GERMAN, ENGLISH)
+    part, found = (
+        cross_attention(translator, translation).of(layer, head),
+        align(translator, translation, layer, head),
+    )
+    assert (part.source, part.target) == (found.source, found.target)
+    assert torch.equal(part.weights, found.weights)
+
+
+@pytest.mark.parametrize(("text", "words"), [(GERMAN, GERMAN_WORDS), ("", ())])
+def test_nothing_was_looked_at_for_no_words(translator, text, words):
+    found = cross_attention(translator, translation_of(translator, text, ""))
+    assert (found.source, found.target) == (words, ())
+    assert found.weights.shape == (2, 3, 0, len(words))
