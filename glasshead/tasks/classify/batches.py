@@ -53,11 +53,14 @@ class LabelledBatches:
 
 def encoded(tokenizer: Tokenizer, texts: Sequence[str], data: ClassifyData) -> list[list[int]]:
     """The tokens of texts that are read: the first ones and, of longer texts, the last ones."""
-    most = data.first + data.last
-    return [
-        tokens if len(tokens) <= most else tokens[: data.first] + tokens[len(tokens) - data.last :]
-        for tokens in tokenizer.encode_batch(texts)
-    ]
+    return [shortened(tokens, data) for tokens in tokenizer.encode_batch(texts)]
+
+
+def shortened(tokens: list[int], data: ClassifyData) -> list[int]:
+    """What is read of a text."""
+    if len(tokens) <= data.first + data.last:
+        return tokens
+    return tokens[: data.first] + tokens[len(tokens) - data.last :]
 
 
 def collated(texts: Sequence[Sequence[int]], value: int) -> dict[str, Int[Tensor, "..."]]:

@@ -13,6 +13,8 @@ from glasshead.tasks.reading.files import shown
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+# How SentencePiece, and what is made of it, writes the space before a word.
+_SPACES = ("\u2581", " ")
 # More than any error's.
 _SILENT = 100
 _IN_PYTHON = "watch it in Python by gh.watch(model, …)"
@@ -45,7 +47,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
         encode=lambda texts: tokenizer(list(texts), add_special_tokens=False, verbose=False)[
             "input_ids"
         ],
-        token=lambda token: tokenizer.decode([token]) or tokenizer.convert_ids_to_tokens(token),
+        token=lambda token: _written(tokenizer, token),
         ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
         ending=_ending(tokenizer),
         around=_around(tokenizer),
@@ -137,6 +139,15 @@ def _model(folder: Path, kind: Any) -> Any:
             f"{min(missing)}{more} is missing or of another shape: check config.json."
         )
     return model
+
+
+def _written(tokenizer: Any, token: int) -> str:
+    """What a token is written as, with the space before it."""
+    written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
+    # From the beginning of a text, SentencePiece takes it away.
+    if piece.startswith(_SPACES) and not written.startswith(" "):
+        return f" {written}"
+    return written or piece
 
 
 def _without_cache(config: Any) -> dict[str, Any]:

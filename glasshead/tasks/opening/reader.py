@@ -31,6 +31,7 @@ class Reader:
         unknown: What stands for all that it does not know; None where it knows all.
         field: The column of a table that holds the text; None: "text", or the only one.
         mask: Which pairs see each other; None where nobody says.
+        shorten: Which tokens of a text are read that is longer than the context; None: the first.
     """
 
     name: str
@@ -46,3 +47,4 @@ class Reader:
     unknown: int | None
     field: str | None = None
     mask: "Mask | None" = None
+    shorten: Callable[[Sequence[int]], list[int]] | None = None

@@ -20,7 +20,7 @@ def loaded(path: str | Path) -> Loaded:
     Errors: an OSError or ValueError where it is none of these, is not whole, or does not write.
     """
     place = Path(path)
-    file = _llama2c_file(place)
+    file = llama2c_file(place)
     if file is not None:
         return _pretrained(file, llama2c_tokenizer(_beside(file)))
     if is_of_huggingface(place):
@@ -46,8 +46,11 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     return model, tokenizer, None
 
 
-def _llama2c_file(place: Path) -> Path | None:
-    """The model of llama2.c that a file is, or that a folder holds."""
+def llama2c_file(place: Path) -> Path | None:
+    """The model of llama2.c that a file is, or that a folder holds; None where there is none.
+
+    Errors: a ValueError where a folder holds several.
+    """
     if place.is_file():
         return place if place.suffix == ".bin" else None
     if not place.is_dir() or (place / "config.json").exists():
