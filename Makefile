@@ -35,6 +35,8 @@ bench: setup
 	$(BIN)/python benchmarks/eviction.py
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/attention_dropout.py
+	$(BIN)/python benchmarks/atlas.py
+	$(BIN)/python benchmarks/studio.py
 
 pictures: setup
 	$(BIN)/python docs/pictures.py

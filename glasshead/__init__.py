@@ -85,6 +85,7 @@ _HOMES = {
         "Statistic",
         "TopK",
     ),
+    "glasshead.studio.report": ("Report",),
     "glasshead.tasks.write": ("Writer",),
     "glasshead.watching": ("Seen", "ablate", "watch"),
     "glasshead.watching.alarms": ("Alarm", "AlarmRule"),

@@ -78,6 +78,7 @@ from glasshead.statistics import PooledMap as PooledMap
 from glasshead.statistics import Received as Received
 from glasshead.statistics import Statistic as Statistic
 from glasshead.statistics import TopK as TopK
+from glasshead.studio.report import Report as Report
 from glasshead.tasks.write import Writer as Writer
 from glasshead.watching import Seen as Seen
 from glasshead.watching import ablate as ablate

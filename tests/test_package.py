@@ -44,6 +44,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 LAYERS = (
     "cli",
+    "studio",
     "tasks",
     "watching",
     "models",

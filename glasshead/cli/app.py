@@ -12,7 +12,9 @@ from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
+from glasshead.cli.report import report
 from glasshead.cli.roles import roles
+from glasshead.cli.studio import studio
 from glasshead.cli.train import train
 from glasshead.cli.translate import translate
 from glasshead.cli.write import write
@@ -29,6 +31,8 @@ app.command()(explain)
 app.command()(observe)
 app.command()(roles)
 app.command()(diagnose)
+app.command()(studio)
+app.command()(report)
 app.add_typer(train, name="train")
 app.add_typer(evaluate, name="evaluate")
 app.command()(classify)

@@ -22,7 +22,7 @@ def page(body: str, title: str, language: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{quoted(title)}</title>\n"
-        f"<style>\n{_paper()}{style()}</style>\n</head>\n"
+        f"<style>\n{paper()}{style()}</style>\n</head>\n"
         f'<body>\n<main class="glasshead">\n{body}\n</main>\n</body>\n</html>\n'
     )
 
@@ -76,7 +76,7 @@ def _levels(*, dark: bool = False) -> str:
     )
 
 
-def _paper() -> str:
+def paper() -> str:
     """Return the rules of a whole page, which a fragment must not have."""
     return (
         "html { background: #fbfaf7; color-scheme: light dark; -webkit-text-size-adjust: 100% }\n"

@@ -1,9 +1,9 @@
 """Translators' catalogues: collected from the code, brought up to date, compiled and checked.
 
-`python -m glasshead.explanation.catalogues` collects the sentences of `explanation`, `drawing`
-and `cli` into `locales/glasshead.pot`, brings each language's `glasshead.po` up to date and
-compiles its `glasshead.mo`. With `--check` it changes nothing, and says what is missing instead.
-It needs Babel.
+`python -m glasshead.explanation.catalogues` collects the sentences of `explanation`, `drawing`,
+`cli` and `studio` into `locales/glasshead.pot`, brings each language's `glasshead.po` up to date
+and compiles its `glasshead.mo`. With `--check` it changes nothing, and says what is missing
+instead. It needs Babel.
 
 The same code gives the same files, wherever and whenever it runs.
 """
@@ -26,7 +26,7 @@ from glasshead.explanation.language import LANGUAGES
 PACKAGE = Path(__file__).parents[1]
 LOCALES = PACKAGE / "explanation" / "locales"
 TEMPLATE = LOCALES / "glasshead.pot"
-_FOLDERS = ("cli", "drawing", "explanation")
+_FOLDERS = ("cli", "drawing", "explanation", "studio")
 _MARKS: dict[str, None] = {"_": None, "say": None}
 _HEADER = """\
 # Translations for glasshead.

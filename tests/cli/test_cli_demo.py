@@ -35,6 +35,7 @@ def test_the_demo_does_all_that_it_says_and_trains_once(command, tmp_path):
     assert places == sorted(places)
     assert "German: Kannst du mir helfen, diesen Satz zu übersetzen?" in first.out
     assert f"{folder / 'glasshead.html'}  is all of this as a page" in first.out
+    assert first.out.endswith(f"\nglasshead studio {folder / 'translator'}\n")
     assert "step 3 of 3: validation loss" in first.err
     page = (folder / "glasshead.html").read_text()
     assert page.count("<svg") == 1

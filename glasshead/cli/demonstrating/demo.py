@@ -77,16 +77,17 @@ def _translated(translator: TextTranslator) -> list[Block]:
 
 
 def _say_where(page: Path, run: Path) -> None:
-    command = f"glasshead translate {shlex.quote(shown(run))} '{_ANOTHER}' --attention"
+    name = shlex.quote(shown(run))
     lines = {
         shown(page): "is all of this as a page: open it in a browser",
-        shown(run): "is the translator; ask it yourself:",
+        shown(run): "is the translator; ask it yourself, or look into it in the studio:",
     }
     width = max(map(len, lines))
     typer.echo()
     for place, said in lines.items():
         typer.echo(f"{place:<{width}}  {said}")
-    typer.echo(command)
+    typer.echo(f"glasshead translate {name} '{_ANOTHER}' --attention")
+    typer.echo(f"glasshead studio {name}")
 
 
 def _print(*blocks: Block, title: str) -> None:

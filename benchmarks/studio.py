@@ -1,0 +1,153 @@
+"""The studio's atlas of 65,536 tokens: tiles over HTTP, the overview, and Chromium's frames."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from pairs import Figure, figure, report
+from playwright.sync_api import Page, sync_playwright
+
+import glasshead as gh
+
+RESULTS = Path("build/benchmarks/studio.json")
+TOKENS, WIDTH = 2**16, 64
+SIDE = 256
+# Each of 256 x 256 blocks; at level 3 a tile is of 2048 keys a side.
+TILES = 40
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+# Pan by a few pixels in each frame, and count frames.
+PANNED = """async (seconds) => {
+  const canvas = document.querySelector(".atlas canvas");
+  const box = canvas.getBoundingClientRect();
+  const at = (x, y, type) => canvas.dispatchEvent(new PointerEvent(type, {
+    pointerId: 1, pointerType: "mouse", button: 0, buttons: 1, bubbles: true,
+    clientX: box.left + 400 + x, clientY: box.top + 200 + y }));
+  canvas.setPointerCapture = () => {};
+  at(0, 0, "pointerdown");
+  const times = [];
+  await new Promise((done) => {
+    const step = (now) => {
+      times.push(now);
+      const place = times.length * 4;
+      at(-(place % 2400), -(place % 2400), "pointermove");
+      if (now - times[0] < seconds * 1000) requestAnimationFrame(step); else done();
+    };
+    requestAnimationFrame(step);
+  });
+  at(0, 0, "pointerup");
+  return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
+}"""
+
+# When the first view is drawn.
+NOTED = """new MutationObserver(() => {
+  if (document.querySelector(".body[data-drawn]")) window.drawn ??= performance.now();
+}).observe(document, { subtree: true, attributes: true, childList: true })"""
+
+
+def stored(file: Path) -> None:
+    """Weights of one causal head, as a text of many topics might have them."""
+    torch.manual_seed(0)
+    topics = torch.randn(97, WIDTH)[torch.arange(TOKENS) // 997 % 97]
+    query, key = torch.randn(2, 1, 1, TOKENS, WIDTH).mul(0.6).add(topics * 0.9).unbind()
+    gh.Attention(mask=gh.causal()).weights(query, key).save(file)
+
+
+@contextmanager
+def served(file: Path) -> Iterator[str]:
+    """The address of a studio that shows a file."""
+    command = [sys.executable, "-m", "glasshead", "studio", str(file), "--no-open", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def got(url: str) -> float:
+    """How long an answer takes, with all of it read."""
+    start = time.perf_counter()
+    with urllib.request.urlopen(url, timeout=300) as answer:
+        answer.read()
+    return time.perf_counter() - start
+
+
+def tiles(url: str, level: int) -> tuple[float, float]:
+    """The median and the 95th percentile of tiles that nobody has asked for yet."""
+    last = TOKENS // SIDE // 2**level
+    places = {
+        (int(row), int(column * (row + 1)))
+        for row, column in zip(
+            torch.randint(last, (TILES,)).tolist(), torch.rand(TILES).tolist(), strict=True
+        )
+    }
+    asked = f"{url}api/atlas/tile?layer=0&head=0&level={level}"
+    times = torch.tensor([got(f"{asked}&row={row}&column={column}") for row, column in places])
+    return times.median().item(), times.quantile(0.95).item()
+
+
+def first_view(page: Page, url: str) -> float:
+    """Seconds from the start of the page until its first view is drawn."""
+    page.goto("about:blank")
+    page.goto(f"{url}#atlas")
+    page.wait_for_selector(".body[data-drawn]")
+    return page.evaluate("window.drawn") / 1000
+
+
+def in_chromium(url: str) -> list[Figure]:
+    """What is seen in a browser."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        raise SystemExit("the studio is measured in Chromium: sudo apt-get install chromium.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.add_init_script(NOTED)
+        first_view(page, url)
+        seconds = sorted(first_view(page, url) for _ in range(5))
+        rows = [figure("first view after the page's start", seconds[2], "s", at_most=1)]
+        for name, zoom in (("level 0, 16 pixels a token", 4), ("level 3", -3), ("level 6", -6)):
+            page.goto("about:blank")
+            page.goto(f"{url}#atlas?y=40000&x=39000&zoom={zoom}&i=40000&j=39000")
+            page.wait_for_selector(".body[data-drawn]")
+            frames = page.evaluate(PANNED, 4)
+            told = f"{frames:.1f} frames a second"
+            rows.append(
+                figure(f"a frame while panning, {name}", 1 / frames, "s", about=told, at_most=0.02)
+            )
+        browser.close()
+    return rows
+
+
+def main() -> None:
+    """Time the server alone, then the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "weights.safetensors"
+        stored(file)
+        with served(file) as url:
+            got(f"{url}api/atlas/map?layer=0&head=0")
+            rows = []
+            for level in range(4):
+                middle, late = tiles(url, level)
+                rows.append(figure(f"tile of level {level}, median", middle, "s"))
+                rows.append(figure(f"tile of level {level}, p95", late, "s", at_most=0.15))
+            survey = got(f"{url}api/atlas/overview?layer=0&head=0")
+            rows.append(figure("overview", survey, "s", at_most=20))
+            for level in (5, 8):
+                middle, late = tiles(url, level)
+                rows.append(figure(f"tile of level {level}, p95, after the overview", late, "s"))
+            rows += in_chromium(url)
+    threads = torch.get_num_threads()
+    report(f"atlas of {TOKENS:,} tokens, head width {WIDTH}, {threads} threads", rows, RESULTS)
+
+
+if __name__ == "__main__":
+    main()

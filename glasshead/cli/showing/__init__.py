@@ -1,0 +1,1 @@
+"""Showing: what stands behind `glasshead studio`."""

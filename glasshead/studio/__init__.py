@@ -1,0 +1,1 @@
+"""Studio: a local page on which attention can be seen."""

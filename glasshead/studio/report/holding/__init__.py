@@ -1,0 +1,1 @@
+"""Holding: which answers a report holds of each view."""

@@ -1,0 +1,135 @@
+"""Linker: modules as one script, each a function's scope, for a file that loads nothing."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from posixpath import dirname, join, normpath
+
+from glasshead.studio.report.javascript import code_alone
+
+_NAME = r"[\w$]+(?: as [\w$]+)?"
+_IMPORT = re.compile(rf'import \{{\s*({_NAME}(?:,\s*{_NAME})*),?\s*\}} from "(\.{{1,2}}/[^"\n]+)";')
+_EXPORT = re.compile(r"export (?=(?:(?:async )?function\*?|const|class) ([\w$]+))")
+_WORD = re.compile(r"(?<![.\w$])(?:import|export)(?![\w$])(?!:)")
+# No part of a script may end its element, or begin what changes where it ends.
+_MARKUP = re.compile(r"</script|<script|<!--", re.IGNORECASE)
+_KNOWN = "$modules"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module that was read.
+
+    Attributes:
+        name: Its path.
+        needs: Which names of which other modules, some as another one.
+        gives: The names that it exports.
+        body: Its source as what a function does.
+    """
+
+    name: str
+    needs: tuple[tuple[str, tuple[str, ...]], ...]
+    gives: tuple[str, ...]
+    body: str
+
+
+def linked(sources: Mapping[str, str], entry: str) -> str:
+    r"""One script that does what loading the module `entry` does.
+
+    A module imports by `import { a, b as c } from "./x.js";`, above all that it does, and exports
+    by `export` before a function, a class or a const, where a line begins. Modules that are not
+    needed are left out.
+
+    Args:
+        sources: The sources of the modules by path.
+        entry: The path of the one that is loaded.
+
+    Errors: a ValueError where a module has another form, imports what is not there, or imports in
+    a circle.
+
+    >>> sources = {"a.js": 'import { b } from "./b.js";\nb();', "b.js": "export const b = f;"}
+    >>> script = linked(sources, "a.js")
+    >>> script.index('$modules["b.js"] =') < script.index('$modules["a.js"] =')
+    True
+    """
+    modules: dict[str, Module] = {}
+    _visit(entry, sources, modules, ())
+    scopes = "".join(_scope(module) for module in modules.values())
+    script = f'(function () {{\n"use strict";\nconst {_KNOWN} = {{}};\n{scopes}}})();\n'
+    found = _MARKUP.search(script)
+    if found is not None:
+        raise ValueError(
+            f"a script in a page cannot hold {found[0]!r}: write it in two parts that are joined."
+        )
+    return script
+
+
+def _visit(
+    name: str, sources: Mapping[str, str], modules: dict[str, Module], above: tuple[str, ...]
+) -> None:
+    """Read a module after all that it needs."""
+    if name in modules:
+        return
+    if name in above:
+        circle = " > ".join((*above[above.index(name) :], name))
+        raise ValueError(f"modules cannot import in a circle, as {circle} do: take one apart.")
+    module = read(name, sources[name])
+    for other, names in module.needs:
+        if other not in sources:
+            raise ValueError(f"{name} imports {other}, which is not there: check its path.")
+        _visit(other, sources, modules, (*above, name))
+        wanted = [each.split(" as ")[0] for each in names]
+        missing = [each for each in wanted if each not in modules[other].gives]
+        if missing:
+            raise ValueError(f"{name} imports {missing[0]} of {other}, which does not export it.")
+    modules[name] = module
+
+
+def read(name: str, source: str) -> Module:
+    """What a module needs and gives, and its source without `import` and `export`.
+
+    Errors: a ValueError where it is written in another form.
+    """
+    try:
+        code = code_alone(source)
+    except ValueError as error:
+        raise ValueError(f"{name}, {error}") from error
+    needs, gives, parts, done = [], [], [], 0
+    for word in _WORD.finditer(code):
+        at = word.start()
+        imported, exported = _IMPORT.match(source, at), _EXPORT.match(source, at)
+        begins = at == 0 or source[at - 1] == "\n"
+        if imported and begins and not "".join([*parts, code[done:at]]).strip():
+            needs.append((_path(name, imported[2]), tuple(re.split(r",\s*", imported[1]))))
+            done = imported.end()
+        elif exported and begins:
+            gives.append(exported[1])
+            parts.append(source[done:at])
+            done = exported.end()
+        else:
+            raise ValueError(_form(name, source, at))
+    return Module(name, tuple(needs), tuple(gives), "".join([*parts, source[done:]]).strip("\n"))
+
+
+def _path(name: str, written: str) -> str:
+    return normpath(join(dirname(name), written))
+
+
+def _form(name: str, source: str, at: int) -> str:
+    line = source[at:].split("\n", 1)[0][:60]
+    return (
+        f"{name}, line {source.count(chr(10), 0, at) + 1}: a module of the studio imports by "
+        f'import {{ a, b }} from "./x.js"; above all else, and exports by export function, class '
+        f"or const where a line begins, and here is {line!r}: write it so."
+    )
+
+
+def _scope(module: Module) -> str:
+    taken = "".join(
+        f'const {{ {", ".join(names).replace(" as ", ": ")} }} = {_KNOWN}["{other}"];\n'
+        for other, names in module.needs
+    )
+    return (
+        f'{_KNOWN}["{module.name}"] = (function () {{\n{taken}{module.body}\n'
+        f"return {{ {', '.join(module.gives)} }};\n}})();\n"
+    )

@@ -1,0 +1,208 @@
+"""Answers: what a request gets, and how work goes on for no longer than somebody waits."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import Request, Response
+from jaxtyping import Float
+from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
+from torch import Tensor
+
+from glasshead.drawing import printable
+from glasshead.studio.refusals import Refusal
+from glasshead.studio.server.doing import Doing, Job, Leaving
+from glasshead.studio.studio import Studio
+from glasshead.studio.work import Cancelled
+
+# How often is told how far work is, in seconds.
+_EACH = 0.05
+_LONGEST = 500
+_LINES = "application/x-ndjson"
+_NUMBERS = "application/octet-stream"
+
+
+class Told(BaseModel):
+    """Why there is no answer, in one sentence."""
+
+    detail: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": told, "model": Told}
+    for status, told in (
+        (400, "What was asked for is not to be had."),
+        (403, "Another page asks than the studio's own."),
+        (404, "There is no such thing here."),
+        (409, "It takes something that has to be made first."),
+        (410, "The text was forgotten, and has to be sent again."),
+        (413, "It is larger than the limits."),
+        (422, "A parameter is missing, or is none of those that are taken."),
+        (429, "As much is being done already as is allowed at once."),
+    )
+}
+"""What each route may refuse with, for its description."""
+
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Lines of JSON: how far it is, and in the last one the result or an error.",
+        "content": {_LINES: {}},
+    }
+}
+"""What `streamed` gives, for the description of a route with `response_class=Response`."""
+
+NUMBERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Little-endian float32, by rows; the header `Shape` has its axes.",
+        "content": {_NUMBERS: {}},
+    }
+}
+"""What `numbers` gives, for the description of a route with `response_class=Response`."""
+
+
+def refusal_of(error: BaseException) -> tuple[int, str] | None:
+    """The number and the sentence of what a request asks wrongly; None: the fault is not its own.
+
+    The library's own refusals are a ValueError, a TypeError or an OSError, as commands know them.
+
+    >>> refusal_of(ValueError("beta takes a number, and got none."))
+    (400, 'beta takes a number, and got none.')
+    >>> refusal_of(KeyError("beta"))
+    """
+    if isinstance(error, Refusal):
+        return error.status, _sentence(str(error))
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and ("can't allocate memory" in str(error) or "out of memory" in str(error))
+    ):
+        return 413, "this takes more memory than there is: take a shorter text."
+    if isinstance(error, OSError):
+        worded = f"{error.filename or 'a file'}: {error.strerror}." if error.strerror else ""
+        return 404, _sentence(worded or str(error))
+    if isinstance(error, ValueError | TypeError):
+        return 400, _sentence(str(error))
+    return None
+
+
+def _sentence(text: str) -> str:
+    """One line, for what is told may be what a file holds."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+
+
+async def waited_for(request: Request, job: Job) -> Any:
+    """What a job gives, done in a thread; it is cancelled when the browser goes away.
+
+    Few are done at once; the others wait for their turn.
+
+    Errors: whatever the job raises, and `Cancelled` where nobody waits any more.
+    """
+    studio: Studio = request.app.state.studio
+
+    def in_turn(work: Any) -> Any:
+        with studio.turns.turn(work):
+            return job(work)
+
+    doing = Doing(studio, in_turn, _nothing)
+    try:
+        async with Leaving(request.receive) as leaving:
+            if await leaving.before(doing.ended):
+                raise Cancelled
+        return doing.result()
+    finally:
+        doing.work.cancel()
+
+
+async def waited_for_reading(request: Request, is_read: Callable[[], bool], job: Job) -> Any:
+    """The same of a job that reads a text first, unless that was read: then it takes a slot, too.
+
+    Errors: as of `waited_for`, and `Busy` where all slots are taken.
+    """
+    studio: Studio = request.app.state.studio
+
+    def in_a_slot(work: Any) -> Any:
+        with contextlib.nullcontext() if is_read() else studio.slots.taken():
+            return job(work)
+
+    return await waited_for(request, in_a_slot)
+
+
+def _nothing() -> None:
+    pass
+
+
+def streamed(studio: Studio, request: Request, job: Job) -> Response:
+    """Lines of JSON: {"progress": {"stage", "done", "of"}} while a job goes on, then {"result"}.
+
+    What goes wrong on the way is a last line {"error", "status"}; none of both, where the studio
+    is ended. The job is cancelled when the browser goes away. Where too much is being done already
+    the answer is the refusal `Busy`.
+    """
+    del request
+    return Streamed(studio, job)
+
+
+class Streamed(Response):
+    """An answer that grows while work goes on; its slot is free again once the thread ends."""
+
+    media_type = _LINES
+
+    def __init__(self, studio: Studio, job: Job) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._studio, self._job = studio, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        slots = self._studio.slots
+        slots.take()
+        try:
+            doing = Doing(self._studio, self._job, slots.give_back)
+        except BaseException:
+            # No thread was to be had that would give it back.
+            slots.give_back()
+            raise
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with Leaving(receive) as leaving:
+                async for line in _lines(doing, leaving):
+                    await send({"type": "http.response.body", "body": line, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            doing.work.cancel()
+
+
+async def _lines(doing: Doing, leaving: Leaving) -> AsyncIterator[bytes]:
+    told = None
+    while not doing.ended.is_set():
+        if await leaving.before(doing.ended, _EACH):
+            return
+        if (news := doing.work.news()) is not None and news != told:
+            told = news
+            yield _line({"progress": news})
+    try:
+        yield _line({"result": doing.result()})
+    except Cancelled:
+        return
+    except Exception as error:
+        refusal = refusal_of(error)
+        if refusal is None:
+            raise
+        status, sentence = refusal
+        yield _line({"error": sentence, "status": status})
+
+
+def numbers(values: Float[Tensor, "*shape"]) -> Response:
+    """A tensor as little-endian float32, its shape in the header `Shape`."""
+    shape = ",".join(map(str, values.shape))
+    content = values.detach().float().cpu().contiguous().numpy().astype("<f4").tobytes()
+    return Response(content, media_type=_NUMBERS, headers={"Shape": shape})
+
+
+def _line(value: Any) -> bytes:
+    return (
+        json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        + b"\n"
+    )

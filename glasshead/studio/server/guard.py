@@ -1,0 +1,160 @@
+"""Guard: who may ask the studio, and what its page may load: nothing from elsewhere."""
+
+import hashlib
+import ipaddress
+import secrets
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANY = {"0.0.0.0", "::"}  # noqa: S104 - what is asked for by the user
+_PORTS = range(2**16)
+
+
+class Guard:
+    """Checks who asks before anything is done, and writes on each answer what a page may do.
+
+    - The name of the host is one of the studio's own: a page of another name that was led to this
+      address (DNS rebinding) is refused.
+    - A page asks that the studio has sent, or somebody who has typed the address: a browser tells
+      by Origin and Sec-Fetch-Site. From elsewhere only a link to the page itself may be followed.
+    - Where others reach the studio there is a token, which all but the first request give by a
+      cookie that no script sees and no other site sends along.
+
+    Args:
+        app: What answers.
+        hosts: By which names the studio is reached, besides the loopback ones; an address of any
+            network interface, where one of them is 0.0.0.0 or ::.
+        token: What the URL of the page must have; None: nothing, as on the loopback address.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...] = (), token: str | None) -> None:
+        self._app, self._token = app, token
+        self._hosts = {*_LOOPBACK, *(host.lower() for host in hosts)}
+        self._cookie = "" if token is None else f"glasshead-{_digest(token)}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            # Before it is accepted, this answers 403.
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(scope, Headers(scope=scope))
+        new = refused is None and self._token is not None and self._token in _tokens(scope)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = MutableHeaders(scope=message)
+                own.update(_HEADERS)
+                own.setdefault("Cache-Control", "no-store")
+                if new:
+                    cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+                    own.append("Set-Cookie", cookie)
+            await send(message)
+
+        await (refused or self._app)(scope, receive, guarded)
+
+    def _refused(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+        """What is answered instead; None: nothing is wrong."""
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
+            return _refusal(421, "the studio answers under its own address alone: open that one.")
+        if not _is_harmless(scope["path"]):
+            return _refusal(400, "a path takes a slash first, and characters that are seen.")
+        if not _is_from_own_page(scope, headers, hosts[0]):
+            return _refusal(403, "the studio answers its own page alone: open the page itself.")
+        if not self._is_admitted(scope, headers):
+            return _refusal(401, "the address lacks the studio's token: open the one it printed.")
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        name = _name(host)
+        if name is None:
+            return False
+        return name in self._hosts or (bool(_ANY & self._hosts) and _is_address(name))
+
+    def _is_admitted(self, scope: Scope, headers: Headers) -> bool:
+        if self._token is None:
+            return True
+        own = self._token.encode()
+        given = [*_tokens(scope), *_cookies(headers, self._cookie)]
+        return any([secrets.compare_digest(one.encode(), own) for one in given])  # noqa: C419 - all
+
+
+def _name(host: str) -> str | None:
+    """The name of a host, without its port and brackets; None where it is malformed.
+
+    >>> _name("[::1]:80"), _name("LOCALHOST"), _name("localhost:"), _name("a:1:2")
+    ('::1', 'localhost', None, None)
+    """
+    if host.startswith("["):
+        name, closed, port = host[1:].partition("]")
+        if not closed or ":" not in name or (port and not port.startswith(":")):
+            return None
+        port = port.removeprefix(":") if port else "0"
+    else:
+        name, colon, port = host.partition(":")
+        port = port if colon else "0"
+    whole = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) in _PORTS
+    return name.lower() if name and whole else None
+
+
+def _is_harmless(path: str) -> bool:
+    return path.startswith("/") and path.isprintable()
+
+
+def _is_from_own_page(scope: Scope, headers: Headers, host: str) -> bool:
+    own = {f"http://{host}".lower(), f"https://{host}".lower()}
+    if any(origin.lower() not in own for origin in headers.getlist("origin")):
+        return False
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return True
+    # Somebody follows a link to the page.
+    follows = headers.get("sec-fetch-mode") == "navigate"
+    in_a_tab = headers.get("sec-fetch-dest") == "document"
+    return follows and in_a_tab and scope["method"] == "GET" and scope["path"] == "/"
+
+
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """The values of a cookie; those of other servers on the same host may be of any form."""
+    pairs = [pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
+    return [value.strip() for each, _, value in pairs if each.strip() == name]
+
+
+def _tokens(scope: Scope) -> list[str]:
+    return parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [])
+
+
+def _digest(token: str) -> str:
+    """A name for a token: studios on one host do not overwrite each other's cookies."""
+    return hashlib.sha256(token.encode()).hexdigest()[:12]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _refusal(status: int, sentence: str) -> JSONResponse:
+    return JSONResponse({"detail": sentence}, status)

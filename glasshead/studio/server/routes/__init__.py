@@ -1,0 +1,1 @@
+"""Routes: what the page asks for, one file a view."""

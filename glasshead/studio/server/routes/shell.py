@@ -1,0 +1,42 @@
+"""Shell: what the page is told before any view, the texts that it sends, and its words."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query
+
+from glasshead.studio.about import about
+from glasshead.studio.server.answers import REFUSALS
+from glasshead.studio.studio import Studio
+from glasshead.studio.words import words
+
+
+def shell_routes(studio: Studio) -> APIRouter:
+    """What all views share."""
+    routes = APIRouter(tags=["shell"], responses=REFUSALS)
+
+    @routes.get("/about")
+    def told() -> dict[str, Any]:
+        """What is open, which views there are of it, limits, languages and colours."""
+        return about(studio)
+
+    @routes.get("/health")
+    def health() -> dict[str, str]:
+        """That the studio is there, and which start of it this is."""
+        return {"id": studio.id}
+
+    @routes.get("/words")
+    def spoken(lang: Annotated[str, Query(max_length=35)] = "en") -> dict[str, str]:
+        """The page's own words in a language, one of en, tr, es, zh-Hant, zh-Hans."""
+        return words(lang)
+
+    @routes.post("/texts")
+    def sent(text: Annotated[str, Body(embed=True)]) -> dict[str, str]:
+        """Remember a text; views name it by what is given back."""
+        return {"id": studio.texts.add(text)}
+
+    @routes.get("/texts/{name}")
+    def text(name: Annotated[str, Path(max_length=64)]) -> dict[str, str]:
+        """A text that is remembered."""
+        return {"text": studio.texts[name]}
+
+    return routes

@@ -1,0 +1,47 @@
+"""Offering: what else can be chosen, beside what is."""
+
+from typing import Any
+
+from glasshead.studio.views.steps.asked import BETAS, NORMALIZERS, Normalizer, StepsAsked
+from glasshead.studio.views.steps.sums import called, decimal
+
+# These give all weight to the largest score as β grows; the others do not.
+_REACH_HARDMAX: tuple[Normalizer, ...] = ("softmax", "hardmax", "sparsemax", "entmax15")
+
+
+def with_infinity() -> tuple[Normalizer, ...]:
+    """The normalizers for which there is β = ∞."""
+    return _REACH_HARDMAX
+
+
+def normalizers() -> list[dict[str, Any]]:
+    """The normalizers, how they are called, and whether there is β = ∞ for them."""
+    return [
+        {"name": name, "said": called(name), "hardens": name in _REACH_HARDMAX}
+        for name in NORMALIZERS
+    ]
+
+
+def betas(asked: StepsAsked, dim: int) -> list[dict[str, Any]]:
+    """The stops of β from soft to hard, each number once; the value of ∞ is None.
+
+    Of two names for one number, such as 0.5 and 1/√4, the default's stays, or else "auto".
+
+    >>> stops = betas(StepsAsked(text="Any other"), dim=4)
+    >>> [stop["name"] for stop in stops][:6], stops[-1]
+    (['0.05', '0.1', '0.2', '0.3', 'auto', '0.7'], {'name': 'inf', 'value': None, 'said': '∞'})
+    >>> stops[4]
+    {'name': 'auto', 'value': 0.5, 'said': '1/√4 = 0.5'}
+    """
+    auto = dim**-0.5
+    numbers = {name: auto if name == "auto" else float(name) for name in BETAS}
+    twin = next((name for name in BETAS if name != "auto" and numbers[name] == auto), None)
+    hidden = "auto" if twin is not None and twin == asked.default_beta else twin
+    stops = sorted((value, name) for name, value in numbers.items() if name not in (hidden, "inf"))
+    offered: list[dict[str, Any]] = [
+        {"name": name, "value": value, "said": f"1/√{dim} = " * (name == "auto") + decimal(value)}
+        for value, name in stops
+    ]
+    if asked.normalizer in _REACH_HARDMAX:
+        offered.append({"name": "inf", "value": None, "said": "∞"})
+    return offered

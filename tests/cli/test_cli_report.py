@@ -1,0 +1,112 @@
+"""`glasshead report`: one file, in a language, and one sentence where that cannot be."""
+
+import re
+
+import pytest
+
+from glasshead.studio.report.holding import steps
+from translated import translated
+from written import written
+
+TEXT = "Ein Hund sieht eine Katze. Die Katze schläft."
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    monkeypatch.setattr(steps, "_BYTES", 100_000)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    translated(folder / "translator", "tokenizer=words")
+    written(folder / "writer")
+    return folder
+
+
+@pytest.fixture
+def place(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run in runs.iterdir():
+        (tmp_path / run.name).symlink_to(run)
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "bytes.txt").write_bytes(b"a\xff")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+def test_it_writes_one_page(command, place):
+    outcome = command("report", "translator", "--text", "text.txt", "--html", "new/out.html")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == "The page is at new/out.html\n"
+    page = (place / "new/out.html").read_text()
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+    assert "<title>translator · glasshead</title>" in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert [file.name for file in (place / "new").iterdir()] == ["out.html"]
+
+
+def test_it_speaks_the_language_that_is_asked_for_or_that_of_the_environment(
+    command, place, monkeypatch
+):
+    monkeypatch.setenv("LANG", "es_ES.UTF-8")
+    asked = ("report", "writer", "--text", "text.txt", "--html", "out.html")
+    assert command(*asked).code == 0
+    assert '<html lang="es">' in (place / "out.html").read_text()
+    assert command(*asked, "--lang", "zh-TW").code == 0
+    assert '<html lang="zh-Hant">' in (place / "out.html").read_text()
+
+
+def test_standard_input_is_read(command, place, typed):
+    typed(TEXT.encode())
+    assert command("report", "writer", "--text", "-", "--html", "out.html").code == 0
+    assert (place / "out.html").is_file()
+
+
+CASES = [
+    (["writer", "--html", "o.html"], "Missing option '--text'; see glasshead report --help."),
+    (["writer", "--text", "text.txt"], "Missing option '--html'; see glasshead report --help."),
+    (["none", "--text", "text.txt"], "takes the folder of a run or a model, and 'none' is none"),
+    (["", "--text", "text.txt"], "RUN_OR_HF_DIR takes the folder of a model, and got nothing"),
+    (["text.txt", "--text", "text.txt"], "and 'text.txt' is none: check its name."),
+    (["folder", "--text", "text.txt"], "folder"),
+    (["writer", "--text", "none.txt"], "there is no file none.txt: check its name."),
+    (["writer", "--text", "folder"], "folder is a folder: name a file in it."),
+    (["writer", "--text", "empty.txt"], "takes a text of a word at least, and empty.txt has none"),
+    (["writer", "--text", "bytes.txt"], "bytes.txt, line 1: expected UTF-8 text, and got the"),
+    (["writer", "--text", ""], "--text takes a file, and got nothing: name one"),
+    (["writer", "--text", "text.txt", "--lang", "de"], "--lang takes one of en, tr, es, zh-Hant"),
+    (["writer", "--text", "text.txt", "--html", "folder"], "--html takes a file to write, and fol"),
+    (["writer", "--text", "text.txt", "--html", "-"], "--html takes a file to write, and - is sta"),
+    (["writer", "--text", "text.txt", "--html", "text.txt"], "takes another place than text.txt"),
+    (
+        ["writer", "--text", "text.txt", "--html", "writer/config.json"],
+        "--html takes another place than writer/config.json, which is read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), CASES)
+def test_one_sentence_and_exit_code_2(command, place, arguments, sentence):
+    before = sorted(place.iterdir())
+    page = [] if "--html" in arguments or "Missing" in sentence else ["--html", "o.html"]
+    outcome = command("report", *arguments, *page)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
+    assert sentence in outcome.err
+    assert "Traceback" not in outcome.err
+    assert sorted(place.iterdir()) == before
+
+
+def test_a_page_that_cannot_be_finished_leaves_the_old_one(command, place, monkeypatch):
+    (place / "out.html").write_text("old")
+
+    def fail(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
+    assert outcome.code == 2
+    assert "cannot be written to out.html (No space left on device): name another" in outcome.err
+    assert (place / "out.html").read_text() == "old"

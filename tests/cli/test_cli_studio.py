@@ -1,0 +1,224 @@
+"""`glasshead studio`: what it refuses, what it says, and how it ends."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+from cli.lines_of_a_process import talking
+from glasshead.cli.inputs import extras
+from glasshead.cli.showing.request import StudioRequest
+from glasshead.studio.server import serving
+from translated import translated
+
+
+def asked(url):
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.fixture
+def taken():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--port", "65536"], "--port takes a number from 0 to 65535, and got 65536: take 0."),
+        (["--port", "x"], "--port"),
+        (["--host", " "], "--host takes an address of this machine, and got none"),
+        (["no/such"], "glasshead studio takes the folder of a run or a model, or a .safetensors"),
+        (["--host", "no.such.host.invalid"], "the studio cannot listen on no.such.host.invalid"),
+        (["--host", "192.0.2.1"], "the studio cannot listen on 192.0.2.1, port 0 ("),
+        (["--host", "a" * 70], "the studio cannot listen on aaaa"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_a_sentence(command, options, sentence):
+    outcome = command("studio", "--no-open", *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("glasshead: error: ")
+    assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_said(command, taken):
+    outcome = command("studio", "--no-open", "--port", taken)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"glasshead: error: the studio cannot listen on 127.0.0.1, port {taken} (Address already "
+        f"in use): take --port 0 for one that is free, and an address of this machine.\n"
+    )
+
+
+def test_a_folder_that_is_no_run_is_refused(command, tmp_path):
+    outcome = command("studio", "--no-open", tmp_path)
+    assert outcome.code == 2
+    assert f"{tmp_path} has no run: there is no config.json in it" in outcome.err
+    (tmp_path / "config.json").write_text('{"task": "sing"}')
+    assert "holds one of sing: name another" in command("studio", "--no-open", tmp_path).err
+
+
+def test_what_is_not_installed_is_named(command, monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    outcome = command("studio")
+    assert outcome.code == 2
+    assert "takes fastapi, uvicorn, not installed here: pip install 'glasshead[studio]'" in (
+        outcome.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "library", "extra"),
+    [('{"task": "write"}', "tokenizers", "train"), ('{"model_type": "x"}', "transformers", "hf")],
+)
+def test_what_opens_the_model_is_named_before_a_page_opens(
+    command, tmp_path, monkeypatch, config, library, extra
+):
+    run = tmp_path / "demo" / "translator"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(config)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == library else name)
+    for given in ([], [run]):
+        outcome = command("studio", "--no-open", *given)
+        assert outcome.code == 2
+        assert outcome.err == (
+            f"glasshead: error: glasshead studio RUN_OR_HF_DIR takes {library}, not installed "
+            f"here: pip install 'glasshead[{extra}]'.\n"
+        )
+
+
+def test_its_help_needs_nothing_heavy():
+    heavy = "{'torch', 'fastapi', 'uvicorn', 'numpy'} & set(sys.modules)"
+    code = f"import sys; from glasshead.cli import main; main(['studio', '--help']); sys.exit({heavy} or 0)"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    for word in (b"--host", b"--port", b"--no-open", b"RUN_OR_HF_DIR"):
+        assert word in done.stdout
+
+
+def test_it_serves_until_it_is_interrupted():
+    with talking("studio", "--no-open") as talk:
+        url = re.fullmatch(r"The studio is at (\S+)\n", talk.answer(""))[1]
+        assert url.startswith("http://127.0.0.1:")
+        assert (asked(url), asked(f"{url}api/about"), asked(f"{url}no")) == (200, 200, 404)
+        talk.interrupt()
+        assert talk.left() == (130, "Ctrl-C ends it.\n", "")
+
+
+# A thread that no interruption reaches, as one deep in a product of matrices.
+STUCK = """
+import sys, threading, time
+from glasshead.cli import main
+from glasshead.studio.server import application
+from glasshead.studio.server.answers import waited_for
+from fastapi import Request
+
+def stuck(work):
+    print("stuck", flush=True)
+    time.sleep(3600)
+
+made = application.application
+def with_one_more(*given, **named):
+    app = made(*given, **named)
+    @app.get("/api/stuck")
+    async def route(request: Request) -> None:
+        await waited_for(request, stuck)
+    return app
+
+from glasshead.studio.server import serving
+serving.application = with_one_more
+sys.exit(main(["studio", "--no-open"]))
+"""
+
+
+def test_work_that_hears_of_nothing_does_not_keep_it():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    signal.signal(signal.SIGINT, before)
+    try:
+        url = process.stdout.readline().removeprefix("The studio is at ").strip()
+        host, port = url.removeprefix("http://").strip("/").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"GET /api/stuck HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while process.stdout.readline() != "stuck\n":
+                pass
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 130
+            assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What `serve` was given, in place of serving."""
+    given = {}
+    monkeypatch.setattr(serving, "serve", lambda studio, **named: given.update(named, of=studio))
+    return given
+
+
+def request(**named):
+    options = {"model": None, "host": "127.0.0.1", "port": 0, "opens": True, **named}
+    return StudioRequest(**options)
+
+
+def test_without_a_folder_it_opens_the_run_of_the_demo_where_there_is_one(
+    served, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    request().execute()
+    assert served["of"].subject.folder is None
+    translated(tmp_path / "demo" / "translator")
+    request().execute()
+    assert served["of"].subject.folder == Path("demo/translator")
+    assert served["of"].subject.kind == "translate"
+
+
+def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):
+    request().execute()
+    served["told"]("http://127.0.0.1:5/")
+    assert capsys.readouterr().out == "The studio is at http://127.0.0.1:5/\nCtrl-C ends it.\n"
+    served["told"]("http://192.168.0.7:5/?token=x")
+    assert capsys.readouterr().out == (
+        "The studio is at http://192.168.0.7:5/?token=x\n"
+        "Whoever has this address can open it, from other machines too.\nCtrl-C ends it.\n"
+    )
+
+
+class Browser:
+    def __init__(self, name):
+        self.name, self.opened = name, []
+
+    def open(self, url):
+        self.opened.append(url)
+
+
+def test_the_browser_of_the_desktop_is_opened_and_none_in_the_terminal(monkeypatch):
+    for name, opened in (("firefox", ["http://x/"]), ("lynx", []), ("www-browser", [])):
+        browser = Browser(name)
+        monkeypatch.setattr(webbrowser, "get", lambda browser=browser: browser)
+        serving._browse("http://x/")
+        assert browser.opened == opened
+
+    def none():
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr(webbrowser, "get", none)
+    serving._browse("http://x/")

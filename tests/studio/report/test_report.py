@@ -1,0 +1,216 @@
+"""A report: its numbers are the library's, its file is small, and it tells what it leaves out."""
+
+import json
+import re
+import subprocess
+import sys
+from html import unescape
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.studio.limits import Limits
+from glasshead.studio.refusals import Refusal
+from glasshead.studio.report.answers import key_of
+from glasshead.studio.views.reading import tokens_of
+from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
+from glasshead.studio.work import Cancelled, Work
+from glasshead.tasks.opening.opening import open_any_reader
+from glasshead.tasks.translate import TextTranslator, Translation, cross_attention
+from studio.report.conftest import HOSTILE, TEXT, TOKENS, held_in, keys_of
+from written import written
+
+
+@pytest.fixture(scope="module")
+def held(report):
+    return held_in(report.html())
+
+
+@pytest.fixture(scope="module")
+def seen(run):
+    """The weights of each layer over the text, as `watch` has them."""
+    reader = open_any_reader(run)
+    tokens, _ = tokens_of(reader, TEXT, TOKENS)
+    with torch.inference_mode(), gh.watch(reader.model, [], keep="weights") as seen:
+        reader.read(torch.tensor([tokens]))
+    return [seen[layer].weights.dense()[0] for layer in seen]
+
+
+def plain(value):
+    """As JSON has it."""
+    return json.loads(json.dumps(value))
+
+
+def test_every_map_of_the_heads_is_the_watched_one(held, seen):
+    summary = held.told[f"heads/reading|text={held.told['about']['text']}"]
+    assert (len(summary["tokens"]), summary["of"] > TOKENS, summary["heads"]) == (
+        TOKENS,
+        True,
+        [3, 3],
+    )
+    asked = keys_of(held.numbers, "heads/weights")
+    assert len(asked) == 6
+    for each in asked:
+        weights = held.tensor(key_of("heads/weights", each))
+        expected = seen[int(each["layer"])][int(each["head"])]
+        torch.testing.assert_close(weights, expected.float(), rtol=1e-5, atol=1e-7)
+
+
+def test_every_tile_of_the_atlas_is_the_watched_one(held, seen):
+    tiles = keys_of(held.numbers, "atlas/tile")
+    assert {(each["layer"], each["head"]) for each in tiles} == {
+        (str(layer), str(head)) for layer in range(2) for head in range(3)
+    }
+    for each in tiles:
+        assert (each["level"], each["row"], each["column"]) == ("0", "0", "0")
+        tile = held.tensor(key_of("atlas/tile", each))
+        expected = seen[int(each["layer"])][int(each["head"])]
+        torch.testing.assert_close(tile, expected.float(), rtol=1e-5, atol=1e-7)
+    (tokens,) = (held.told[key] for key in held.told if key.startswith("atlas/tokens"))
+    assert len(tokens["tokens"]) == TOKENS
+
+
+def test_every_step_is_the_librarys(held):
+    sentence = re.split(r"(?<=[.!?])\s", TEXT)[0]
+    asked = keys_of(held.told, "steps")
+    assert len(asked) > 10
+    for each in asked:
+        answer = held.told[key_of("steps", each)]
+        expected = steps_data(StepsAsked(text=sentence, **each), Limits())
+        assert answer["matrices"] == expected["matrices"]
+    told = held.told["steps/words|lang=en"]
+    assert told == plain(steps_words(StepsAsked(text=sentence), "en", Limits()))
+
+
+def test_every_alignment_is_the_translators(held, run):
+    translator = TextTranslator.load(run)
+    asked = keys_of(held.numbers, "alignment/weights")
+    assert {each["sentence"] for each in asked} == set(held.told["alignment/stored"]["sentences"])
+    for each in asked[::3]:
+        tokens = tuple(int(token) for token in each["tokens"].split(",") if token)
+        source = tuple(translator.tokenizer.encode(each["sentence"]))
+        expected = cross_attention(translator, Translation(each["sentence"], "", source, tokens))
+        torch.testing.assert_close(
+            held.tensor(key_of("alignment/weights", each)), expected.weights.float()
+        )
+
+
+def test_the_page_tells_what_it_is_of_and_not_where_it_lay(report, run, held):
+    about = held.told["about"]
+    assert about["subject"] == {"name": "a <b>&run", "kind": "translate", "problem": None}
+    assert about["views"] == dict.fromkeys(("steps", "heads", "alignment", "atlas"))
+    assert about["languages"] == {"en": "English"}
+    assert [key for key in held.told if key.startswith("words")] == ["words|lang=en"]
+    html = report.html()
+    assert run.parent.name not in html + str(held.told)
+    assert "<title>a &lt;b&gt;&amp;run · glasshead</title>" in html
+    assert "<img src=x" not in html
+    assert repr(report) == f"Report of {TEXT[:40] + '…'!r} in en"
+
+
+def test_what_is_left_out_is_told(held):
+    notes = held.told["about"]["notes"]
+    assert re.fullmatch(r"Of the text, these are the first \d+ words and .*", notes["steps"][0])
+    assert notes["alignment"] == [
+        "Of the text, these are the first sentences, 2 in all: the studio takes any."
+    ]
+    assert (notes["heads"], notes["atlas"]) == ([], [])
+
+
+def test_256_tokens_of_a_small_model_take_less_than_5_megabytes(tmp_path):
+    small = ("d_model=32", "num_heads=8", "num_layers=5", "context_length=256")
+    folder = written(tmp_path / "run", *small).path
+    report = gh.Report(folder, "Once upon a time there was a girl. " * 97)
+    html = report.html()
+    held = held_in(html)
+    summary = held.told[f"heads/reading|text={held.told['about']['text']}"]
+    assert len(summary["tokens"]) == 256 < summary["of"]
+    assert 1_000_000 < len(html) < 5_000_000
+    about = held.told["about"]
+    whole = len(keys_of(held.numbers, "heads/weights"))
+    maps = len(keys_of(held.told, "atlas/map"))
+    for view, kept in (("heads", whole), ("atlas", maps)):
+        assert kept > 1
+        assert f"it holds the whole maps of {kept} of the 40 heads" in about["notes"][view][0]
+    assert about["views"]["alignment"] == "alignment.none"
+    # The same numbers are there once.
+    assert all("as" in held.numbers[key] for key in held.numbers if key.startswith("atlas/tile"))
+
+
+def test_without_a_model_there_are_the_steps_alone():
+    held = held_in(gh.Report(None, "Hello shiny sun!", lang="tr").html())
+    views = held.told["about"]["views"]
+    assert [view for view, why in views.items() if why is None] == ["steps"]
+    assert held.told["about"]["notes"] == {"steps": []}
+    assert held.told["about"]["languages"] == {"tr": "Türkçe"}
+    assert held.told["about"]["subject"]["name"] is None
+    words = steps_words(StepsAsked(text="Hello shiny sun!"), "tr", Limits())
+    assert held.told["steps/words|lang=tr"] == plain(words)
+    assert held.numbers == {}
+
+
+def test_a_view_that_is_refused_says_why():
+    report = gh.Report(None, HOSTILE.split()[0] + "\ud800 word")
+    why = held_in(report.html()).told["about"]["views"]["steps"]
+    assert why == "a sentence takes whole characters, and this has halves of some: retype it."
+
+
+def test_a_studio_lends_its_model(studio, report):
+    assert "reader" in studio.subject._open
+    assert studio.limits == Limits()
+    assert report.html().startswith("<!doctype html>")
+
+
+def test_errors(run, tmp_path):
+    with pytest.raises(Refusal, match="a text takes a word at least, and this has none"):
+        gh.Report(run, " \n")
+    with pytest.raises(ValueError, match="lang takes one of en, tr, es, zh-Hant, zh-Hans"):
+        gh.Report(run, "text", lang="de")
+    with pytest.raises(Refusal, match="none is no folder: name one of a run"):
+        gh.Report(tmp_path / "none", "text")
+    x = torch.eye(3)
+    gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")
+    with pytest.raises(Refusal, match=r"kept\.safetensors holds weights alone: open it by"):
+        gh.Report(tmp_path / "kept.safetensors", "text")
+    work = Work()
+    work.cancel()
+    with pytest.raises(Cancelled):
+        gh.Report(run, "text", work=work)
+
+
+def test_a_file_is_written_whole_or_not_at_all(report, tmp_path, monkeypatch):
+    file = tmp_path / "report.html"
+    report.save(str(file))
+    assert file.read_text(encoding="utf-8") == report.html()
+
+    def fail(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    file.write_text("old")
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        report.save(file)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_notebook_gets_a_frame_that_cannot_touch_it(report):
+    frame = report._repr_html_()
+    whole = re.fullmatch(r'<iframe srcdoc="([^"]*)"([^>]*)></iframe>', frame, re.DOTALL)
+    assert whole is not None
+    assert unescape(whole[1]) == report.html()
+    assert 'sandbox="allow-scripts allow-downloads"' in whole[2]
+    assert 'title="a &lt;b&gt;&amp;run · glasshead"' in whole[2]
+    assert 'width="100%"' in whole[2]
+
+
+def test_a_report_needs_no_server():
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('fastapi', 'starlette', 'uvicorn')))\n"
+        "import glasshead as gh\n"
+        "print(len(gh.Report(None, '\\ud800').html()) > 10_000)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "True\n"

@@ -1,0 +1,277 @@
+"""The file of a report in a browser that has no network: every view, its numbers, its controls."""
+
+import io
+import math
+from urllib.parse import urlencode
+from xml.etree import ElementTree as ET
+
+import pytest
+from PIL import Image
+
+import glasshead as gh
+from glasshead.studio.limits import Limits
+from glasshead.studio.report.answers import key_of
+from glasshead.studio.views.steps import StepsAsked, steps_data
+from studio.conftest import LANGUAGES, WIDTHS
+from studio.report.conftest import TEXT, held_in
+
+VIEWS = ("steps", "heads", "alignment", "atlas")
+CELLS = """() => [...document.querySelectorAll("table[data-matrix] td[data-cell]")].map(
+  (cell) => [cell.dataset.cell, cell.dataset.value])"""
+WEIGHTS = """() => [...document.querySelectorAll("table.weights tbody tr")].map(
+  (row) => [...row.querySelectorAll("td")].map((cell) => Number(cell.dataset.value)))"""
+
+
+@pytest.fixture
+def offline(looking, page):
+    """Opens the report as a file, where every request but that of the file itself is a fault."""
+
+    def offline(**options):
+        look = looking(page.as_uri(), **options)
+        look.page.context.set_offline(True)
+        look.asked = []
+        look.page.on("request", lambda asked: look.asked.append(asked.url.split("#")[0]))
+        return look
+
+    return offline
+
+
+@pytest.fixture(scope="module")
+def held(report):
+    return held_in(report.html())
+
+
+def test_every_view_opens_without_a_request(offline):
+    look = offline()
+    for view in VIEWS:
+        page = look.open(f"#{view}")
+        assert page.locator("h1").inner_text().lower() == view
+        assert page.locator(".refused").count() == 0
+        assert page.locator("nav a").all_inner_texts() == ["Steps", "Heads", "Alignment", "Atlas"]
+        assert page.get_by_label("Language").count() == 0
+        assert page.locator("textarea, form, input[type=file]").count() == 0
+        assert look.violations() == []
+    assert set(look.asked) <= {look.url, "about:blank"}
+    # By links, too.
+    page.get_by_role("link", name="Steps").click()
+    page.wait_for_selector("section.steps .body[data-drawn]")
+    assert page.url.startswith(f"{look.url}#steps")
+
+
+def test_nothing_of_the_text_becomes_markup(offline):
+    look = offline()
+    for view in VIEWS:
+        page = look.open(f"#{view}")
+        assert page.locator("img:not(header img), script, iframe").count() == 0
+
+
+def assert_steps(page, sentence, **given):
+    page.wait_for_selector(".view .body[data-drawn]")
+    expected = steps_data(StepsAsked(text=sentence, **given), Limits())["matrices"]
+    shown = {cell: float(value.replace("Infinity", "inf")) for cell, value in page.evaluate(CELLS)}
+    assert shown == {
+        f"{name}.{row}.{column}": -math.inf if number is None else number
+        for name, rows in expected.items()
+        for row, numbers in enumerate(rows)
+        for column, number in enumerate(numbers)
+    }
+
+
+def test_steps_are_the_librarys_at_every_stop(offline, held):
+    sentence = held.told["steps"]["text"]
+    options = held.told["steps"]["options"]
+    assert len(options["betas"]) > 3
+    assert len(options["normalizers"]) > 1
+    page = offline().open("#steps")
+    assert_steps(page, sentence)
+    page.get_by_label("Sharpness").press("Home")
+    betas = [stop["name"] for stop in options["betas"]]
+    for beta in betas:
+        assert_steps(page, sentence, beta=beta)
+        page.get_by_label("Sharpness").press("ArrowRight")
+    for normalizer in options["normalizers"]:
+        page.get_by_label("Normalizer").select_option(normalizer["name"])
+        page.wait_for_selector(".view .body[data-drawn]")
+        assert page.locator(".refused").count() == 0
+    for mask in options["masks"]:
+        page.get_by_role("group", name="Mask").get_by_text(mask, exact=True).click()
+    last = {"mask": options["masks"][-1], "normalizer": options["normalizers"][-1]["name"]}
+    page.get_by_label("Sharpness").press("Home")
+    assert_steps(page, sentence, beta=betas[0], **last)
+    # What is not to be chosen is not offered.
+    assert page.get_by_label("Explained word").count() == (len(options["queries"]) > 1)
+    assert page.get_by_label("A sentence of your own").count() == 0
+
+
+def test_heads_are_the_librarys_under_the_cross_hair(offline, held):
+    text = held.told["about"]["text"]
+    look = offline()
+    for layer, head, query, key in ((0, 0, 30, 2), (1, 2, 7, 7), (0, 1, 13, 0)):
+        state = {"layer": layer, "head": head, "query": query, "key": key}
+        page = look.open(f"#heads?{urlencode(state)}")
+        asked = {"text": text, "layer": layer, "head": head}
+        weights = held.tensor(key_of("heads/weights", asked))
+        along = held.tensor(key_of("heads/along", asked))
+        wanted = {
+            "weight": weights[query, key],
+            "entropy": along[0, query],
+            "distance": along[1, query],
+            "received": along[2, key],
+        }
+        for row, number in wanted.items():
+            shown = page.locator(f"td[data-row={row}]").get_attribute("data-value")
+            assert float(shown) == number.item()
+
+
+def test_alignment_is_the_librarys_cell_by_cell(offline, held):
+    page = offline().open("#alignment")
+    sentences = held.told["alignment/stored"]["sentences"]
+    assert page.get_by_label("A sentence to translate").locator("option").count() == len(sentences)
+    for sentence in sentences[:2]:
+        page.get_by_label("A sentence to translate").select_option(sentence)
+        page.wait_for_selector(".view .body[data-drawn]")
+        best = held.told[key_of("alignment", {"sentence": sentence, "beam": 5})]["candidates"][0]
+        tokens = ",".join(map(str, best["tokens"]))
+        weights = held.tensor(key_of("alignment/weights", {"sentence": sentence, "tokens": tokens}))
+        shown = page.evaluate(WEIGHTS)
+        expected = weights[-1].double().mean(0)
+        assert [len(row) for row in shown] == [expected.shape[1]] * expected.shape[0]
+        assert shown == [[pytest.approx(x, rel=1e-12) for x in row] for row in expected.tolist()]
+
+
+def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
+    look = offline()
+    for layer, head, query, key in ((0, 2, 29, 3), (1, 1, 0, 0)):
+        state = {"layer": layer, "head": head, "i": query, "j": key}
+        page = look.open(f"#atlas?{urlencode(state)}")
+        asked = {"layer": layer, "head": head, "level": 0, "row": 0, "column": 0}
+        tile = held.tensor(key_of("atlas/tile", asked))
+        shown = page.locator(".atlas output[data-value]").evaluate_all(
+            "(outputs) => outputs.map((output) => Number(output.dataset.value))"
+        )
+        assert tile[query, key].item() in shown
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_width(offline, dark):
+    look = offline(dark=dark)
+    for view in VIEWS:
+        page = look.open(f"#{view}")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 800})
+            assert look.overflow() == 0, (view, width)
+        if dark:
+            assert look.violations() == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, language):
+    file = tmp_path / "report.html"
+    gh.Report(None, "Sun", lang=language).save(file)
+    page = looking(file.as_uri(), language="de").open()
+    assert page.evaluate("document.documentElement.lang") == language
+    assert page.get_by_role("combobox", name="Language").count() == 0
+    for view in VIEWS:
+        assert f"{view}." not in looking(file.as_uri()).open(f"#{view}").inner_text("body")
+
+
+def test_what_is_not_held_is_told_in_a_sentence(offline):
+    look = offline()
+    look.page.goto(f"{look.url}#heads?text=0123456789abcdef")
+    told = "This report does not hold that: the studio, with the model, shows it."
+    assert look.page.locator(".refused").inner_text() == told
+
+
+def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
+    output = tmp_path / "notebook.html"
+    output.write_text(
+        "<!doctype html><meta charset=utf-8><title>x</title><h1 id=own>x</h1>"
+        + report._repr_html_(),
+        encoding="utf-8",
+    )
+    look = looking(output.as_uri())
+    page = look.page
+    page.goto(look.url)
+    frame = page.frame_locator("iframe")
+    for view in ("Atlas", "Alignment", "Heads", "Steps"):
+        frame.get_by_role("link", name=view, exact=True).click()
+        frame.locator(f"section.{view.lower()} .body[data-drawn]").wait_for()
+        assert frame.locator("[aria-current]").inner_text() == view
+    frame.get_by_label("Sharpness").press("Home")
+    frame.locator(".body[data-drawn]").wait_for()
+    assert page.url == look.url
+    assert page.locator("#own").inner_text() == "x"
+    assert page.locator("iframe").bounding_box()["width"] > 1200
+    # It can neither reach the page around it nor be styled by it.
+    inside = page.frames[1]
+    assert (
+        inside.evaluate("(() => { try { return parent.document.title } catch { return null } })()")
+        is None
+    )
+    with page.expect_download() as saved:
+        frame.get_by_role("button", name="PNG").click()
+    assert saved.value.suggested_filename == "glasshead-steps.png"
+    assert min(Image.open(io.BytesIO(saved.value.path().read_bytes())).size) > 300
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("place", ["file", "studio"])
+def test_pictures_of_every_view(offline, looking, serving, run, held, dark, place):
+    look, text = offline(dark=dark), None
+    if place == "studio":
+        served = serving(run)
+        text = urlencode({"text": served.studio.texts.add(TEXT)})
+        look = looking(served.url, dark=dark)
+    for view in VIEWS:
+        page = look.open(f"#{view}?{text}" if text and view in ("heads", "atlas") else f"#{view}")
+        root = saved_svg(page)
+        width, height = int(root.get("width")), int(root.get("height"))
+        assert root.get("viewBox") == f"0 0 {width} {height}"
+        assert view.title() in root.find("{*}title").text
+        assert_words(root, page, view)
+        assert_inside(root, width, height)
+        paper = root.find("{*}rect").get("fill")
+        assert paper == ("#14171a" if dark else "#fbfaf7")
+        picture = saved_png(page)
+        assert picture.size == (2 * width, 2 * height)
+        colors = picture.convert("RGB").getcolors(2**24)
+        corner = picture.convert("RGB").getpixel((0, 0))
+        assert f"#{bytes(corner).hex()}" == paper
+        assert len(colors) > 20
+        assert max(colors)[0] < 0.98 * picture.width * picture.height
+
+
+def saved_svg(page):
+    """The picture as SVG, which is well-formed and asks nothing of anybody."""
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    content = saved.value.path().read_text(encoding="utf-8")
+    assert "style=" not in content
+    assert 'href="http' not in content
+    return ET.fromstring(content)
+
+
+def saved_png(page):
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="PNG").click()
+    return Image.open(io.BytesIO(saved.value.path().read_bytes()))
+
+
+def assert_words(root, page, view):
+    """The words and numbers of the view are in its picture, in letters."""
+    texts = {"".join(each.itertext()) for each in root.findall(".//{*}text")}
+    assert texts
+    if view == "steps":
+        numbers = page.locator("table[data-matrix=scores] td[data-cell]").all_inner_texts()
+        assert set(numbers) <= texts
+    elif view == "alignment":
+        words = page.locator("table.weights th").all_inner_texts()
+        assert set(words) <= texts
+
+
+def assert_inside(root, width, height):
+    """No mark begins beside the paper."""
+    for mark in root:
+        for name, most in (("x", width), ("y", height)):
+            if mark.get(name) is not None:
+                assert -1 <= float(mark.get(name)) <= most + 1, ET.tostring(mark)

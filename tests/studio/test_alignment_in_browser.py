@@ -1,0 +1,298 @@
+"""The view `alignment` in a browser: its words, lines and numbers are the library's."""
+
+import json
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+import pytest
+from playwright.sync_api import expect
+
+from glasshead.models.decoding import Beam
+from glasshead.studio.words import words
+from glasshead.tasks.sentences import pairs
+from glasshead.tasks.translate import TextTranslator, cross_attention
+from studio.conftest import LANGUAGES, WIDTHS
+from translated import translated
+
+GERMAN, OTHER = (pair.german for pair in pairs(2, seed=5))
+PLACE = f"#alignment?sentence={quote(GERMAN)}&beam=3"
+LINES = ".stage path:not(.out)"
+SEEN = 0.03
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return translated(folder, "tokenizer=words", "num_decoder_layers=2", "context_length=17").path
+
+
+@pytest.fixture(scope="module")
+def translator(folder):
+    return TextTranslator.load(folder)
+
+
+@pytest.fixture(scope="module")
+def url(folder, serving):
+    return serving(folder).url
+
+
+def found_by(translator, sentence=GERMAN, width=3):
+    return translator.candidates([sentence], Beam(width, candidates=width))[0]
+
+
+def cells(page):
+    """All numbers of the table, in full, and as they are shown."""
+    return page.evaluate(
+        "[...document.querySelectorAll('.weights tbody tr')].map((row) => "
+        "[...row.querySelectorAll('td')].map((cell) => "
+        "[Number(cell.dataset.value), cell.textContent]))"
+    )
+
+
+def texts(page, selector):
+    return page.locator(selector).all_text_contents()
+
+
+def values(page, selector):
+    """The numbers of elements, in full."""
+    return page.evaluate(
+        "(selector) => [...document.querySelectorAll(selector)].map((one) => "
+        "Number(one.dataset.value))",
+        selector,
+    )
+
+
+def check_numbers(page, seen, weights):
+    """The words, the table and the lines are those of an alignment."""
+    assert texts(page, ".words.source .word") == list(seen.source)
+    assert texts(page, ".words.target .word") == list(seen.target)
+    assert texts(page, ".weights tbody th") == list(seen.target)
+    shown = cells(page)
+    assert len(shown) == len(seen.target)
+    for row, expected in zip(shown, weights.double().tolist(), strict=True):
+        assert [value for value, _ in row] == pytest.approx(expected, abs=1e-7)
+        assert [text for _, text in row] == [f"{value:.4f}" for value, _ in row]
+    drawn = page.evaluate(
+        f"[...document.querySelectorAll('{LINES}')].map((one) => [Number(one.dataset.weight), "
+        "Number(one.getAttribute('stroke-width'))])"
+    )
+    expected = sorted(value for row in shown for value, _ in row if value >= SEEN)
+    assert sorted(weight for weight, _ in drawn) == expected
+    for weight, width in drawn:
+        assert width == pytest.approx(max(0.75, 20 * weight), abs=0.006)
+
+
+def drawn(page):
+    page.wait_for_selector(".view .body[data-drawn]", timeout=20_000)
+
+
+def test_every_control_shows_the_librarys_numbers(url, looking, translator):
+    page = looking(url).open(PLACE)
+    found = found_by(translator)
+    seen = [cross_attention(translator, each.translation) for each in found]
+    assert texts(page, "label.row .text") == [
+        each.translation.text + ("" if each.ended else " (cut off)") for each in found
+    ]
+    assert values(page, "label.row .figure:not(.second)") == [each.score for each in found]
+    assert values(page, "label.row .second") == [each.log_probability for each in found]
+    check_numbers(page, seen[0], seen[0].weights[1].mean(0))
+    choices = page.locator(".choices fieldset")
+    choices.nth(1).get_by_text("2", exact=True).click()
+    check_numbers(page, seen[0], seen[0].weights[1, 2])
+    choices.nth(0).get_by_text("0", exact=True).click()
+    check_numbers(page, seen[0], seen[0].weights[0, 2])
+    choices.nth(0).get_by_text("mean", exact=True).click()
+    check_numbers(page, seen[0], seen[0].weights[:, 2].mean(0))
+    choices.nth(1).get_by_text("mean", exact=True).click()
+    check_numbers(page, seen[0], seen[0].weights.mean((0, 1)))
+    page.locator("label.row").nth(2).click()
+    drawn(page)
+    check_numbers(page, seen[2], seen[2].weights.mean((0, 1)))
+    page.get_by_label("Width of the beam").fill("1")
+    expect(page.locator("label.row")).to_have_count(2)
+    drawn(page)
+    (first, _) = found_by(translator, width=2)
+    assert texts(page, "label.row .text")[0].startswith(first.translation.text)
+    page.get_by_label("A sentence to translate").fill(OTHER)
+    page.get_by_role("button", name="Translate").click()
+    (first, _) = found_by(translator, OTHER, width=2)
+    expect(page.locator("label.row .text").first).to_contain_text(first.translation.text)
+    drawn(page)
+    other = cross_attention(translator, first.translation)
+    check_numbers(page, other, other.weights.mean((0, 1)))
+
+
+def check_marked(page, side, at, weights):
+    """One word is set apart, and the words of the other side have its weights."""
+    other = {"source": "target", "target": "source"}[side]
+    selected = page.locator(".words li[aria-selected=true]")
+    assert selected.get_attribute("data-word") == f"{side[0]}{at}"
+    numbers = f".words.{other} .weight"
+    assert values(page, numbers) == pytest.approx(weights.double().tolist(), abs=1e-7)
+    assert texts(page, numbers) == [f"{weight:.2f}" for weight in weights.tolist()]
+    on = page.evaluate(
+        f"[...document.querySelectorAll('{LINES}.on')].map((one) => Number(one.dataset.weight))"
+    )
+    expected = [weight for weight in weights.double().tolist() if weight >= SEEN]
+    assert on == pytest.approx(expected, abs=1e-7)
+    assert f"{weights.max():.4f}" in page.locator(".readout").text_content()
+
+
+def test_a_word_tells_its_weights_to_pointer_and_keyboard(url, looking, translator):
+    page = looking(url).open(PLACE)
+    seen = cross_attention(translator, found_by(translator)[0].translation)
+    weights = seen.weights[1].mean(0)
+    assert page.locator(".words li[aria-selected=true]").count() == 0
+    page.locator("[data-word=t1]").hover()
+    check_marked(page, "target", 1, weights[1])
+    page.locator("[data-word=s2]").hover()
+    check_marked(page, "source", 2, weights[:, 2])
+    page.locator(".weights tbody tr").nth(3).hover()
+    check_marked(page, "target", 3, weights[3])
+    page.mouse.move(2, 2)
+    assert page.locator(".words li[aria-selected=true]").count() == 0
+    page.locator("[data-word=t0]").focus()
+    columns = page.locator(".stage.columns").count()
+    on, back, across = (
+        ("ArrowDown", "ArrowUp", "ArrowLeft") if columns else ("ArrowRight", "ArrowLeft", "ArrowUp")
+    )
+    page.keyboard.press(on)
+    page.keyboard.press(on)
+    check_marked(page, "target", 2, weights[2])
+    page.keyboard.press(back)
+    check_marked(page, "target", 1, weights[1])
+    page.keyboard.press(across)
+    partner = int(weights[1].argmax())
+    check_marked(page, "source", partner, weights[:, partner])
+    page.keyboard.press("End")
+    check_marked(page, "source", len(seen.source) - 1, weights[:, -1])
+    page.keyboard.press("Home")
+    check_marked(page, "source", 0, weights[:, 0])
+    assert "word=s0" in page.url
+    page.keyboard.press("Escape")
+    assert page.locator(".words li[aria-selected=true]").count() == 0
+    assert "word=" not in page.url
+
+
+def test_tab_reaches_every_control(url, looking):
+    page = looking(url).open(PLACE)
+    reached = set()
+    page.locator("h1").click()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate(
+                "(() => { const one = document.activeElement; return one.closest('.words') ? "
+                "one.closest('.words').className : one.closest('.candidates') ? 'candidates' : "
+                "one.closest('.scroll') ? 'table' : one.id || one.textContent; })()"
+            )
+        )
+    controls = page.locator(".view input[type=text], .view input[type=range]").all()
+    assert len(controls) == 2
+    assert {each.get_attribute("id") for each in controls} <= reached
+    assert {"words source", "words target", "candidates", "table", "Translate"} <= reached
+    assert {each.get_attribute("id") for each in page.locator(".choice input:checked").all()} <= (
+        reached
+    )
+
+
+def test_the_address_opens_the_same_again(url, looking, translator):
+    page = looking(url).open(f"{PLACE}&candidate=2&layer=0&head=1&word=t2")
+    seen = cross_attention(translator, found_by(translator)[2].translation)
+    check_numbers(page, seen, seen.weights[0, 1])
+    assert page.locator("[data-word=t2]").get_attribute("aria-selected") == "true"
+    page.locator(".choices fieldset").nth(1).get_by_text("mean", exact=True).click()
+    page.locator("[data-word=s1]").click()
+    before = cells(page)
+    again = looking(url).open(page.url.removeprefix(url))
+    assert cells(again) == before
+    assert again.locator("[data-word=s1]").get_attribute("aria-selected") == "true"
+    strange = "&candidate=x&layer=7&head=-1&word=t999"
+    lost = looking(url).open(PLACE + strange)
+    assert lost.locator("label.row input:checked").count() == 1
+    assert lost.locator(".words li[aria-selected=true]").count() == 0
+
+
+def test_it_is_right_at_every_width(url, looking):
+    layouts = set()
+    for dark in (False, True):
+        look = looking(url, dark=dark)
+        page = look.open(f"{PLACE}&word=t1")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+            assert look.overflow() == 0
+            layouts.add((width, page.locator(".stage.columns").count()))
+            boxes = page.evaluate(
+                "[...document.querySelectorAll('.words li .word')].map((word) => "
+                "[word.getBoundingClientRect().left, word.getBoundingClientRect().right])"
+            )
+            assert all(begin >= 0 and end <= width for begin, end in boxes)
+            if width in (390, 1280):
+                assert look.violations() == []
+    # Words stand in columns where there is no room for them side by side.
+    assert layouts == {(390, 1), (768, 1), (1280, 0), (1920, 0)}
+
+
+def test_it_speaks_every_language(url, looking):
+    for language in LANGUAGES:
+        look = looking(url, language=language)
+        page = look.open(f"{PLACE}&word=s1")
+        said = page.locator(".view").inner_text()
+        assert words(language)["alignment.candidates"] in said
+        assert "alignment." not in said
+        assert "{" not in said
+
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "\\u202eabc", "</script><b>", "\\x00"]
+
+
+def test_hostile_words_are_words(url, looking):
+    look = looking(url)
+
+    def hostile(route):
+        told = route.fetch().json()
+        told["source"] = [HOSTILE[at % 4] for at, _ in enumerate(told["source"])]
+        for each in told["candidates"]:
+            each["text"] = " ".join(HOSTILE)
+            each["target"] = [HOSTILE[at % 4] for at, _ in enumerate(each["target"])]
+        route.fulfill(body=json.dumps(told), content_type="application/json")
+
+    look.page.route("**/api/alignment?*", hostile)
+    page = look.open(f"{PLACE}&word=t0")
+    assert texts(page, ".words.target .word")[:4] == HOSTILE
+    assert texts(page, "label.row .text")[0].startswith(" ".join(HOSTILE))
+    assert page.locator(".view img, .view script").count() == 0
+    assert look.overflow() == 0
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    root = ET.parse(saved.value.path()).getroot()
+    assert not any(one.tag.endswith(("img", "script")) for one in root.iter())
+
+
+def test_the_saved_picture_has_the_words_and_the_lines(url, looking):
+    page = looking(url).open(PLACE)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    root = ET.parse(saved.value.path()).getroot()
+    kinds = [one.tag.rpartition("}")[2] for one in root.iter()]
+    assert kinds.count("path") == page.locator(LINES).count() > 0
+    told = [one.text for one in root.iter() if one.tag.endswith("text")]
+    assert told == ["layer 1, mean of all heads", *texts(page, ".words .word")]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="PNG").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_refused_is_told_and_can_be_mended(url, looking):
+    look = looking(url, expected=("413",))
+    page = look.open(f"#alignment?sentence={'ja+' * 30}")
+    assert "a sentence has at most 24 words here" in page.locator(".refused").text_content()
+    assert not page.locator(".saving").is_visible()
+    assert look.violations() == []
+    page.get_by_label("A sentence to translate").fill(GERMAN)
+    page.keyboard.press("Enter")
+    expect(page.locator("label.row")).to_have_count(5)
+    drawn(page)
+    assert page.locator(".refused").count() == 0
+    assert page.locator(".saving").is_visible()

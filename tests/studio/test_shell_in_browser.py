@@ -1,0 +1,240 @@
+"""The page around the views, in a browser: what it says, and how it goes on."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from glasshead.studio.studio import Studio
+from studio.conftest import LANGUAGES, WIDTHS, serve
+from written import written
+
+STATIC = Path(__file__).parents[2] / "glasshead" / "studio" / "static"
+SCRIPTS = sorted(STATIC.rglob("*.js"))
+# What the browser itself says of a server that is not there, or refuses.
+SAID = ("Failed to load resource", "net::ERR_")
+GONE = "The studio does not answer."
+
+
+def test_the_javascript_is_small():
+    assert sum(script.stat().st_size for script in SCRIPTS) < 150_000
+
+
+@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)
+def test_no_script_makes_markup_or_code_of_a_text(file):
+    text = file.read_text(encoding="utf-8")
+    names = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc"
+    assert not re.search(names, text)
+    assert not re.search(r"setTimeout\(\s*[\"'`]|createContextualFragment|DOMParser", text)
+
+
+def test_nothing_that_is_served_names_another_host():
+    for file in sorted(STATIC.rglob("*")):
+        if file.is_file():
+            text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+            assert not re.search(r"https?://|[\"'(]//", text), file
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_header_fits(looking, serving, width):
+    seen = looking(serving().url, width=width)
+    for language in LANGUAGES:
+        page = seen.open(f"#training?lang={language}")
+        page.select_option("header select", language)
+        page.wait_for_selector(f"html[lang={language}]")
+        page.wait_for_selector(".view .body[data-drawn]")
+        assert seen.overflow() == 0
+        for box in page.locator("nav a").all():
+            at = box.bounding_box()
+            assert at["x"] >= 0
+            assert at["x"] + at["width"] <= width
+    assert not seen.violations()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_views_are_reached_by_keyboard_and_say_where_one_is(looking, serving, dark):
+    seen = looking(serving().url, dark=dark)
+    page = seen.open("#steps")
+    assert page.title() == "Steps · glasshead studio"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "view"
+    assert page.url.endswith("#steps")
+    page.locator("nav a", has_text="Heads").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".view.heads .body[data-drawn]")
+    assert page.title() == "Heads · glasshead studio"
+    assert page.evaluate("document.activeElement.id") == "title"
+    assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Heads"]
+    # Nothing is open, so it is told how to open something.
+    assert page.locator("pre.formula").inner_text() == (
+        "glasshead demo\nglasshead studio demo/translator"
+    )
+    assert not seen.violations()
+    page.go_back()
+    page.wait_for_selector(".view.steps .body[data-drawn]")
+
+
+def test_a_language_that_is_chosen_stays_and_keeps_the_focus(looking, serving):
+    page = looking(serving().url, language="es-MX").open("#training")
+    assert page.evaluate("document.documentElement.lang") == "es"
+    page.locator("header select").focus()
+    page.select_option("header select", "tr")
+    page.wait_for_selector("html[lang=tr]")
+    assert page.evaluate("document.activeElement === document.querySelector('header select')")
+    page.reload()
+    page.wait_for_selector("html[lang=tr]")
+
+
+def test_a_studio_that_is_killed_is_told_of_and_the_page_goes_on_when_it_is_back(looking, tmp_path):
+    run = written(tmp_path / "run").path
+    first = serve(Studio(run))
+    port = int(first.url.rsplit(":", 1)[1].strip("/"))
+    seen = looking(first.url, expected=SAID)
+    page = seen.open("#training")
+    first.stop()
+    page.locator("nav a", has_text="Heads").click()
+    page.get_by_text(GONE).wait_for()
+    assert not seen.violations()
+    second = serve(Studio(run), port)
+    page.get_by_text("The studio is back.").wait_for()
+    assert page.get_by_text(GONE).count() == 0
+    page.wait_for_selector(".view.heads .body[data-drawn]", timeout=20_000)
+    assert page.locator(".refused").count() == 0
+    second.stop()
+
+
+def test_a_studio_that_comes_back_with_another_token_says_which_address_to_open(looking):
+    first = serve(Studio(), token="first")
+    port = int(first.url.rsplit(":", 1)[1].strip("/"))
+    seen = looking(first.url, expected=SAID)
+    page = seen.open("?token=first#training")
+    first.stop()
+    page.locator("nav a", has_text="Steps").click()
+    page.get_by_text(GONE).wait_for()
+    second = serve(Studio(), port, token="second")
+    page.get_by_text("the address lacks the studio's token: open the one it printed.").wait_for()
+    assert page.get_by_text(GONE).count() == 0
+    second.stop()
+
+
+def test_a_text_that_a_new_studio_does_not_know_is_sent_again(looking, tmp_path):
+    run = written(tmp_path / "run").path
+    first = serve(Studio(run))
+    port = int(first.url.rsplit(":", 1)[1].strip("/"))
+    seen = looking(first.url, expected=SAID)
+    page = seen.open("#heads")
+    assert len(first.studio.texts._texts) == 1
+    first.stop()
+    second = serve(Studio(run), port)
+    page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
+    page.wait_for_selector(".view.heads .body[data-drawn]", timeout=20_000)
+    assert second.studio.texts._texts == first.studio.texts._texts
+    assert page.locator(".refused").count() == 0
+    second.stop()
+
+
+def test_a_folder_that_vanishes_is_told_of_and_read_again_when_it_is_back(looking, tmp_path):
+    run = written(tmp_path / "run").path
+    served = serve(Studio(run))
+    seen = looking(served.url, expected=SAID)
+    seen.open("#heads")
+    run.rename(tmp_path / "away")
+    page = seen.open("#heads")
+    told = page.locator(".refused p")
+    assert told.inner_text().endswith(
+        "is no folder: name one of a run, or of a model of Hugging Face."
+    )
+    assert not seen.violations()
+    page.get_by_role("button", name="Try again").click()
+    told.wait_for()
+    (tmp_path / "away").rename(run)
+    # By itself.
+    told.wait_for(state="detached")
+    page.wait_for_selector(".view.heads .body[data-drawn]", timeout=20_000)
+    assert page.locator(".refused").count() == 0
+    served.stop()
+
+
+def test_a_model_that_does_not_load_is_told_of_until_it_is_mended(looking, tmp_path):
+    run = written(tmp_path / "run")
+    good = run.weights.read_bytes()
+    run.weights.write_bytes(good[:100])
+    served = serve(Studio(run.path))
+    seen = looking(served.url, expected=SAID)
+    seen.page.goto(seen.url + "#heads")
+    page = seen.page
+    told = page.get_by_text("model.safetensors is not a safetensors file")
+    told.wait_for(timeout=20_000)
+    assert not seen.violations()
+    run.weights.write_bytes(good)
+    page.locator("main form button[type=submit]").first.click()
+    told.wait_for(state="detached")
+    page.wait_for_selector(".view.heads .body[data-drawn]", timeout=20_000)
+    assert page.locator(".refused").count() == 0
+    served.stop()
+
+
+HOSTILE = '<img src=x onerror="document.title=`gone`"><script>document.title="gone"</script>\u202e'
+
+
+def test_the_name_of_a_folder_never_becomes_markup(looking, tmp_path):
+    run = written(tmp_path / HOSTILE.replace("/", "\u2215"))
+    served = serve(Studio(run.path))
+    page = looking(served.url).open("#training")
+    brand = page.locator(".brand span")
+    assert "<img src=x onerror=" in brand.inner_text()
+    assert "\\u202e" in brand.inner_text()
+    assert page.locator("img[src=x]").count() == 0
+    assert page.title().startswith("Training · ")
+    served.stop()
+
+
+def test_a_refusal_never_becomes_markup(looking, serving):
+    seen = looking(serving().url, expected=SAID)
+    seen.page.route(
+        "**/api/about",
+        lambda route: route.fulfill(status=400, body=json.dumps({"detail": HOSTILE})),
+    )
+    seen.page.on("pageerror", lambda _: seen.faults.clear())
+    seen.page.goto(seen.url)
+    told = seen.page.locator(".refused")
+    told.wait_for()
+    assert "<script>" in told.inner_text()
+    assert seen.page.locator("img").count() == 0
+    seen.faults.clear()
+
+
+def test_the_token_leaves_the_address_and_the_page_goes_on_without(looking):
+    studio = Studio()
+    served = serve(studio, token="a-token")
+    seen = looking(served.url, expected=SAID)
+    page = seen.open("?token=a-token#steps")
+    assert "token" not in page.url
+    assert page.url.endswith("/#steps") or "/#steps?" in page.url
+    page.reload()
+    page.wait_for_selector(".view .body[data-drawn]")
+    assert page.evaluate("document.cookie") == ""
+    assert page.evaluate("fetch('api/about').then((answer) => answer.status)") == 200
+    page.context.clear_cookies()
+    assert page.evaluate("fetch('api/about').then((answer) => answer.status)") == 401
+    served.stop()
+
+
+def test_the_policy_forbids_what_the_page_does_not_do(looking, serving):
+    seen = looking(serving().url, expected=(*SAID, "Content Security Policy", "inline"))
+    page = seen.open("#training")
+    page.evaluate(
+        """() => {
+          const script = document.createElement('script');
+          script.textContent = 'document.title = "gone"';
+          document.body.append(script);
+          const button = document.createElement('button');
+          button.setAttribute('onclick', 'document.title = "gone"');
+          document.body.append(button);
+          button.click();
+        }"""
+    )
+    assert page.title() == "Training · glasshead studio"

@@ -1,0 +1,277 @@
+"""The data of the view `steps`: the library's own numbers and words, and what can be chosen."""
+
+import json
+import math
+import urllib.error
+import urllib.parse
+import urllib.request
+from itertools import product
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.cli.explaining.request import ExplainRequest
+from glasshead.cli.explaining.run import explained
+from glasshead.explanation.embeddings import Embeddings
+from glasshead.studio.limits import Limits
+from glasshead.studio.refusals import Refusal
+from glasshead.studio.views.steps import (
+    BETAS,
+    MASKS,
+    NORMALIZERS,
+    StepsAsked,
+    steps_data,
+    steps_stored,
+    steps_words,
+)
+
+LIMITS = Limits()
+SENTENCE = "I do not like rain"
+WORDS = ["I", "do", "not", "like", "rain"]
+OWN = {
+    "softmax": gh.Softmax,
+    "softmax-one": gh.SoftmaxOne,
+    "hardmax": gh.HardMax,
+    "sparsemax": gh.Sparsemax,
+    "entmax15": gh.Entmax15,
+    "sigmoid": gh.Sigmoid,
+}
+MASK = {"none": None, "causal": gh.causal(), "window": gh.window(before=1, after=1)}
+STEPS = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
+
+
+def tensor(rows):
+    return torch.tensor(
+        [[-math.inf if value is None else value for value in row] for row in rows],
+        dtype=torch.float64,
+    )
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize(("heads", "head"), [(1, 0), (2, 1), (4, 3)])
+def test_each_number_is_the_librarys(mask, normalizer, heads, head):
+    data = steps_data(
+        StepsAsked(
+            text=SENTENCE, beta="3", mask=mask, normalizer=normalizer, heads=heads, head=head
+        ),
+        LIMITS,
+    )
+    vectors = Embeddings.made_up(WORDS).vectors.chunk(heads, -1)[head]
+    attention = gh.Attention(score=gh.Dot(beta=3.0), mask=MASK[mask], normalizer=OWN[normalizer]())
+    trace = attention.trace(vectors, vectors, vectors)
+    for name in STEPS:
+        assert torch.equal(tensor(data["matrices"][name]), getattr(trace, name)), name
+
+
+def test_the_worked_example_has_the_numbers_of_the_texts():
+    data = steps_data(StepsAsked(), LIMITS)
+    assert data["words"] == ["Hello", "shiny", "sun"]
+    assert data["query"] == 1
+    assert data["beta"] == 1
+    assert data["chosen"]["beta"] == "1"
+    context = torch.tensor(data["matrices"]["context"][1])
+    torch.testing.assert_close(context, torch.tensor([0.3990, 0.3854, 0.8610]), atol=5e-5, rtol=0)
+
+
+def test_beta_is_one_over_the_root_of_the_width_where_no_other_is_asked_for():
+    assert steps_data(StepsAsked(text=SENTENCE), LIMITS)["beta"] == 0.5
+    assert steps_data(StepsAsked(text=SENTENCE, heads=2), LIMITS)["beta"] == 2**-0.5
+    assert steps_data(StepsAsked(beta="auto"), LIMITS)["beta"] == 3**-0.5
+
+
+def test_an_infinite_beta_gives_all_weight_to_one_key_by_the_scores_own_beta():
+    data = steps_data(StepsAsked(text=SENTENCE, beta="inf"), LIMITS)
+    assert (data["normalizer"], data["beta"], data["chosen"]["beta"]) == ("hardmax", 0.5, "inf")
+    assert data["chosen"]["normalizer"] == "softmax"
+    for row in data["matrices"]["weights"]:
+        assert sorted(row) == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_weights_follow_from_the_threshold_of_their_row(mask):
+    sparsemax = StepsAsked(text=SENTENCE, mask=mask, normalizer="sparsemax")
+    entmax15 = StepsAsked(text=SENTENCE, mask=mask, normalizer="entmax15")
+    for asked, scale, power in ((sparsemax, 1, 1), (entmax15, 2, 2)):
+        data = steps_data(asked, LIMITS)
+        masked = tensor(data["matrices"]["masked"]) / scale
+        thresholds = torch.tensor(data["thresholds"], dtype=torch.float64)
+        weights = (masked - thresholds[:, None]).clamp(min=0) ** power
+        torch.testing.assert_close(weights, tensor(data["matrices"]["weights"]))
+    assert steps_data(StepsAsked(mask=mask), LIMITS)["thresholds"] is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [StepsAsked(), StepsAsked(heads=3), *(StepsAsked(text=SENTENCE, heads=h) for h in (1, 2, 4))],
+)
+def test_betas_go_from_soft_to_hard_and_each_number_once(asked):
+    data = steps_data(asked, LIMITS)
+    stops = data["options"]["betas"]
+    numbers = [stop["value"] for stop in stops[:-1]]
+    assert numbers == sorted(set(numbers))
+    assert stops[-1] == {"name": "inf", "value": None, "said": "∞"}
+    assert data["defaults"]["beta"] == asked.default_beta == data["chosen"]["beta"]
+    assert data["chosen"]["beta"] in [stop["name"] for stop in stops]
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_each_beta_has_a_stop(beta):
+    for heads in (1, 2, 4):
+        data = steps_data(StepsAsked(text=SENTENCE, beta=beta, heads=heads), LIMITS)
+        stop = next(s for s in data["options"]["betas"] if s["name"] == data["chosen"]["beta"])
+        assert stop["value"] == (None if beta == "inf" else data["beta"])
+
+
+def test_what_never_becomes_hard_has_no_infinite_beta():
+    for name in NORMALIZERS:
+        options = steps_data(StepsAsked(normalizer=name), LIMITS)["options"]
+        hardens = {each["name"]: each["hardens"] for each in options["normalizers"]}
+        assert (options["betas"][-1]["name"] == "inf") is hardens[name]
+        assert hardens[name] is (name not in ("softmax-one", "sigmoid"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"beta": "5", "mask": "causal"},
+        {"heads": 3, "head": 2, "normalizer": "sigmoid"},
+        {"text": SENTENCE, "query": 2, "normalizer": "entmax15"},
+        {"text": SENTENCE, "beta": "inf", "mask": "window"},
+        {"text": "the sun and the moon!", "heads": 2, "head": 1, "mask": "causal"},
+    ],
+)
+@pytest.mark.parametrize("lang", ["en", "tr", "zh-Hant"])
+def test_the_words_are_those_of_explain(given, lang):
+    told = steps_words(StepsAsked(**given), lang, LIMITS)
+    options = {
+        **given,
+        "lang": lang,
+        "mask": {"window": "window:1:1"}.get(given.get("mask"), given.get("mask", "none")),
+    }
+    if "query" in given:
+        options["query"] = f"#{given['query'] + 1}"
+    theirs = explained(ExplainRequest(**options)).to_dict()
+    assert (told["title"], told["query"]) == (theirs["title"], theirs["query"])
+    assert told["notes"] == theirs["notes"]
+    for part in ("name", "title", "text", "why"):
+        assert [step[part] for step in told["steps"]] == [step[part] for step in theirs["steps"]]
+    for mine, their in zip(told["steps"], theirs["steps"], strict=True):
+        lines = ["".join(text for text, _ in line) for line in mine["numbers"]]
+        bare = [line.replace("^", "").replace("_", "") for line in their["numbers"]]
+        assert [line.replace("(", "").replace(")", "") for line in lines] == [
+            line.replace("(", "").replace(")", "") for line in bare
+        ]
+
+
+def test_the_query_is_told_of_and_changes_no_matrix():
+    asked = [StepsAsked(text=SENTENCE, query=query) for query in (0, 3)]
+    assert steps_data(asked[0], LIMITS) == steps_data(asked[1], LIMITS)
+    assert [steps_words(each, "en", LIMITS)["query"] for each in asked] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"text": " "}, "a word at least, and this has none"),
+        ({"text": "a" * 501}, "at most 500 characters here, and this has 501: cut it"),
+        ({"text": "a " * 25}, "at most 24 words and marks here, and this has 25: cut it"),
+        ({"text": "a\ud800"}, "whole characters, and this has halves of some"),
+        ({"heads": 2}, "2 heads do not divide vectors of 3 numbers .* take one of 1, 3"),
+        ({"text": SENTENCE, "heads": 2, "head": 2}, "head takes one from 0 to 1, and got 2"),
+        ({"query": 3}, "query takes a position from 0 to 2, and got 3"),
+        ({"beta": "inf", "normalizer": "sigmoid"}, "which Sigmoid never reaches: leave one"),
+    ],
+)
+def test_what_is_not_to_be_had_is_refused_in_a_sentence(given, sentence):
+    with pytest.raises(Refusal, match=sentence):
+        steps_words(StepsAsked(**given), "en", LIMITS)
+
+
+@pytest.mark.parametrize(
+    "text", [None, SENTENCE, "The quick brown fox did not jump over the dog , ."]
+)
+@pytest.mark.parametrize("most", [40_000, 1_000_000])
+def test_a_report_stores_all_that_it_offers(text, most):
+    answers = {
+        (path, tuple(sorted(parameters.items()))): answer
+        for path, parameters, answer in steps_stored(text, "en", LIMITS, most=most)
+    }
+    size = sum(len(json.dumps(each, ensure_ascii=False).encode()) for each in answers.values())
+    assert size < most or len(answers) == 2
+    first = answers["steps", ()]
+    defaults = first["defaults"]
+    options = first["options"]
+    for mask, normalizer in product(options["masks"], options["normalizers"]):
+        chosen = {"mask": mask, "normalizer": normalizer["name"]}
+        some = {name: value for name, value in chosen.items() if value != defaults[name]}
+        here = answers["steps", tuple(sorted(some.items()))]["options"]
+        assert (here["masks"], here["normalizers"]) == (options["masks"], options["normalizers"])
+        for beta in [stop["name"] for stop in here["betas"]]:
+            given = some if beta == defaults["beta"] else {**some, "beta": beta}
+            stored = answers["steps", tuple(sorted(given.items()))]
+            asked = StepsAsked(text=text, **given)
+            assert stored["matrices"] == steps_data(asked, LIMITS)["matrices"]
+            for query in options["queries"]:
+                word = {} if query == first["query"] else {"query": query}
+                told = answers[
+                    "steps/words", tuple(sorted({**given, **word, "lang": "en"}.items()))
+                ]
+                assert told["query"] == query
+
+
+def test_a_report_offers_much_where_there_is_room():
+    *_, last = steps_stored(None, "en", LIMITS, most=1_000_000)
+    first = next(iter(steps_stored(None, "en", LIMITS)))[2]
+    assert last[0] == "steps/words"
+    assert len(first["options"]["betas"]) >= 4
+    assert first["options"]["queries"] == [0, 1, 2]
+    assert {each["name"] for each in first["options"]["normalizers"]} >= {"softmax", "sparsemax"}
+
+
+def test_a_report_refuses_a_sentence_that_is_too_long():
+    with pytest.raises(Refusal, match="at most 12 words, and got 13: cut it"):
+        next(iter(steps_stored("a " * 13, "en", LIMITS)))
+
+
+def answer_to(served, path, **parameters):
+    url = f"{served.url}api/{path}?{urllib.parse.urlencode(parameters)}"
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_the_server_answers_with_the_same(serving):
+    served = serving(None)
+    given = {"text": SENTENCE, "beta": "2", "mask": "causal", "heads": 2, "head": 1}
+    asked = StepsAsked(**given)
+    assert answer_to(served, "steps", **given) == (200, steps_data(asked, LIMITS))
+    status, told = answer_to(served, "steps/words", **given, query=1, lang="es")
+    expected = steps_words(StepsAsked(**given, query=1), "es", LIMITS)
+    assert (status, told) == (200, json.loads(json.dumps(expected)))
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"beta": "0"}, 422),
+        ({"heads": 5}, 422),
+        ({"mask": "diagonal"}, 422),
+        ({"heads": 2}, 400),
+        ({"text": "a" * 501}, 413),
+    ],
+)
+def test_the_server_refuses_in_one_sentence(serving, given, status):
+    found, told = answer_to(serving(None), "steps", **given)
+    assert found == status
+    assert told["detail"].endswith(".")
+
+
+def test_a_language_that_is_not_there_is_refused(serving):
+    status, told = answer_to(serving(None), "steps/words", lang="xx")
+    assert status == 400
+    assert "lang takes one of en" in told["detail"]

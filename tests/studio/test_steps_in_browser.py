@@ -1,0 +1,217 @@
+"""The view `steps` in a browser: its numbers, its sums, its controls, by mouse and by keyboard."""
+
+import math
+import re
+from urllib.parse import urlencode
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from glasshead.studio.limits import Limits
+from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
+from studio.conftest import LANGUAGES, WIDTHS
+
+SENTENCE = "I do not like rain"
+LONG = "one two three four five six seven eight nine ten eleven twelve"
+STEPS = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
+HOSTILE = "<img src=x onerror=alert(1)> \u202eabc\u0000 &amp; <script>"
+
+READ = """() => Object.fromEntries([...document.querySelectorAll("[data-matrix]")].map((table) => [
+  table.dataset.matrix,
+  [...table.querySelectorAll("td[data-cell]")].map(({ dataset }) => [dataset.cell, dataset.value]),
+]))"""
+
+
+def shown(page):
+    """Each matrix on the page: the numbers by word and place."""
+    found = {}
+    for name, cells in page.evaluate(READ).items():
+        rows = {}
+        for cell, value in cells:
+            _, row, column = cell.split(".")
+            number = float(value.replace("Infinity", "inf"))
+            rows.setdefault(int(row), {})[int(column)] = None if number == -math.inf else number
+        found[name] = [[row[place] for place in sorted(row)] for _, row in sorted(rows.items())]
+    return found
+
+
+def settled(page):
+    page.wait_for_selector(".view .body[data-drawn]")
+
+
+def assert_shows(page, **given):
+    settled(page)
+    assert shown(page) == steps_data(StepsAsked(**given), Limits())["matrices"]
+
+
+def told(page):
+    return page.locator(".words section h3, .words section > p:not(.note)").all_inner_texts()
+
+
+def assert_tells(page, lang="en", **given):
+    settled(page)
+    expected = steps_words(StepsAsked(**given), lang, Limits())
+    assert page.locator(".words h2").inner_text() == expected["title"]
+    assert [text for step in expected["steps"] for text in step["text"]] == [
+        text for text in told(page) if not re.match(r"\d+\. ", text)
+    ]
+
+
+def test_every_cell_is_the_librarys_and_every_control_works(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps")
+    assert_shows(page)
+    assert_tells(page)
+    assert look.violations() == []
+
+    page.get_by_label("Sharpness").press("ArrowRight")
+    assert_shows(page, beta="1.5")
+    page.get_by_label("Sharpness").press("End")
+    assert_shows(page, beta="inf")
+    page.get_by_text("causal", exact=True).click()
+    assert_shows(page, beta="inf", mask="causal")
+    page.get_by_label("Normalizer").select_option("sigmoid")
+    assert_shows(page, beta="50", mask="causal", normalizer="sigmoid")
+    page.get_by_label("Sharpness").press("Home")
+    assert_shows(page, beta="0.05", mask="causal", normalizer="sigmoid")
+    page.get_by_label("3", exact=True).focus()
+    page.keyboard.press("Space")
+    assert_shows(page, beta="0.05", mask="causal", normalizer="sigmoid", heads=3)
+    page.get_by_role("group", name="Head shown").get_by_text("2", exact=True).click()
+    given = {"beta": "0.05", "mask": "causal", "normalizer": "sigmoid", "heads": 3, "head": 2}
+    assert_shows(page, **given)
+    page.get_by_label("Explained word").select_option("2")
+    assert_tells(page, **given, query=2)
+    # The address opens the same again.
+    look.open(page.url.split("/")[-1])
+    assert_shows(page, **given)
+    assert_tells(page, **given, query=2)
+    assert look.violations() == []
+
+
+def test_a_sentence_of_ones_own(looking, serving):
+    look = looking(serving().url, expected=("413",))
+    page = look.open("#steps?mask=window")
+    page.get_by_label("A sentence of your own").fill(SENTENCE)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(5)")
+    assert_shows(page, text=SENTENCE, mask="window")
+    assert_tells(page, text=SENTENCE, mask="window")
+    page.locator('[data-cell="scores.1.3"]').click()
+    page.locator(".words h2", has_text="“do”").wait_for()
+    assert_tells(page, text=SENTENCE, mask="window", query=1)
+    assert "at=scores.1.3" in page.url
+    page.get_by_label("A sentence of your own").fill("a " * 30)
+    page.get_by_role("button", name="Show").click()
+    alert = page.locator(".refused")
+    alert.wait_for()
+    assert "at most 24 words and marks here, and this has 30: cut it." in alert.inner_text()
+    assert_shows(page, text=SENTENCE, mask="window")
+    page.get_by_role("button", name="The worked example").click()
+    page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)", state="detached")
+    assert_shows(page, mask="window")
+    assert page.locator(".refused").count() == 0
+
+
+def test_the_keyboard_alone_can_do_all(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps?mask=causal&heads=3")
+    page.keyboard.press("Tab")
+    met = set()
+    name = """() => {
+      const { dataset, labels, textContent } = document.activeElement;
+      return dataset.cell ?? labels?.[0]?.textContent ?? textContent.slice(0, 20);
+    }"""
+    for _ in range(40):
+        met.add(page.evaluate(name))
+        page.keyboard.press("Tab")
+    for control in ("Sharpness", "causal", "Normalizer", "A sentence", "Explained word", "Show"):
+        assert any(control in each for each in met), control
+    cells = {each.split(".")[0] for each in met if re.fullmatch(r"\w+\.\d\.\d", each)}
+    assert cells == set(STEPS)
+
+    focused = "() => document.activeElement.dataset.cell"
+    page.locator('[data-cell="weights.1.1"]').focus()
+    walked = []
+    for key in (
+        "ArrowUp",
+        "ArrowUp",
+        "ArrowRight",
+        "ArrowRight",
+        "ArrowDown",
+        "Home",
+        "PageDown",
+        "End",
+    ):
+        page.keyboard.press(key)
+        walked.append(page.evaluate(focused).removeprefix("weights."))
+    assert walked == ["0.1", "0.1", "0.2", "0.2", "1.2", "1.0", "2.0", "2.2"]
+    page.keyboard.press("Enter")
+    page.locator(".words h2", has_text="“sun”").wait_for()
+    assert_tells(page, mask="causal", heads=3, query=2)
+    assert page.evaluate(focused) == "weights.2.2"
+    # Keys are drawn a word a column: down is the next number of the same word.
+    page.locator('[data-cell="keys.1.0"]').focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == "keys.2.0"
+
+
+def test_a_moving_slider_keeps_cells_and_focus(looking, serving):
+    page = looking(serving().url).open("#steps")
+    page.evaluate("() => { window.kept = document.querySelector('[data-cell=\"weights.1.1\"]'); }")
+    slider = page.get_by_label("Sharpness")
+    for _ in range(9):
+        slider.press("ArrowRight")
+    assert_shows(page, beta="inf")
+    assert page.evaluate("() => window.kept.isConnected && window.kept.dataset.value === '1'")
+    assert page.evaluate("() => document.activeElement.type") == "range"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_it_fits_each_width_in_each_language(looking, serving, language):
+    dark = LANGUAGES.index(language) % 2 == 1
+    look = looking(serving().url, language=language, dark=dark)
+    text = LONG if language in ("en", "zh-Hans") else SENTENCE
+    page = look.open(f"#steps?{urlencode({'text': text, 'mask': 'causal'})}")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert look.overflow() == 0, width
+    assert look.violations() == []
+    assert_tells(page, language, text=text, mask="causal")
+    assert not re.search(r"\bsteps\.[a-z]", page.locator("body").inner_text())
+
+
+def test_hostile_words_never_become_markup(looking, serving):
+    page = looking(serving().url).open("#steps")
+    field = page.get_by_label("A sentence of your own")
+    field.fill(HOSTILE)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(9)")
+    assert_shows(page, text=field.input_value())
+    assert page.locator(".view img, .view script").count() == 0
+    names = page.locator("table[data-matrix=queries] tbody th").all_inner_texts()
+    assert not any(mark in name for name in names for mark in "\u202e\u0000")
+
+
+def test_an_address_that_is_not_to_be_had_is_told_and_left(looking, serving):
+    look = looking(serving().url, expected=("400", "422"))
+    page = look.open("#steps?heads=2&mask=causal")
+    assert "2 heads do not divide vectors of 3 numbers" in page.locator(".refused").inner_text()
+    assert_shows(page)
+    look.open("#steps?at=nothing.9.x&mask=causal")
+    assert_shows(page, mask="causal")
+
+
+def test_the_picture_has_every_number(looking, serving, tmp_path):
+    page = looking(serving().url).open("#steps?mask=causal")
+    saved = {}
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind).click()
+        saved[kind] = tmp_path / kind
+        download.value.save_as(saved[kind])
+    assert saved["PNG"].read_bytes().startswith(b"\x89PNG")
+    texts = [each.text or "" for each in ET.parse(saved["SVG"]).iter()]
+    cells = page.locator("td[data-cell]").all_inner_texts()
+    assert "−∞" in cells
+    assert sorted(text for text in texts if text in set(cells)) == sorted(cells)

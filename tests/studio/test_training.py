@@ -1,0 +1,386 @@
+"""What the studio tells of a run folder that is written to, cut off, and taken away."""
+
+import csv
+import json
+import math
+import os
+import time
+
+import pytest
+from fastapi.testclient import TestClient
+
+from glasshead.studio.refusals import NotThere
+from glasshead.studio.server.application import application
+from glasshead.studio.studio import Studio
+from glasshead.studio.views.training import TrainingLog
+from glasshead.studio.views.training.heads import alarms_of, heads_of, last_alarms
+from glasshead.studio.views.training.notes import notes_of
+from glasshead.studio.views.training.rows import NO_ROWS
+from glasshead.studio.views.training.thinning import buckets, smoothed, thinned
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training import read_attention_log, train
+from glasshead.tasks.training.attention_log import line_of, text_of
+from glasshead.tasks.write import WRITE, WriteSettings
+from glasshead.watching.alarms import Alarm, Reading
+from written import SMALL
+
+from .small_runs import ALARMS, COLUMNS, SmallRun, line
+
+
+@pytest.fixture
+def run(tmp_path):
+    return SmallRun(tmp_path / "run").watch()
+
+
+@pytest.fixture
+def log(run):
+    return TrainingLog(run.folder.path)
+
+
+def curve(told, name):
+    found = next(x for curves in told["charts"].values() for x in curves if x["name"] == name)
+    return dict(zip(found["steps"], found["values"], strict=True))
+
+
+def old(run, seconds):
+    """Let the files be older."""
+    then = time.time() - seconds
+    for file in run.folder.path.iterdir():
+        os.utime(file, (then, then))
+
+
+def test_the_curves_are_the_columns_of_the_log(run, log):
+    run.go(23)
+    told = log.told()
+    with run.folder.log.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for name in set(COLUMNS) - {"step", "seconds"}:
+        assert curve(told, name) == {int(r["step"]): float(r[name]) for r in rows if r[name]}
+    assert told["table"]["columns"] == COLUMNS
+    assert list(told["charts"]) == ["loss", "validation_accuracy", "learning_rate"]
+    steps = [row[0] for row in told["table"]["rows"]]
+    assert steps == [70, 140, 160, 170, 180, 190, 200, 210, 220, 230]
+    assert told["table"]["rows"][-1] == [*(float(cell) for cell in run.row(230)[:4]), None, None]
+
+
+def test_a_training_is_told_as_its_own_files_have_it(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    quick = ("stories=101", "warmup=0", "steps=11", "validate_every=5", "log_every=2")
+    settings = WriteSettings.from_preset("nano", [*SMALL, *quick], (), ())
+    made = WRITE.begin(settings, folder, "glasshead train write")
+    log = TrainingLog(folder.path)
+    assert (log.told()["phase"], log.told()["charts"]) == ("waiting", {})
+    train(made.task, made.source, made.held_out, made.settings.training, folder, watch=True)
+    told = log.told()
+    assert (told["phase"], told["pace"]["step"]) == ("finished", 11)
+    assert list(curve(told, "loss")) == [2, 4, 5, 6, 8, 10, 11]
+    metrics = folder.read_metrics()
+    best = metrics["best"]
+    assert (told["best"]["step"], told["best"]["value"]) == (best["step"], best["loss"])
+    assert curve(told, "validation_loss")[11] == pytest.approx(metrics["last"]["loss"], rel=1e-7)
+    assert told["heads"]["columns"] == [[1, 1], [8, 8]]
+    assert len(told["heads"]["heads"]) == 6
+    assert told["problems"] == []
+
+
+def test_pace_is_that_of_the_last_rows(run, log):
+    # A hundred rows of 4 seconds a step, after some that were slower.
+    slow = [f"{step},2.0,0.1,{9 * step}," for step in range(1, 14)]
+    rows = [f"{step},2.0,0.1,{117 + 4 * (step - 13)}," for step in range(14, 114)]
+    run.folder.append(run.folder.log, "\n".join([*slow, *rows]) + "\n")
+    pace = log.told()["pace"]
+    assert (pace["step"], pace["steps"], pace["seconds"]) == (113, 700, 517.0)
+    assert pace["speed"] == 0.25
+    assert pace["left"] == 587 / 0.25
+
+
+def test_the_best_validation_is_that_of_the_metrics(run, log):
+    assert log.told()["best"] is None
+    run.go(23)
+    assert log.told()["best"] == {"step": 140, "monitor": "accuracy", "value": 0.75}
+
+
+def test_heads_and_alarms_are_those_of_the_attention_log(run, log):
+    run.go(29)
+    told, seen = log.told(), read_attention_log(run.folder.path)
+    heads = told["heads"]
+    for row, (layer, head) in enumerate(heads["heads"]):
+        own = [r for r in seen.readings if (r.layer, r.head) == (heads["layers"][layer], head)]
+        assert heads["columns"] == [[reading.step, reading.step] for reading in own]
+        for name, values in heads["measures"].items():
+            assert values["values"][row] == [getattr(reading, name) for reading in own]
+    assert len(heads["heads"]) == 8
+    for said, alarm in zip(told["alarms"], ALARMS, strict=True):
+        assert said["sentence"] == alarm.sentence
+        assert f" is {said['value']}" in alarm.sentence
+        layer, head = heads["heads"][said["row"]]
+        assert (heads["layers"][layer], head) == (alarm.layer, alarm.head)
+    assert heads["measures"]["normalized_entropy"]["range"] == [0, 1]
+    top = max(reading.max_score for reading in seen.readings)
+    assert heads["measures"]["max_score"]["range"] == [0, top]
+    assert told["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "age", "phase"),
+    [(0, 0, "waiting"), (0, 700, "quiet"), (3, 0, "going"), (3, 50, "quiet"), (70, 50, "finished")],
+)
+def test_the_phase_follows_from_the_last_row_and_its_age(run, log, rows, age, phase):
+    run.go(rows)
+    old(run, age)
+    told = log.told()
+    assert told["phase"] == phase
+    assert told["age"] == pytest.approx(age, abs=5)
+    assert (told["pace"]["left"] is None) == (phase in ("finished", "waiting") or not rows)
+
+
+def test_a_run_whose_rows_are_far_apart_is_not_quiet_between_them(run, log):
+    run.folder.append(run.folder.log, "10,2,1,99.0,,\n20,2,1,100.0,,\n30,2,1,400.0,,\n")
+    old(run, 900)
+    assert log.told()["phase"] == "going"
+    old(run, 1300)
+    assert log.told()["phase"] == "quiet"
+
+
+def test_patience_ends_a_run_after_so_many_validations_without_a_better_one(run, log):
+    run.go(7 * 8)
+    assert log.told()["phase"] == "going"
+    run.go(7)
+    told = log.told()
+    assert (told["phase"], told["pace"]["left"]) == ("patience", None)
+
+
+def test_what_has_not_changed_is_not_told_again(run, log):
+    run.go(5)
+    first = log.told(smoothing=0.5)
+    again = log.told(first["version"], 0.5)
+    assert set(again) == {"changed", "version", "age", "phase"}
+    assert not again["changed"]
+    assert log.told(first["version"], 0.9)["changed"]
+    old(run, 0.5)
+    run.go(1)
+    later = log.told(first["version"], 0.5)
+    assert later["changed"]
+    assert later["pace"]["step"] == 60
+
+
+def test_nothing_is_read_again_where_nothing_has_changed(run, log, monkeypatch):
+    run.go(5)
+    version = log.told()["version"]
+    monkeypatch.setattr("pathlib.Path.read_text", lambda *_, **__: pytest.fail("it was read"))
+    assert not log.told(version)["changed"]
+
+
+def test_a_line_that_is_being_written_is_left_out(run, log):
+    run.go(5)
+    whole = log.told()
+    run.folder.append(run.folder.log, "60,0.4")
+    run.folder.append(run.folder.attention, "80,blocks.0.att")
+    run.folder.append(run.folder.alarms, '{"step": 80')
+    told = log.told(whole["version"])
+    assert told["changed"]
+    assert told["charts"] == whole["charts"]
+    assert told["heads"] == whole["heads"]
+    assert told["problems"] == []
+    run.folder.append(run.folder.log, "5,0.001,3.5,,\n")
+    assert curve(log.told(), "loss")[60] == 0.45
+
+
+def test_rows_that_are_cut_back_are_gone(run, log):
+    run.go(23)
+    assert log.told()["pace"]["step"] == 230
+    run.cut(110)
+    told = log.told()
+    assert (told["pace"]["step"], max(curve(told, "loss"))) == (110, 110)
+    # Whoever only appends, as a run that was copied, makes the steps again as well.
+    run.folder.append(run.folder.log, line(["90", "7.5", "0.1", "9.0", "", ""]))
+    told = log.told()
+    assert curve(told, "loss")[90] == 7.5
+    assert 110 not in curve(told, "loss")
+
+
+@pytest.mark.parametrize("text", ["", "step,lo", "step,loss\n", "loss\n1.5\n", "\n\n\n"])
+def test_a_log_without_a_row_is_a_run_that_has_not_begun(run, log, text):
+    run.folder.log.write_text(text)
+    told = log.told()
+    assert (told["charts"], told["table"]["rows"], told["pace"]["step"]) == ({}, [], 0)
+    assert (told["problems"], told["phase"]) == ([], "waiting")
+
+
+def test_numbers_that_are_none_are_told_as_what_they_are(run, log):
+    run.folder.append(run.folder.log, "10,nan,inf,1.0,-inf,none\n²,1,1,1,1,1\n20,1.5\n")
+    told = log.told(smoothing=0.9)
+    assert curve(told, "loss") == {10: "NaN", 20: 1.5}
+    assert curve(told, "smoothed loss") == {10: "NaN", 20: 1.5}
+    assert curve(told, "validation_loss") == {10: "-Infinity"}
+    assert told["table"]["rows"][0] == [10, "NaN", "Infinity", 1.0, "-Infinity", None]
+    json.dumps(told, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json", "attention.csv", "alarms.jsonl"])
+def test_a_broken_file_is_named_and_the_others_are_told(run, log, name):
+    run.go(9)
+    (run.folder.path / name).write_text('{"a\n}\n')
+    told = log.told()
+    assert any(name in problem for problem in told["problems"])
+    assert len(curve(told, "loss")) == 9
+    run.folder.write_config({"training": {"steps": 700}})
+    run.folder.write_json(run.folder.metrics, {})
+    run.watch()
+    assert log.told()["problems"] == []
+
+
+def test_a_file_that_is_a_folder_is_named(run, log):
+    run.folder.log.unlink()
+    run.folder.log.mkdir()
+    (problem,) = log.told()["problems"]
+    assert "log.csv cannot be read (Is a directory)." in problem
+
+
+def test_a_folder_that_vanishes_is_told_of_and_is_read_when_it_is_back(run, log):
+    run.go(9)
+    before = log.told()
+    away = run.folder.path.with_name("away")
+    run.folder.path.rename(away)
+    with pytest.raises(NotThere, match="there is no folder .* at the moment.$"):
+        log.told(before["version"])
+    run.folder.path.mkdir()
+    with pytest.raises(NotThere, match="there is no run in .*: it has no config.json.$"):
+        log.told(before["version"])
+    run.folder.path.rmdir()
+    away.rename(run.folder.path)
+    assert log.told()["charts"] == before["charts"]
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_read_when_it_is_back(run, log, monkeypatch):
+    run.go(9)
+
+    def gone(*_):
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("glasshead.studio.views.training.told.read_rows", gone)
+        missed = log.told()
+    assert (missed["charts"], missed["problems"]) == ({}, [])
+    told = log.told(missed["version"])
+    assert told["changed"]
+    assert len(curve(told, "loss")) == 9
+
+
+def test_a_run_that_is_not_watched_has_no_heads(tmp_path):
+    run = SmallRun(tmp_path / "run").go(3)
+    told = TrainingLog(run.folder.path).told()
+    assert (told["heads"], told["alarms"], told["notes"]) == (None, [], [])
+
+
+def test_a_long_log_is_thinned_and_keeps_its_peaks_and_its_end(run, log):
+    rows = [f"{step},{1 + math.sin(step) / 9:.8g},0.1,{step},," for step in range(1, 9001)]
+    rows[4321] = "4322,97.5,0.1,4322,,"
+    rows[5432] = "5433,-3.25,0.1,5433,,"
+    run.folder.append(run.folder.log, "\n".join(rows) + "\n")
+    told = log.told()
+    points = curve(told, "loss")
+    assert len(points) <= 1200
+    assert (points[4322], points[5433]) == (97.5, -3.25)
+    assert points[9000] == float(rows[-1].split(",")[1])
+    assert ("training.thinned", {"count": "9\u2009000"}) in told["notes"]
+
+
+def test_buckets_have_each_place_once_and_stay_as_they_are_while_a_series_grows():
+    for count in (1, 2, 13, 97, 1009):
+        made = buckets(count, 13)
+        assert [place for bucket in made for place in bucket] == list(range(count))
+        assert len(made) <= 13
+        assert len(made[-1]) == 1
+    assert buckets(89, 13)[:10] == buckets(97, 13)[:10]
+
+
+def test_a_bucket_without_a_number_keeps_its_place():
+    values = [math.nan] * 8 + [2.0, 1.0]
+    steps, kept = thinned(range(10), values, 6)
+    assert steps[-1] == 9
+    assert math.isnan(kept[0])
+    assert kept[-2:] == [2.0, 1.0]
+
+
+def test_the_smoothed_loss_is_the_weighted_mean_of_what_was_before():
+    values, share = [3.0, 1.0, 4.0, 1.5, 9.0], 0.7
+    for at, mean in enumerate(smoothed(values, share)):
+        weights = [share ** (at - i) for i in range(at + 1)]
+        total = sum(w * x for w, x in zip(weights, values, strict=False))
+        assert mean == pytest.approx(total / sum(weights))
+
+
+def test_many_heads_and_steps_are_bounded_and_keep_lowest_and_highest():
+    readings = [
+        Reading(step, f"layer {layer}", head, 2.0, math.sin(step * head), math.cos(step * head))
+        for step in range(1, 102)
+        for layer in range(41)
+        for head in range(29)
+    ]
+    told = heads_of(readings)
+    assert (told["of_heads"], len(told["heads"]), told["of_steps"]) == (1189, 1024, 101)
+    assert len(told["columns"]) <= 16
+    assert told["columns"][-1] == [101, 101]
+    own = [r for r in readings if r.head == 7 and r.layer == "layer 0"]
+    for name, pick in (("normalized_entropy", min), ("max_score", max)):
+        for (first, last), value in zip(
+            told["columns"], told["measures"][name]["values"][7], strict=True
+        ):
+            assert value == pick(getattr(one, name) for one in own[first - 1 : last])
+    assert [name for name, _ in notes_of(NO_ROWS, told, [], 0)] == [
+        "training.thinned.heads", "training.heads.left_out", "training.alarms.none"
+    ]  # fmt: skip
+
+
+def test_the_last_of_many_alarms_are_told():
+    raised = alarms_of([Alarm(step, "a", 1, "maximum_logit", 131.0, 100.0) for step in range(203)])
+    shown = last_alarms(raised, None)
+    assert ([shown[0]["step"], shown[-1]["step"]], shown[0]["row"]) == ([3, 202], None)
+    told = heads_of([Reading(1, "a", 1, 1.0, 0.5, 2.0)])
+    assert last_alarms(raised, told)[0]["row"] == 0
+    (note,) = notes_of(NO_ROWS, told, shown, len(raised))
+    assert note == ("training.alarms.some", {"shown": "200", "count": "203"})
+
+
+def test_heads_that_were_not_seen_in_a_step_have_nothing_there():
+    told = heads_of([Reading(1, "a", 0, 2.0, 0.5, -math.inf), Reading(2, "b", 3, 1.0, 0.5, 7.0)])
+    assert told["heads"] == [[0, 0], [1, 3]]
+    assert told["measures"]["max_score"]["values"] == [["-Infinity", None], [None, 7.0]]
+
+
+def test_hostile_names_are_made_visible(run, log):
+    run.folder.write_text(
+        run.folder.attention, text_of([Reading(1, "a\u202eb\x00<img src=x>", 0, 1.0, 0.5, 2.0)])
+    )
+    run.folder.write_text(
+        run.folder.alarms, line_of(Alarm(1, "a\u202eb", 0, "maximum_logit", math.inf, 100.0))
+    )
+    told = log.told()
+    assert told["heads"]["layers"] == ["a\\u202eb\\x00<img src=x>"]
+    (alarm,) = told["alarms"]
+    assert (alarm["layer"], alarm["value"]) == ("a\\u202eb", "inf")
+    assert "\u202e" not in alarm["sentence"]
+
+
+def test_the_route_tells_refuses_and_bounds(run):
+    run.go(9)
+    client = TestClient(application(Studio(run.folder.path)), base_url="http://127.0.0.1")
+    told = client.get("/api/training", params={"smoothing": 0.5}).json()
+    assert told["pace"]["step"] == 90
+    again = client.get("/api/training", params={"smoothing": 0.5, "version": told["version"]})
+    assert again.json()["changed"] is False
+    assert len(again.content) < 100
+    for wrong in ({"smoothing": 1.5}, {"smoothing": "nan"}, {"version": 65 * "a"}):
+        assert client.get("/api/training", params=wrong).status_code == 422
+    run.folder.path.rename(run.folder.path.with_name("away"))
+    gone = client.get("/api/training")
+    assert (gone.status_code, "at the moment" in gone.json()["detail"]) == (404, True)
+
+
+def test_without_a_run_there_is_none():
+    client = TestClient(application(Studio()), base_url="http://127.0.0.1")
+    answer = client.get("/api/training")
+    assert answer.status_code == 404
+    assert "start the studio with the folder of one" in answer.json()["detail"]
