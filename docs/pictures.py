@@ -1,7 +1,10 @@
 """Make what the README and the docs show: pictures of pages, and the outputs of commands.
 
     python docs/pictures.py            writes docs/pictures/ (wants Chromium) and the outputs
-    python docs/pictures.py outputs    writes the outputs alone
+    python docs/pictures.py PART …     writes parts of them: pages, studio, outputs
+
+The studio is photographed by its own walk through the views, in tests/studio, on models that are
+trained here first; it wants the folder of real inputs in the variable GLASSHEAD_DATA.
 
 An output stands between `<!-- output of: COMMAND -->` and `<!-- end -->`. After
 `<!-- output of: COMMAND; lines: PATTERN -->` it is the lines that match, and "…" for the others.
@@ -32,6 +35,10 @@ PAGES = {
 }
 PANEL, HEIGHT = 760, 900
 DEMO, TRANSLATION = ROOT / "build" / "demo", (800, 535)
+SHOWN = ROOT / "build" / "shown"
+WALK = ROOT / "tests" / "studio" / "test_walk_through_in_browser.py"
+# Taught too fast, so that there are alarms to be seen.
+WATCHED = "--watch --set learning_rate=0.03 --set warmup=0 --set steps=600"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # A page that is only looked at needs no network, no window and no profile that lasts.
 QUIET = (
@@ -109,23 +116,64 @@ def picture(page: Path, file: Path, width: int = 2 * PANEL, height: int = HEIGHT
     print(f"wrote {file.relative_to(ROOT)}")
 
 
-def main() -> None:
-    """Write all of it, or the outputs alone."""
-    if sys.argv[1:] != ["outputs"]:
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            for name, (options, below) in PAGES.items():
-                page = Path(folder) / f"{name}.html"
-                output(shlex.join(["glasshead", "explain", *options, "--html", str(page)]))
-                picture(side_by_side(page, below), PICTURES / f"{name}.png")
-            # A translator that is there from another time is not trained again.
-            output(f"glasshead demo --folder {shlex.quote(str(DEMO))}")
-            picture(DEMO / "glasshead.html", PICTURES / "translation.png", *TRANSLATION)
+def shown() -> None:
+    """Train and gather what the studio shows; what is there from another time is kept."""
+    data = Path(os.environ.get("GLASSHEAD_DATA", ""))
+    story, book = data / "stories260K" / "stories260K.bin", data / "shakespeare" / "input.txt"
+    if not (story.is_file() and book.is_file()):
+        raise SystemExit("the studio is shown on real inputs: set GLASSHEAD_DATA to their folder.")
+    SHOWN.mkdir(parents=True, exist_ok=True)
+    output(f"glasshead demo --folder {shlex.quote(str(DEMO))}")
+    for name, of in (("translator", DEMO / "translator"), ("model", story.parent)):
+        if not (SHOWN / name).exists():
+            (SHOWN / name).symlink_to(of.resolve())
+    if not (SHOWN / "watched").exists():
+        output(f"glasshead train write --run {shlex.quote(str(SHOWN / 'watched'))} {WATCHED}")
+    kept = SHOWN / "book.safetensors"
+    if not kept.exists():
+        example = "python examples/atlas_of_a_book.py"
+        output(f"{example} {shlex.join(map(str, (story, book, kept)))}")
+
+
+def studio() -> None:
+    """Walk through the views of the studio, and keep the pictures."""
+    shown()
+    # The page says where its model lies, so that this is said as from here.
+    shown_in = str(SHOWN.relative_to(ROOT))
+    environment = os.environ | {"GLASSHEAD_SHOWN": shown_in, "GLASSHEAD_PICTURES": str(PICTURES)}
+    walk = [sys.executable, "-m", "pytest", "--quiet", str(WALK)]
+    subprocess.run(walk, check=True, env=environment, cwd=ROOT)
+
+
+def pages() -> None:
+    """Photograph the pages that commands write."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (options, below) in PAGES.items():
+            page = Path(folder) / f"{name}.html"
+            output(shlex.join(["glasshead", "explain", *options, "--html", str(page)]))
+            picture(side_by_side(page, below), PICTURES / f"{name}.png")
+    # A translator that is there from another time is not trained again.
+    output(f"glasshead demo --folder {shlex.quote(str(DEMO))}")
+    picture(DEMO / "glasshead.html", PICTURES / "translation.png", *TRANSLATION)
+
+
+def outputs() -> None:
+    """Write what commands print into the texts that show it."""
     for file in TEXTS:
         text = file.read_text(encoding="utf-8")
         if OUTPUT.search(text):
             file.write_text(with_outputs(text), encoding="utf-8")
             print(f"wrote {file.relative_to(ROOT)}")
+
+
+PARTS = {"pages": pages, "studio": studio, "outputs": outputs}
+
+
+def main() -> None:
+    """Write all of it, or the parts that are named."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()
 
 
 if __name__ == "__main__":
