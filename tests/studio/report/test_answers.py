@@ -53,7 +53,8 @@ def test_the_page_names_answers_alike(browser):
         "z": 1.0, "b": 0.1, "text": "ä|b=c", "a": 7, "on": True, "off": False, "none": None,
         "long": 123456.789, "small": 2.5e-5, "big": 1e14, "zero": 0.0,
     }  # fmt: skip
-    source = re.sub("^export ", "", modules()["source.js"], flags=re.MULTILINE)
+    both = modules()["dom.js"] + modules()["source.js"]
+    source = re.sub("^(export |import .*;$)", "", both, flags=re.MULTILINE)
     page = browser.new_page()
     key = page.evaluate(f"(given) => {{ {source}\nreturn keyOf('heads/map', given); }}", given)
     page.close()

@@ -196,7 +196,7 @@ def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
     for view in ("Atlas", "Alignment", "Heads", "Steps"):
         frame.get_by_role("link", name=view, exact=True).click()
         frame.locator(f"section.{view.lower()} .body[data-drawn]").wait_for()
-        assert frame.locator("[aria-current]").inner_text() == view
+        assert frame.locator("[aria-current=page]").inner_text() == view
     frame.get_by_label("Sharpness").press("Home")
     frame.locator(".body[data-drawn]").wait_for()
     assert page.url == look.url
