@@ -192,8 +192,8 @@ def test_another_model_has_no_alignment(tmp_path):
     client = TestClient(application(Studio(folder)), base_url="http://127.0.0.1")
     assert client.get("/api/about").json()["views"]["alignment"] == "alignment.none"
     answer = client.get("/api/alignment", params={"sentence": "ja"})
-    assert answer.status_code == 400
-    assert "of the task 'write', and one of 'translate' is" in answer.json()["detail"]
+    assert answer.status_code == 404
+    assert answer.json()["detail"].startswith("there is no translator here: start the studio")
 
 
 def test_a_report_holds_the_first_sentences_that_can_be_translated(translator):

@@ -12,7 +12,7 @@ def words(lang: str) -> dict[str, str]:
     Errors: a ValueError where the language is not there.
 
     >>> words("es")["shell.language"]
-    'Language'
+    'Idioma'
     """
     say = Say(lang).translate
     return {name: say(sentence) for part in _PARTS for name, sentence in part.WORDS.items()}

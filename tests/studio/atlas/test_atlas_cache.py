@@ -7,7 +7,7 @@ import torch
 
 import glasshead as gh
 from glasshead.studio.atlas import Atlas, Cancelled, TileCache
-from studio.atlas.small import inputs
+from studio.atlas.small_atlases import inputs
 
 SIZE = 4 * 25
 

@@ -6,7 +6,17 @@ import torch
 import glasshead as gh
 from glasshead.studio.atlas import Atlas, NotYetError, TileCache
 from glasshead.studio.atlas.summing import block_sums
-from studio.atlas.small import HEADS, KEYS, LEVELS, QUERIES, check, coarsely, cut, inputs, of_blocks
+from studio.atlas.small_atlases import (
+    HEADS,
+    KEYS,
+    LEVELS,
+    QUERIES,
+    check,
+    coarsely,
+    cut,
+    inputs,
+    of_blocks,
+)
 
 __all__ = ["coarsely"]
 
