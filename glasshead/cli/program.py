@@ -4,9 +4,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
-DONE, CLOSED_PIPE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+from glasshead.cli.interrupting import INTERRUPTED, interruptible
+
+DONE, CLOSED_PIPE, BAD_INPUT = 0, 1, 2
 _LONGEST = 500
 _TOO_LARGE = (
     "this takes more memory than there is: give it fewer tokens, or a smaller model or batch."
@@ -30,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_output()
         _check_columns()
-        code = _run(arguments)
+        with interruptible() if arguments is None else nullcontext():
+            code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         _let_go()

@@ -108,6 +108,32 @@ def test_an_interruption_causes_no_traceback(wait):
         assert (out, err) == (b"", b"")
 
 
+IN_AN_IMPORT = """
+import os, signal, sys
+
+class SwallowsAnInterruption:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                pass
+
+sys.meta_path.insert(0, SwallowsAnInterruption())
+sys.argv = ["glasshead", "explain"]
+from glasshead.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interruption_is_not_lost_in_an_import_that_swallows_it():
+    outcome = subprocess.run(
+        [sys.executable, "-c", IN_AN_IMPORT], capture_output=True, check=False, timeout=30
+    )
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, b"", b"")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-9", "utf-8"])
 def test_a_poor_encoding_loses_characters_and_nothing_else(encoding):
     outcome = run("explain", "güneş 太陽", PYTHONIOENCODING=encoding, PYTHONUTF8="0")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from glasshead.cli.program import INTERRUPTED
+from glasshead.cli.interrupting import INTERRUPTED
 
 _PATIENCE = 0.5
 

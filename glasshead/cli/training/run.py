@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
+from glasshead.cli.interrupting import INTERRUPTED
 from glasshead.cli.outputs.progress import going_on
 from glasshead.cli.outputs.terminal import remark
-from glasshead.cli.program import INTERRUPTED
 from glasshead.cli.training.figures import print_figures
 from glasshead.cli.training.jobs import job
 from glasshead.tasks.run_folder import RunFolder, leads

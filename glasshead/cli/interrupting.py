@@ -1,0 +1,41 @@
+"""Interrupting: Ctrl-C ends the program, in the midst of an import too."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+_IMPORTING = "<frozen importlib._bootstrap>"
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """End this process at a Ctrl-C that meets an import; elsewhere, raise a KeyboardInterrupt.
+
+    Libraries that start others from C, as torch does numpy, take a KeyboardInterrupt for a library
+    that is missing, and go on without it: the interruption would be lost, or become a traceback.
+    """
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not ours:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
