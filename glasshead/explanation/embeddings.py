@@ -10,6 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.ladder.worked_example import WorkedExample
+
+MADE_UP_DIM = 4
+"""Few enough to follow by hand, and 1, 2 or 4 heads can share them."""
+MADE_UP_SEED = 123
+
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
@@ -50,7 +56,19 @@ class Embeddings:
             raise ValueError(f"vectors takes finite numbers, and got others for row {row}.")
 
     @classmethod
-    def made_up(cls, tokens: Iterable[str], *, dim: int = 4, seed: int = 123) -> "Embeddings":
+    def of_the_texts(cls, example: WorkedExample) -> "Embeddings":
+        """The words of a worked example, with the vectors that its text gives them.
+
+        >>> from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+        >>> Embeddings.of_the_texts(HELLO_SHINY_SUN).vectors.shape
+        torch.Size([3, 3])
+        """
+        return cls(example.tokens, torch.tensor(example.embeddings, dtype=torch.float64))
+
+    @classmethod
+    def made_up(
+        cls, tokens: Iterable[str], *, dim: int = MADE_UP_DIM, seed: int = MADE_UP_SEED
+    ) -> "Embeddings":
         """Vectors that mean nothing, from the tokens' spelling and a seed.
 
         A token has the same vector in every sentence, on every machine; the first numbers of a

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # What each character is to a word, as one letter: `h` stands alone as Chinese and kana do, `w`
 # and `d` make words and numbers, `j` joins two parts of a word and `n` two digits, `m` belongs to
@@ -53,6 +53,16 @@ def is_word(token: str) -> bool:
     (True, False)
     """
     return any(unicodedata.category(character)[0] in "LN" for character in token)
+
+
+def last_word(tokens: Sequence[str]) -> int:
+    """The place of the last token that is a word; where none is, of the last.
+
+    >>> last_word(["A", "sun", "!"])
+    1
+    """
+    words = (place for place in reversed(range(len(tokens))) if is_word(tokens[place]))
+    return next(words, len(tokens) - 1)
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from glasshead.cli.explaining.recipe import NORMALIZERS, SCORES
+from glasshead.explanation.choices import NORMALIZERS, SCORES
 from glasshead.explanation.language import LANGUAGES
 
 PROGRAM = [sys.executable, "-m", "glasshead"]

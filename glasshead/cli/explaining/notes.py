@@ -1,10 +1,15 @@
-"""Notes: what an explanation must say about where its numbers come from."""
+"""Notes: which of them an explanation on the command line needs."""
 
 from collections.abc import Iterator
 
 from glasshead.cli.explaining.recipe import Recipe
 from glasshead.cli.explaining.sentence import Sentence, Source
 from glasshead.explanation.language import Say
+from glasshead.explanation.notes import (
+    on_made_up_embeddings,
+    on_made_up_score,
+    on_one_of_heads,
+)
 
 
 def notes(sentence: Sentence, recipe: Recipe, seed: int, head: int, language: str) -> Iterator[str]:
@@ -18,21 +23,8 @@ def notes(sentence: Sentence, recipe: Recipe, seed: int, head: int, language: st
     """
     say = Say(language)
     if sentence.source is Source.MADE_UP:
-        yield say(
-            "The embeddings are made up from seed {seed} and mean nothing: what the words attend "
-            "to here says nothing about the words. How it is computed is real.",
-            seed=seed,
-        )
+        yield on_made_up_embeddings(say, seed)
     if recipe.heads > 1:
-        yield say(
-            "Each vector is cut into {heads} parts of equal width, one for each head. What follows "
-            "shows the part of head {head}, counted from 0.",
-            heads=recipe.heads,
-            head=head,
-        )
+        yield on_one_of_heads(say, recipe.heads, head)
     if recipe.score == "additive":
-        yield say(
-            "The parameters of the additive score are made up from seed {seed}; a model would "
-            "learn them.",
-            seed=seed,
-        )
+        yield on_made_up_score(say, seed)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from glasshead.cli.inputs.wording import listed, nearest, quoted
-from glasshead.explanation.splitting import is_word, split
+from glasshead.explanation.splitting import last_word, split
 
 _POSITION = re.compile(r"#([0-9]{1,9})")
 # What is meant for a position and is none: #-1, #1.5, # 2.
@@ -28,8 +28,7 @@ def query_position(tokens: Sequence[str], asked: str | None) -> int:
     3
     """
     if asked is None:
-        words = [place for place, token in enumerate(tokens) if is_word(token)]
-        return words[-1] if words else len(tokens) - 1
+        return last_word(tokens)
     position = _POSITION.fullmatch(asked)
     if position:
         return _at(tokens, int(position[1]))

@@ -7,28 +7,10 @@ from typing import TYPE_CHECKING
 import glasshead as gh
 from glasshead.cli.explaining.masks import Band, build_mask, parse_mask
 from glasshead.cli.inputs.wording import one_of, quoted
+from glasshead.explanation.choices import HARDENING, NORMALIZERS, SCORES
 
 if TYPE_CHECKING:
     from glasshead import Attention, Score
-
-# By name, so that options are checked before torch is there.
-SCORES = {
-    "scaled-dot": "ScaledDot",
-    "dot": "Dot",
-    "cosine": "Cosine",
-    "gaussian": "Gaussian",
-    "additive": "Additive",
-}
-NORMALIZERS = {
-    "softmax": "Softmax",
-    "softmax-one": "SoftmaxOne",
-    "hardmax": "HardMax",
-    "sparsemax": "Sparsemax",
-    "entmax15": "Entmax15",
-    "sigmoid": "Sigmoid",
-}
-# These give all weight to the largest score as β grows; the others do not.
-_REACH_HARDMAX = ("softmax", "sparsemax", "entmax15", "hardmax")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +51,7 @@ class Recipe:
         chosen = "softmax" if normalizer is None else normalizer
         chosen = one_of(chosen, NORMALIZERS, "--normalizer")
         if sharpness == math.inf:
-            if chosen not in _REACH_HARDMAX:
+            if chosen not in HARDENING:
                 raise ValueError(
                     f"--beta inf is the hardest attention, which --normalizer {chosen} never "
                     f"reaches: leave one of the two out."

@@ -4,17 +4,13 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-import torch
-
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.vectors_file import read_vectors
 from glasshead.cli.inputs.wording import listed, nearest, quoted
-from glasshead.explanation.embeddings import Embeddings, composed
+from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed
 from glasshead.explanation.splitting import split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
-# Few enough to follow by hand, and 1, 2 or 4 heads can share them.
-MADE_UP_DIM = 4
 _MOST_NUMBERS = 2**24
 
 
@@ -50,9 +46,7 @@ def sentence_of(
     has more rows than can be explained; an OSError where it cannot be read.
     """
     if vectors is None and is_the_texts_own(text):
-        example = HELLO_SHINY_SUN
-        numbers = torch.tensor(example.embeddings, dtype=torch.float64)
-        return Sentence(Embeddings(example.tokens, numbers), Source.TEXTS)
+        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), Source.TEXTS)
     words = None if text is None else _words(text)
     if vectors is not None:
         known = read_vectors(vectors, most=most if words is None else None)

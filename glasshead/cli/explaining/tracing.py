@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Tensor
-
 from glasshead.cli.explaining.recipe import Recipe
 from glasshead.cli.inputs.wording import listed
 from glasshead.explanation.embeddings import Embeddings
+from glasshead.explanation.heads import head_counts, in_heads
 from glasshead.explanation.projection import Projection
 from glasshead.recipe.trace import Trace
 
@@ -56,7 +54,7 @@ def traced(
     dim = inputs[0].shape[-1] // recipe.heads
     _check_size(len(embeddings.tokens), recipe, dim, json=json)
     attention = recipe.attention(dim, seed)
-    trace = attention.trace(*(_in_heads(x, recipe.heads) for x in inputs))
+    trace = attention.trace(*(in_heads(x, recipe.heads) for x in inputs))
     if not (trace.scaled.isfinite().all() and trace.context.isfinite().all()):
         raise ValueError(
             "the scores grow beyond all numbers: take smaller vectors, or a smaller --beta."
@@ -78,10 +76,9 @@ def _bytes_a_pair(recipe: Recipe, dim: int, *, json: bool) -> int:
 
 def _check_heads(width: int, heads: int) -> None:
     if width % heads:
-        divisors = [str(count) for count in range(1, width + 1) if width % count == 0]
         raise ValueError(
             f"--heads {heads} does not divide vectors of {width} numbers into equal parts: "
-            f"take one of {listed(divisors)}."
+            f"take one of {listed(map(str, head_counts(width)))}."
         )
 
 
@@ -93,10 +90,3 @@ def _check_size(tokens: int, recipe: Recipe, dim: int, *, json: bool) -> None:
             f"{tokens:,} tokens are too many to explain in full (about {needed / 2**30:.1f} GiB "
             f"with these options): give at most {most:,}."
         )
-
-
-def _in_heads(vectors: Float[Tensor, "tokens dim"], heads: int) -> Float[Tensor, "..."]:
-    """`[tokens, dim]` for one head, else `[1, heads, tokens, dim / heads]`."""
-    if heads == 1:
-        return vectors
-    return vectors.unflatten(-1, (heads, -1)).transpose(0, 1).unsqueeze(0)

@@ -1,5 +1,6 @@
 """Of a classifier: the model that `glasshead train classify` has left in a folder."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,9 +9,8 @@ from torch import Tensor
 
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.classify.batches import shortened
+from glasshead.tasks.opening.ours import reader_of
 from glasshead.tasks.opening.reader import Reader
-from glasshead.tasks.opening.vocabulary import ordinary, unknown
-from glasshead.tasks.reading.files import shown
 
 
 def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
@@ -25,17 +25,9 @@ def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
     def read(tokens: Int[Tensor, "texts length"]) -> Float[Tensor, "texts answers"]:
         return model(tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device))
 
-    return Reader(
-        name=shown(folder),
-        kind="run",
-        model=model,
-        read=read,
-        encode=tokenizer.encode_batch,
-        token=tokenizer.token,
-        ordinary=ordinary(tokenizer),
-        ending=(tokenizer.end_id,),
-        context=min(model.config.context_length, data.first + data.last),
-        unknown=unknown(tokenizer),
+    context = min(model.config.context_length, data.first + data.last)
+    return replace(
+        reader_of(folder, tokenizer, model, read, context),
         field=data.text,
         shorten=lambda tokens: shortened(list(tokens), data),
     )

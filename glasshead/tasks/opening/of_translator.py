@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.tasks.opening.ours import reader_of
 from glasshead.tasks.opening.reader import Reader
-from glasshead.tasks.opening.vocabulary import ordinary, unknown
-from glasshead.tasks.reading.files import shown
 from glasshead.tasks.translate import TextTranslator
 
 
@@ -24,15 +23,4 @@ def reader_of_translator(folder: Path, device: torch.device) -> Reader:
         lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
         return model.encode(tokens, lengths)
 
-    return Reader(
-        name=shown(folder),
-        kind="run",
-        model=model,
-        read=read,
-        encode=tokenizer.encode_batch,
-        token=tokenizer.token,
-        ordinary=ordinary(tokenizer),
-        ending=(tokenizer.end_id,),
-        context=model.config.context_length,
-        unknown=unknown(tokenizer),
-    )
+    return reader_of(folder, tokenizer, model, read, model.config.context_length)

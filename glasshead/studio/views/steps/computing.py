@@ -8,16 +8,18 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.explanation.asked import names
+from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.explanation.embeddings import Embeddings
+from glasshead.explanation.heads import head_counts, in_heads
 from glasshead.explanation.step import json_ready
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.recipe.trace import Trace
 from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.views.steps.asked import MASKS, Normalizer, StepsAsked
-from glasshead.studio.views.steps.offering import betas, normalizers, with_infinity
+from glasshead.studio.views.steps.offering import betas, normalizers
 from glasshead.studio.views.steps.sentence import query_of, sentence_of
-from glasshead.studio.views.steps.sums import called, scales, sums, thresholds
+from glasshead.studio.views.steps.sums import scales, sums, thresholds
 
 _SHOWN = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 # With more words than that, cells are too small for numbers.
@@ -59,9 +61,9 @@ def computed(asked: StepsAsked, limits: Limits) -> Computed:
     dim = width // asked.heads
     normalizer, beta = asked.normalizer, asked.chosen_beta
     if beta == "inf":
-        if normalizer not in with_infinity():
+        if normalizer not in HARDENING:
             raise Refusal(
-                f"β = ∞ is the hardest attention, which {called(normalizer)} never "
+                f"β = ∞ is the hardest attention, which {NORMALIZERS[normalizer]} never "
                 f"reaches: leave one of the two out."
             )
         normalizer, beta = "hardmax", asked.default_beta
@@ -71,9 +73,9 @@ def computed(asked: StepsAsked, limits: Limits) -> Computed:
         mask={"none": None, "causal": gh.causal(), "window": gh.window(before=1, after=1)}[
             asked.mask
         ],
-        normalizer=getattr(gh, called(normalizer))(),
+        normalizer=getattr(gh, NORMALIZERS[normalizer])(),
     )
-    vectors = _in_heads(sentence.vectors, asked.heads)
+    vectors = in_heads(sentence.vectors, asked.heads)
     trace = attention.trace(vectors, vectors, vectors)
     index = () if asked.heads == 1 else (0, asked.head)
     return Computed(sentence, trace, index, number, normalizer)
@@ -119,7 +121,7 @@ def steps_data(asked: StepsAsked, limits: Limits) -> dict[str, Any]:
             "betas": offered,
             "masks": list(MASKS),
             "normalizers": normalizers(),
-            "heads": [count for count in range(1, width + 1) if width % count == 0],
+            "heads": head_counts(width),
             "queries": list(range(len(tokens))),
         },
         "defaults": {
@@ -146,22 +148,15 @@ def _scaled(beta: str, number: float) -> gh.Score:
 
 def _check_heads(asked: StepsAsked, width: int) -> None:
     if asked.heads < 1 or width % asked.heads:
-        counts = [str(count) for count in range(1, width + 1) if width % count == 0]
         raise Refusal(
             f"{asked.heads} heads do not divide vectors of {width} numbers into equal parts: take "
-            f"one of {', '.join(counts)}."
+            f"one of {', '.join(map(str, head_counts(width)))}."
         )
     if not 0 <= asked.head < asked.heads:
         raise Refusal(
             f"head takes one from 0 to {asked.heads - 1}, and got {asked.head}: there are "
             f"{asked.heads} of them."
         )
-
-
-def _in_heads(vectors: Float[Tensor, "words dim"], heads: int) -> Float[Tensor, "..."]:
-    if heads == 1:
-        return vectors
-    return vectors.unflatten(-1, (heads, -1)).transpose(0, 1).unsqueeze(0)
 
 
 def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:

@@ -2,23 +2,16 @@
 
 from typing import Any
 
-from glasshead.studio.views.steps.asked import BETAS, NORMALIZERS, Normalizer, StepsAsked
-from glasshead.studio.views.steps.sums import called, decimal
-
-# These give all weight to the largest score as β grows; the others do not.
-_REACH_HARDMAX: tuple[Normalizer, ...] = ("softmax", "hardmax", "sparsemax", "entmax15")
-
-
-def with_infinity() -> tuple[Normalizer, ...]:
-    """The normalizers for which there is β = ∞."""
-    return _REACH_HARDMAX
+from glasshead.explanation.choices import HARDENING, NORMALIZERS
+from glasshead.studio.views.steps.asked import BETAS, StepsAsked
+from glasshead.studio.views.steps.sums import decimal
 
 
 def normalizers() -> list[dict[str, Any]]:
     """The normalizers, how they are called, and whether there is β = ∞ for them."""
     return [
-        {"name": name, "said": called(name), "hardens": name in _REACH_HARDMAX}
-        for name in NORMALIZERS
+        {"name": name, "said": said, "hardens": name in HARDENING}
+        for name, said in NORMALIZERS.items()
     ]
 
 
@@ -42,6 +35,6 @@ def betas(asked: StepsAsked, dim: int) -> list[dict[str, Any]]:
         {"name": name, "value": value, "said": f"1/√{dim} = " * (name == "auto") + decimal(value)}
         for value, name in stops
     ]
-    if asked.normalizer in _REACH_HARDMAX:
+    if asked.normalizer in HARDENING:
         offered.append({"name": "inf", "value": None, "said": "∞"})
     return offered

@@ -1,18 +1,11 @@
 """Sentence: the words whose attention is computed, and their vectors."""
 
-import torch
-
 from glasshead.explanation.embeddings import Embeddings, composed
-from glasshead.explanation.splitting import is_word, split
+from glasshead.explanation.splitting import last_word, split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Refusal, TooMuch
 from glasshead.studio.views.steps.asked import StepsAsked
-
-# Few enough to follow by hand, and 1, 2 or 4 heads can share them.
-_DIM = 4
-SEED = 123
-"""What vectors of any sentence but the worked example are made up from."""
 
 
 def sentence_of(asked: StepsAsked, limits: Limits) -> Embeddings:
@@ -24,10 +17,8 @@ def sentence_of(asked: StepsAsked, limits: Limits) -> Embeddings:
     ('Hello', ',', 'sun', '!')
     """
     if asked.is_worked_example:
-        example = HELLO_SHINY_SUN
-        return Embeddings(example.tokens, torch.tensor(example.embeddings, dtype=torch.float64))
-    words = _words(asked.text or "", limits)
-    return Embeddings.made_up(words, dim=_DIM, seed=SEED)
+        return Embeddings.of_the_texts(HELLO_SHINY_SUN)
+    return Embeddings.made_up(_words(asked.text or "", limits))
 
 
 def query_of(asked: StepsAsked, tokens: tuple[str, ...]) -> int:
@@ -41,8 +32,7 @@ def query_of(asked: StepsAsked, tokens: tuple[str, ...]) -> int:
     if asked.query is None:
         if asked.is_worked_example:
             return tokens.index(HELLO_SHINY_SUN.query)
-        words = [place for place, token in enumerate(tokens) if is_word(token)]
-        return words[-1] if words else len(tokens) - 1
+        return last_word(tokens)
     if not 0 <= asked.query < len(tokens):
         raise Refusal(
             f"query takes a position from 0 to {len(tokens) - 1}, and got {asked.query}: the "

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from glasshead.explanation.choices import NORMALIZERS
 from glasshead.studio.views.steps.asked import Normalizer, StepsAsked
 
 # What stands in a place such as {score}, the page knows by that name (steps-sums.js).
@@ -25,28 +26,11 @@ _WEIGHTS: dict[Normalizer, tuple[str, ...]] = {
     "entmax15": ("τ = {threshold}", "p = max({score}/2 − {subtracted}, 0)² = {value}"),
     "sigmoid": ("p = 1 / (1 + {inverse}) = {value}",),
 }
-_CALLED: dict[Normalizer, str] = {
-    "softmax": "Softmax",
-    "softmax-one": "SoftmaxOne",
-    "hardmax": "HardMax",
-    "sparsemax": "Sparsemax",
-    "entmax15": "Entmax15",
-    "sigmoid": "Sigmoid",
-}
 _TOLD: dict[Normalizer, str] = {
     "softmax-one": "steps.sink",
     "sparsemax": "steps.sparse",
     "entmax15": "steps.sparse",
 }
-
-
-def called(normalizer: Normalizer) -> str:
-    """The name that a normalizer has in the library.
-
-    >>> called("entmax15")
-    'Entmax15'
-    """
-    return _CALLED[normalizer]
 
 
 def decimal(number: float) -> str:
@@ -81,7 +65,7 @@ def sums(asked: StepsAsked, beta: float, normalizer: Normalizer) -> dict[str, di
             note="steps.seen.none" if mask == "none" else "steps.seen",
         ),
         "masked.hidden": _sum("", "s = {scaled} → −∞", note=f"steps.hides.{mask}"),
-        "weights": _sum(called(normalizer), *_WEIGHTS[normalizer], note=_TOLD.get(normalizer)),
+        "weights": _sum(NORMALIZERS[normalizer], *_WEIGHTS[normalizer], note=_TOLD.get(normalizer)),
         "weights.hidden": _sum("", "s → {score},   p = {value}", note="steps.nothing"),
         "context": _sum("P·V", "c{number} = Σ p·v{number} = {shares} = {value}"),
     }

@@ -3,13 +3,15 @@
 from typing import Any
 
 import glasshead as gh
+from glasshead.explanation.embeddings import MADE_UP_SEED
 from glasshead.explanation.language import Say
+from glasshead.explanation.notes import on_made_up_embeddings, on_one_of_heads
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.studio.limits import Limits
 from glasshead.studio.views.steps.asked import StepsAsked
 from glasshead.studio.views.steps.computing import computed
 from glasshead.studio.views.steps.runs import runs
-from glasshead.studio.views.steps.sentence import SEED, query_of
+from glasshead.studio.views.steps.sentence import query_of
 
 
 def steps_words(asked: StepsAsked, lang: str, limits: Limits) -> dict[str, Any]:
@@ -65,20 +67,7 @@ def _notes(asked: StepsAsked, say: Say) -> list[str]:
     """What was made up, in the sentences of `glasshead explain`."""
     notes = []
     if not asked.is_worked_example:
-        notes.append(
-            say(
-                "The embeddings are made up from seed {seed} and mean nothing: what the words "
-                "attend to here says nothing about the words. How it is computed is real.",
-                seed=SEED,
-            )
-        )
+        notes.append(on_made_up_embeddings(say, MADE_UP_SEED))
     if asked.heads > 1:
-        notes.append(
-            say(
-                "Each vector is cut into {heads} parts of equal width, one for each head. What "
-                "follows shows the part of head {head}, counted from 0.",
-                heads=asked.heads,
-                head=asked.head,
-            )
-        )
+        notes.append(on_one_of_heads(say, asked.heads, asked.head))
     return notes
