@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshead.watching.ablater import Ablater
 from glasshead.watching.met import Met
+from glasshead.watching.refusing import UnseenError
 from glasshead.watching.watcher import Watcher
 
 _functorch: Any = torch._C._functorch  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
@@ -86,12 +87,12 @@ class Active(threading.local):
         What runs in a backward pass has been seen: there gradient checkpointing runs the forward
         pass again.
 
-        Errors: a RuntimeError under vmap, where a tensor stands for many.
+        Errors: an `UnseenError` under vmap, where a tensor stands for many.
         """
         if not self.watchers or _in_backward():
             return
         if _under_vmap():
-            raise RuntimeError(
+            raise UnseenError(
                 "watch sees a model as it runs, and not under torch.vmap: give the model the batch "
                 "itself."
             )

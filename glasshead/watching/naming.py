@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from glasshead.attention import Attention
+from glasshead.watching.refusing import UnseenError
 
 # Every call of a module goes through this function, whatever has become of its `forward`.
 _CALL = nn.Module._wrapped_call_impl.__code__  # noqa: SLF001 - it has no other name
@@ -75,14 +76,14 @@ class Layers:
     def check_seen(self, seen: Iterable[str]) -> None:
         """Say loudly which pattern, or which layer of a pattern, has shown no attention.
 
-        Errors: a RuntimeError for a pattern; of a layer among others it is a warning, as models
+        Errors: an `UnseenError` for a pattern; of a layer among others it is a warning, as models
         with layers of several kinds exist.
         """
         seen = list(seen)
         for pattern, named in (self._named or {}).items():
             blind = [layer for layer in named if not any(_within(name, layer) for name in seen)]
             if len(blind) == len(named):
-                raise RuntimeError(
+                raise UnseenError(
                     f"watch saw no attention in what layers={pattern!r} names, {_some(named)}; it "
                     f"saw {_some(seen)}: correct the pattern, or let the model run that layer."
                 )

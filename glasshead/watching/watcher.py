@@ -19,6 +19,7 @@ from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
 from glasshead.watching.met import Met, keys_before
 from glasshead.watching.naming import Layers, calling, names_of
+from glasshead.watching.refusing import BudgetError, UnseenError
 from glasshead.watching.standing import Standing
 from glasshead.watching.verifying import differs
 from glasshead.watching.watched import Call, Watched
@@ -79,8 +80,9 @@ class Watcher:
             module: Whose it is; None: that of the innermost module that is being called.
             met: Tells what it was.
 
-        Errors: a ValueError for a statistic that does not fit, and where what is kept would take
-        more than the budget; a RuntimeError where the attention is not what it was taken for.
+        Errors: a ValueError for a statistic that does not fit, a `BudgetError` where what is kept
+        takes more than the budget, an `UnseenError` where the attention is not what it was taken
+        for.
         """
         name = self.name(module)
         if name is None or name not in self.layers:
@@ -88,7 +90,7 @@ class Watcher:
         one = met()
         with torch.no_grad(), without_autocast(one.problem.query.device):
             if name not in self.watched and differs(one):
-                raise RuntimeError(
+                raise UnseenError(
                     f"watch takes attention that follows from its queries, keys and mask, and that "
                     f"of {name!r} gave another output: leave it out by layers=."
                 )
@@ -110,11 +112,11 @@ class Watcher:
     def check_seen(self) -> None:
         """Say loudly what was not seen.
 
-        Errors: a RuntimeError where there was no attention at all, none in what a pattern names, or
-        one that cannot be seen.
+        Errors: an `UnseenError` where there was no attention at all, none in what a pattern names,
+        or one that cannot be seen.
         """
         if self.compiled:
-            raise RuntimeError(
+            raise UnseenError(
                 "watch sees what is not compiled, and a part of what ran was compiled on the way: "
                 "watch it as it was before torch.compile, and give generate disable_compile=True."
             )
@@ -122,7 +124,7 @@ class Watcher:
         if hidden:
             name, kind = next(iter(hidden.items()))
             others = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""
-            raise RuntimeError(
+            raise UnseenError(
                 f"watch sees attention that goes through scaled_dot_product_attention or the "
                 f"attention interface of transformers, and {kind} at {name!r}{others} computes its "
                 f"own: load the model with attn_implementation='sdpa' if it has one, or leave "
@@ -130,7 +132,7 @@ class Watcher:
             )
         self.layers.check_seen(self.watched)
         if not self.watched:
-            raise RuntimeError(
+            raise UnseenError(
                 f"watch saw no attention of {type(self.model).__name__}: run the model inside the "
                 f"block and in the thread that opened it, and not compiled."
             )
@@ -200,7 +202,7 @@ class Watcher:
                 held.append(tensor)
         self._kept += sum(x.numel() * x.itemsize for x in held) + rows * problem.dtype.itemsize
         if self._kept > self.choice.budget:
-            raise ValueError(
+            raise BudgetError(
                 f"keep='weights' takes at most budget={self.choice.budget} bytes, and would need "
                 f"{self._kept} by {name!r}: raise budget=, or narrow layers=."
             )

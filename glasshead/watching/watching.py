@@ -50,10 +50,11 @@ def watch(
     its module.
 
     Errors: a TypeError or ValueError where an argument is wrong, a pattern names nothing or the
-    model is compiled. Within the block a ValueError where a statistic does not fit the normalizer,
-    a head is not there or the budget does not suffice, and a RuntimeError where an attention is not
-    what it seems. At the end of the block a RuntimeError where no attention was seen, none in what
-    a pattern names, or some that cannot be seen. A statistic that asks for more queries or keys
+    model is compiled. Within the block a ValueError where a statistic does not fit the normalizer
+    or a head is not there, a `BudgetError`, which is one, where the budget does not suffice, and an
+    `UnseenError`, a RuntimeError, where an attention is not what it seems. At the end of the block
+    an `UnseenError` where no attention was seen, none in what a pattern names, or some that cannot
+    be seen. A statistic that asks for more queries or keys
     than a short text has is told of those that there are.
 
     >>> import torch

@@ -13,7 +13,7 @@ import glasshead as gh
 from glasshead.statistics import Statistic
 from glasshead.studio.refusals import Refusal, TooMuch
 from glasshead.studio.work import Work
-from glasshead.watching.watched import Watched
+from glasshead.watching import BudgetError, UnseenError, Watched
 
 if TYPE_CHECKING:
     from glasshead.tasks.opening.reader import Reader
@@ -129,14 +129,10 @@ def _in_a_sentence() -> Iterator[None]:
     """
     try:
         yield
-    except ValueError as error:
-        if not str(error).startswith("keep='weights' takes at most"):
-            raise
+    except BudgetError as error:
         raise TooMuch(
             "queries, keys and masks of this text would take more memory than is allowed: take a "
             "shorter text."
         ) from error
-    except RuntimeError as error:
-        if not str(error).startswith("watch "):
-            raise
+    except UnseenError as error:
         raise Refusal(str(error)) from error

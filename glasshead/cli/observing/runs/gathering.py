@@ -16,6 +16,7 @@ from glasshead.cli.observing.runs.processes import Processes
 from glasshead.cli.observing.statistics import Asked
 from glasshead.statistics import Statistic
 from glasshead.tasks.opening.reader import Reader
+from glasshead.watching import UnseenError
 
 # What is told by position is that of pieces which have them all.
 _BY_POSITION = (("key",), ("row", "column"))
@@ -129,9 +130,7 @@ def in_a_sentence() -> Iterator[None]:
     """What a watch says of a model whose attention it cannot see, as bad input."""
     try:
         yield
-    except RuntimeError as error:
-        if not str(error).startswith("watch "):
-            raise
+    except UnseenError as error:
         raise ValueError(str(error)) from error
 
 
