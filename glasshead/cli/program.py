@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from glasshead.cli.interrupting import INTERRUPTED, interruptible
+from glasshead.out_of_memory import is_out_of_memory
 
 DONE, CLOSED_PIPE, BAD_INPUT = 0, 1, 2
-_LONGEST = 500
 _TOO_LARGE = (
     "this takes more memory than there is: give it fewer tokens, or a smaller model or batch."
 )
@@ -41,11 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CLOSED_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except MemoryError:
-        return _refuse(_TOO_LARGE)
-    except RuntimeError as error:
-        # PyTorch's words for it.
-        if not re.search("out of memory|can't allocate memory", str(error)):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
         _let_go()
         return _refuse(_TOO_LARGE)
@@ -92,16 +89,10 @@ def _check_columns() -> None:
 
 def _refuse(sentence: str) -> int:
     if sys.stderr is not None:
-        sys.stderr.write(f"glasshead: error: {_safe(sentence)}\n")
+        from glasshead.drawing.printable import one_line
+
+        sys.stderr.write(f"glasshead: error: {one_line(sentence)}\n")
     return BAD_INPUT
-
-
-def _safe(sentence: str) -> str:
-    """One line that a terminal can show: what a file holds may be long, or steer the terminal."""
-    from glasshead.drawing.printable import printable
-
-    line = printable(" ".join(sentence.split()))
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 def _sentence(error: ValueError | TypeError | OSError) -> str:

@@ -5,6 +5,7 @@ import unicodedata
 
 from rich.cells import cell_len, split_graphemes
 
+_LONGEST = 500
 _JOINERS = frozenset("\u200c\u200d")
 _JOINER_OUT_OF_PLACE = re.compile("(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
 
@@ -54,6 +55,23 @@ def visible(token: str) -> str:
     before = len(token) - len(token.lstrip(" "))
     after = len(token) - before - len(inner)
     return "␣" * before + printable(inner) + "␣" * after
+
+
+def one_line(text: str) -> str:
+    r"""Make one printable line of a text, of 500 characters at most: what a file holds may be long.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The line; of a longer one its two ends.
+
+    Example:
+        >>> one_line("not\n  a\x1b[31mb")
+        'not a\\x1b[31mb'
+    """
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 def shorten(text: str, width: int) -> str:

@@ -1,8 +1,10 @@
 """Page: the one document of the studio, and its style, in which drawings look as everywhere."""
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
 
 from glasshead.drawing.page import paper, style
 from glasshead.studio.views.names import VIEWS
@@ -13,7 +15,7 @@ def page() -> str:
 
     It names all modules, so that they are asked for at once, and not each by the one before it.
     """
-    links = "".join(f'<link rel="modulepreload" href="static/{name}">\n' for name in _modules())
+    links = "".join(f'<link rel="modulepreload" href="static/{name}">\n' for name in modules())
     return _static("index.html").replace("</head>", f"{links}</head>")
 
 
@@ -24,9 +26,17 @@ def style_sheet() -> str:
 
 
 @cache
-def _modules() -> tuple[str, ...]:
-    static = Path(str(files("glasshead.studio").joinpath("static")))
-    return tuple(sorted(file.relative_to(static).as_posix() for file in static.rglob("*.js")))
+def modules() -> Mapping[str, str]:
+    """The source of each module of the page by its path."""
+    return MappingProxyType(dict(_below(files("glasshead.studio").joinpath("static"), "")))
+
+
+def _below(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+    for one in sorted(folder.iterdir(), key=lambda one: one.name):
+        if one.is_dir():
+            yield from _below(one, f"{path}{one.name}/")
+        elif one.name.endswith(".js"):
+            yield f"{path}{one.name}", one.read_text(encoding="utf-8")
 
 
 def _static(name: str) -> str:

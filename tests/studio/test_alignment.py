@@ -12,8 +12,8 @@ from glasshead.studio.refusals import Refusal, TooMuch
 from glasshead.studio.server.application import application
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.alignment import (
-    alignment_answers,
     sentences_of,
+    stored,
     translations,
     weights,
 )
@@ -198,11 +198,11 @@ def test_another_model_has_no_alignment(tmp_path):
 
 def test_a_report_holds_the_first_sentences_that_can_be_translated(translator):
     text = f"{LONG}.\n{GERMAN} Ja! Nein."
-    answers = list(alignment_answers(translator, text, LIMITS, sentences=2, width=WIDTH))
-    path, given, stored = answers.pop()
+    answers = list(stored(translator, text, LIMITS, sentences=2, width=WIDTH))
+    path, given, held = answers.pop()
     assert (path, given) == ("alignment/stored", {})
-    assert stored == {"sentences": [GERMAN, "Ja!"], "beam": WIDTH}
-    for sentence in stored["sentences"]:
+    assert held == {"sentences": [GERMAN, "Ja!"], "beam": WIDTH}
+    for sentence in held["sentences"]:
         told = translations(translator, sentence, LIMITS, WIDTH)
         assert answers.pop(0) == ("alignment", {"sentence": sentence, "beam": WIDTH}, told)
         for candidate in told["candidates"]:
@@ -215,7 +215,7 @@ def test_a_report_holds_the_first_sentences_that_can_be_translated(translator):
 
 def test_a_report_of_no_sentence_is_refused(translator):
     with pytest.raises(Refusal, match="a sentence of at most 24 words that the model can read"):
-        list(alignment_answers(translator, LONG, LIMITS))
+        list(stored(translator, LONG, LIMITS))
 
 
 @pytest.mark.parametrize(

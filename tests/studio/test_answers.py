@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Forgotten, TooMuch
-from glasshead.studio.server.answers import refusal_of, streamed, waited_for
+from glasshead.studio.server.answers import Streamed, refusal_of, waited_for
 from glasshead.studio.studio import Studio
 from glasshead.studio.work import Cancelled, Work
 from studio.asking import connected, soon
@@ -52,8 +52,8 @@ def doing():
         return await waited_for(request, jobs.job)
 
     @routes.get("/api/streamed")
-    def stream(request: Request) -> Response:
-        return streamed(studio, request, jobs.job)
+    def stream() -> Response:
+        return Streamed(studio, jobs.job)
 
     served = serve(studio, routes=routes)
     yield jobs, served

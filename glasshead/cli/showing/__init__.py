@@ -1,1 +1,1 @@
-"""Showing: what stands behind `glasshead studio`."""
+"""Showing: what stands behind `glasshead studio` and `glasshead report`."""

@@ -10,6 +10,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.studio.float32 import float32
 from glasshead.studio.work import Work
 
 _STRONGEST = 9
@@ -78,7 +79,7 @@ class Answers:
         return in_a_script({"missing": missing, "told": packed(told), "numbers": self.numbers})
 
     def _held_once(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
-        data, shape = packed(content_of(values)), list(values.shape)
+        data, shape = packed(float32(values)), list(values.shape)
         first = self._keys.setdefault(data, key)
         return {"shape": shape, "data": data} if first == key else {"shape": shape, "as": first}
 
@@ -93,11 +94,6 @@ def key_of(path: str, given: Mapping[str, Any]) -> str:
     """
     named = {name: _written(value) for name, value in sorted(given.items()) if value is not None}
     return "|".join([path, *(f"{name}={value}" for name, value in named.items())])
-
-
-def content_of(values: Float[Tensor, "*shape"]) -> bytes:
-    """A tensor as its little-endian float32."""
-    return values.detach().float().cpu().contiguous().numpy().astype("<f4").tobytes()
 
 
 def packed(content: bytes) -> str:

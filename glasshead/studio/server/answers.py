@@ -11,7 +11,9 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 from torch import Tensor
 
-from glasshead.drawing import printable
+from glasshead.drawing.printable import one_line
+from glasshead.out_of_memory import is_out_of_memory
+from glasshead.studio.float32 import float32
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.server.doing import Doing, Job, Leaving
 from glasshead.studio.studio import Studio
@@ -19,7 +21,6 @@ from glasshead.studio.work import Cancelled
 
 # How often is told how far work is, in seconds.
 _EACH = 0.05
-_LONGEST = 500
 _LINES = "application/x-ndjson"
 _NUMBERS = "application/octet-stream"
 
@@ -51,7 +52,7 @@ LINES: dict[int | str, dict[str, Any]] = {
         "content": {_LINES: {}},
     }
 }
-"""What `streamed` gives, for the description of a route with `response_class=Response`."""
+"""What `Streamed` gives, for the description of a route with `response_class=Response`."""
 
 NUMBERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -72,24 +73,15 @@ def refusal_of(error: BaseException) -> tuple[int, str] | None:
     >>> refusal_of(KeyError("beta"))
     """
     if isinstance(error, Refusal):
-        return error.status, _sentence(str(error))
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and ("can't allocate memory" in str(error) or "out of memory" in str(error))
-    ):
+        return error.status, one_line(str(error))
+    if is_out_of_memory(error):
         return 413, "this takes more memory than there is: take a shorter text."
     if isinstance(error, OSError):
         worded = f"{error.filename or 'a file'}: {error.strerror}." if error.strerror else ""
-        return 404, _sentence(worded or str(error))
+        return 404, one_line(worded or str(error))
     if isinstance(error, ValueError | TypeError):
-        return 400, _sentence(str(error))
+        return 400, one_line(str(error))
     return None
-
-
-def _sentence(text: str) -> str:
-    """One line, for what is told may be what a file holds."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 async def waited_for(request: Request, job: Job) -> Any:
@@ -133,19 +125,17 @@ def _nothing() -> None:
     pass
 
 
-def streamed(studio: Studio, request: Request, job: Job) -> Response:
+class Streamed(Response):
     """Lines of JSON: {"progress": {"stage", "done", "of"}} while a job goes on, then {"result"}.
 
     What goes wrong on the way is a last line {"error", "status"}; none of both, where the studio
-    is ended. The job is cancelled when the browser goes away. Where too much is being done already
-    the answer is the refusal `Busy`.
+    is ended. The job is cancelled when the browser goes away; its slot is free again once the
+    thread ends. Where too much is being done already the answer is the refusal `Busy`.
+
+    Args:
+        studio: Where it is done.
+        job: What is done.
     """
-    del request
-    return Streamed(studio, job)
-
-
-class Streamed(Response):
-    """An answer that grows while work goes on; its slot is free again once the thread ends."""
 
     media_type = _LINES
 
@@ -197,8 +187,7 @@ async def _lines(doing: Doing, leaving: Leaving) -> AsyncIterator[bytes]:
 def numbers(values: Float[Tensor, "*shape"]) -> Response:
     """A tensor as little-endian float32, its shape in the header `Shape`."""
     shape = ",".join(map(str, values.shape))
-    content = values.detach().float().cpu().contiguous().numpy().astype("<f4").tobytes()
-    return Response(content, media_type=_NUMBERS, headers={"Shape": shape})
+    return Response(float32(values), media_type=_NUMBERS, headers={"Shape": shape})
 
 
 def _line(value: Any) -> bytes:

@@ -104,7 +104,7 @@ def weights(
     ).weights
 
 
-def alignment_answers(
+def stored(
     translator: "TextTranslator",
     text: str,
     limits: Limits,
@@ -118,27 +118,27 @@ def alignment_answers(
 
     Errors: a `Refusal` where there is no such sentence.
     """
-    stored: list[str] = []
+    told: list[str] = []
     for sentence in sentences_of(text):
         try:
             found = translations(translator, sentence, limits, width)
         except ValueError:
             # Too long, or without a word: the next one may do.
             continue
-        stored.append(sentence)
+        told.append(sentence)
         yield "alignment", {"sentence": sentence, "beam": width}, found
         for candidate in found["candidates"]:
             tokens = candidate["tokens"]
             asked = {"sentence": sentence, "tokens": ",".join(map(str, tokens))}
             yield "alignment/weights", asked, weights(translator, sentence, tokens, limits)
-        if len(stored) == sentences:
+        if len(told) == sentences:
             break
-    if not stored:
+    if not told:
         raise Refusal(
             f"the text is to begin with a sentence of at most {limits.words} words that the model "
             "can read, and has none: choose another."
         )
-    yield "alignment/stored", {}, {"sentences": stored, "beam": width}
+    yield "alignment/stored", {}, {"sentences": told, "beam": width}
 
 
 def sentences_of(text: str) -> list[str]:

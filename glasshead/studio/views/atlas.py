@@ -16,7 +16,7 @@ from glasshead.studio.atlas import Cancelled as Left
 from glasshead.studio.refusals import NotYet, Refusal
 from glasshead.studio.views.atlas_kept import KeptMaps
 from glasshead.studio.views.atlas_scale import floor, most, tops
-from glasshead.studio.views.reading import Reading, read
+from glasshead.studio.views.reading import Reading, check_place, read
 from glasshead.studio.views.stored_tokens import stored_tokens
 from glasshead.studio.work import Cancelled, Work
 
@@ -215,9 +215,8 @@ def _head(source: "Reading | gh.Weights", layer: int, head: int) -> gh.Weights:
     if not isinstance(source, gh.Weights):
         return source.head(layer, head)
     texts, heads = _texts_and_heads(source)
-    for what, number, count in (("layer", layer, texts), ("head", head, heads)):
-        if number >= count:
-            raise Refusal(f"{what} takes one from 0 to {count - 1}, and got {number}.")
+    check_place("layer", layer, texts)
+    check_place("head", head, heads)
     place = [] if len(source.shape) == 2 else [head]
     for length in reversed(source.shape[:-3]):
         layer, along = divmod(layer, length)

@@ -71,7 +71,7 @@ class Reading:
 
         Errors: a `Refusal` where there is no such layer.
         """
-        _check("layer", layer, len(self.layers))
+        check_place("layer", layer, len(self.layers))
         return self.seen[self.layers[layer]][0]
 
     def weights(self, layer: int) -> gh.Weights:
@@ -97,7 +97,7 @@ class Reading:
 
     def _place(self, layer: int, head: int) -> tuple[int, ...]:
         *texts, heads = self.call(layer).shape[:-1]
-        _check("head", head, heads)
+        check_place("head", head, heads)
         return (*(0 for _ in texts), head)
 
 
@@ -180,6 +180,7 @@ def _words(reader: "Reader", tokens: Sequence[int]) -> tuple[str, ...]:
     return tuple(written[token] for token in tokens)
 
 
-def _check(what: str, number: int, count: int) -> None:
+def check_place(what: str, number: int, count: int) -> None:
+    """Raise a `Refusal` where there is no such layer or head, counted from 0."""
     if not 0 <= number < count:
         raise Refusal(f"{what} takes one from 0 to {count - 1}, and got {number}: take another.")

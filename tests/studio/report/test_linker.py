@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from glasshead.studio.page import modules
 from glasshead.studio.report.javascript import code_alone
 from glasshead.studio.report.linker import linked, read
-from glasshead.studio.report.scripts import modules, script
+from glasshead.studio.report.scripts import script
 
 
 @pytest.fixture(scope="module")

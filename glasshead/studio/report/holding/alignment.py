@@ -3,7 +3,7 @@
 from glasshead.studio.report.answers import Answers
 from glasshead.studio.report.holding.asked import Asked
 from glasshead.studio.report.holding.telling import told
-from glasshead.studio.views.alignment import alignment_answers, sentences_of
+from glasshead.studio.views.alignment import sentences_of, stored
 
 _SENTENCES = 5
 
@@ -14,7 +14,7 @@ def hold_alignment(answers: Answers, asked: Asked) -> list[str]:
     Errors: a `Refusal` where there is no sentence that can be translated.
     """
     subject, limits = asked.studio.subject, asked.studio.limits
-    found = alignment_answers(subject.translator(), asked.text, limits, _SENTENCES)
+    found = stored(subject.translator(), asked.text, limits, _SENTENCES)
     answers.hold_all(found, asked.work)
     count = len(answers.told["alignment/stored"]["sentences"])
     return [] if count == len(sentences_of(asked.text)) else told(asked, "sentences", count=count)

@@ -7,10 +7,8 @@ from glasshead.studio.report.answers import Answers
 from glasshead.studio.report.holding.asked import Asked
 from glasshead.studio.report.holding.telling import told
 from glasshead.studio.views.alignment import sentences_of
-from glasshead.studio.views.steps import steps_stored
+from glasshead.studio.views.steps import MOST_WORDS, steps_stored
 
-# How many words the view stores at most.
-_MOST = 12
 # Before they are compressed, some twentyfold.
 _BYTES = 1_000_000
 
@@ -23,7 +21,7 @@ def hold_steps(answers: Answers, asked: Asked) -> list[str]:
     whole = [part for part in sentences_of(composed(asked.text)) if split(part)]
     if not whole:
         raise Refusal("a report takes a text of a word at least, and this has none: name another.")
-    sentence = beginning(whole[0], _MOST)
+    sentence = beginning(whole[0], MOST_WORDS)
     limits = asked.studio.limits
     answers.hold_all(steps_stored(sentence, asked.lang, limits, most=_BYTES), asked.work)
     if len(whole) == 1 and sentence == whole[0]:

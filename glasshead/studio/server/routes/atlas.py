@@ -8,8 +8,8 @@ from glasshead.studio.server.answers import (
     LINES,
     NUMBERS,
     REFUSALS,
+    Streamed,
     numbers,
-    streamed,
     waited_for_reading,
 )
 from glasshead.studio.server.doing import Job
@@ -34,9 +34,9 @@ def atlas_routes(studio: Studio) -> APIRouter:
         )
 
     @routes.get("/read", response_class=Response, responses=LINES)
-    def read(request: Request, text: Text = None) -> Response:
+    def read(text: Text = None) -> Response:
         """Read a text, as progress and then how long it is and which layers and heads there are."""
-        return streamed(studio, request, lambda work: atlases.opened(text, work))
+        return Streamed(studio, lambda work: atlases.opened(text, work))
 
     @routes.get("/map")
     async def size(
@@ -46,9 +46,9 @@ def atlas_routes(studio: Studio) -> APIRouter:
         return await answered(request, text, lambda work: atlases.map(text, layer, head, work))
 
     @routes.get("/overview", response_class=Response, responses=LINES)
-    def overview(request: Request, layer: Number, head: Number, text: Text = None) -> Response:
+    def overview(layer: Number, head: Number, text: Text = None) -> Response:
         """Go through a head's whole matrix, as progress and then that it is done."""
-        return streamed(studio, request, lambda work: atlases.overview(text, layer, head, work))
+        return Streamed(studio, lambda work: atlases.overview(text, layer, head, work))
 
     @routes.get("/tile", response_class=Response, responses=NUMBERS)
     async def tile(

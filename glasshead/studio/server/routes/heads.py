@@ -10,8 +10,8 @@ from glasshead.studio.server.answers import (
     LINES,
     NUMBERS,
     REFUSALS,
+    Streamed,
     numbers,
-    streamed,
     waited_for_reading,
 )
 from glasshead.studio.studio import Studio
@@ -37,10 +37,10 @@ def heads_routes(studio: Studio) -> APIRouter:
         )
 
     @routes.get("/reading", response_class=Response, responses=LINES)
-    def reading(request: Request, text: Text) -> Response:
+    def reading(text: Text) -> Response:
         """Let the model read a text: tokens, layers, heads, their roles and mean entropies."""
-        return streamed(
-            studio, request, lambda work: view.summary(view.reading_of(studio, text, work), work)
+        return Streamed(
+            studio, lambda work: view.summary(view.reading_of(studio, text, work), work)
         )
 
     @routes.get("/maps", response_class=Response, responses=NUMBERS)

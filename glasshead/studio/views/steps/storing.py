@@ -16,7 +16,8 @@ from glasshead.studio.views.steps.telling import steps_words
 Answer = tuple[str, dict[str, Any], dict[str, Any]]
 """The path that is asked, its parameters, and what is answered."""
 
-_WORDS = 12
+MOST_WORDS = 12
+"""How many words a sentence has at most that is stored."""
 # What is added to the choices, as long as there is room for all their combinations.
 _MORE: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("betas", ("0.2", "inf", "5")),
@@ -66,9 +67,10 @@ def steps_stored(
     asked = StepsAsked(text=text)
     data = steps_data(asked, limits)
     words = data["words"]
-    if len(words) > _WORDS:
+    if len(words) > MOST_WORDS:
         raise TooMuch(
-            f"a report takes a sentence of at most {_WORDS} words, and got {len(words)}: cut it."
+            f"a report takes a sentence of at most {MOST_WORDS} words, and got {len(words)}: cut "
+            f"it."
         )
     choices = _fitting(asked, data, steps_words(asked, lang, limits), most)
     for each in _combinations(asked, choices, len(data["matrices"]["queries"][0])):
