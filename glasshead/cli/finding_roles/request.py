@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from os.path import realpath
 from pathlib import Path
 
-from glasshead.cli.inputs.extras import check_extra
+from glasshead.cli.inputs.extras import check_extra, check_extra_of
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.outputs.page_file import Kind, check_apart, check_target
 from glasshead.cli.outputs.terminal import check_width
@@ -31,13 +31,6 @@ class RolesRequest:
     def folder(self) -> Path:
         """The folder of the run, or of the model."""
         return Path(self.model)
-
-    @property
-    def of_huggingface(self) -> bool:
-        """Whether the folder is that of a model of Hugging Face."""
-        from glasshead.tasks.run_folder import is_of_huggingface
-
-        return is_of_huggingface(self.folder)
 
     def check(self) -> None:
         """Raise where an option is wrong by itself, before torch is imported.
@@ -79,6 +72,6 @@ class RolesRequest:
             )
 
     def _check_libraries(self) -> None:
-        check_extra("hf" if self.of_huggingface else "train", "glasshead roles MODEL")
+        check_extra_of(self.folder, "glasshead roles MODEL")
         if self.png is not None:
             check_extra("train", "glasshead roles --png", ("matplotlib",))

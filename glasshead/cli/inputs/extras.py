@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 _LIBRARIES = {
     "train": ("lightning", "tokenizers", "datasets", "matplotlib", "sacrebleu", "torchmetrics"),
@@ -26,3 +27,15 @@ def check_extra(extra: str, command: str, libraries: Sequence[str] = ()) -> None
             f"{command} takes {', '.join(missing)}, not installed here: pip install "
             f"'glasshead[{extra}]'."
         )
+
+
+def check_extra_of(folder: Path, command: str) -> None:
+    """Raise a ValueError where a library is not installed that opens the model in a folder.
+
+    Args:
+        folder: Of a run, or of a model of Hugging Face.
+        command: What opens it.
+    """
+    from glasshead.tasks.run_folder import is_of_huggingface
+
+    check_extra("hf" if is_of_huggingface(folder) else "train", command)

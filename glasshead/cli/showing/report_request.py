@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from glasshead.cli.inputs.extras import check_extra
+from glasshead.cli.inputs.extras import check_extra_of
 from glasshead.cli.inputs.reading import read_text, shown
 from glasshead.cli.inputs.wording import quoted
 from glasshead.cli.outputs.language import check_language, chosen_language
@@ -32,8 +32,6 @@ class ReportRequest:
 
         Errors: a ValueError or an OSError that names the option.
         """
-        from glasshead.tasks.run_folder import is_of_huggingface
-
         if not self.model:
             raise ValueError("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
         check_language(self.lang)
@@ -44,8 +42,7 @@ class ReportRequest:
             )
         check_target(self.html)
         check_apart(self.html, (self.text, *self.folder.iterdir()))
-        extra = "hf" if is_of_huggingface(self.folder) else "train"
-        check_extra(extra, "glasshead report RUN_OR_HF_DIR")
+        check_extra_of(self.folder, "glasshead report RUN_OR_HF_DIR")
 
     def execute(self) -> None:
         """Read, and write the page.

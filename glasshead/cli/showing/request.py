@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from glasshead.cli.inputs.extras import check_extra
+from glasshead.cli.inputs.extras import check_extra, check_extra_of
+from glasshead.cli.inputs.wording import quoted
 
 _DEMO = Path("demo/translator")
 _PORTS = range(2**16)
@@ -39,7 +40,7 @@ class StudioRequest:
         if self.model is not None and not _is_one(Path(self.model)):
             raise FileNotFoundError(
                 f"glasshead studio takes the folder of a run or a model, or a .safetensors file of "
-                f"weights, and {self.model!r} is none: check its name, or name none."
+                f"weights, and {quoted(self.model)} is none: check its name, or name none."
             )
         self._check_libraries()
 
@@ -58,12 +59,9 @@ class StudioRequest:
 
     def _check_libraries(self) -> None:
         """Raise where what opens the model is not installed; stored weights take nothing more."""
-        from glasshead.tasks.run_folder import is_of_huggingface
-
         folder = self._folder()
         if folder is not None and folder.is_dir():
-            extra = "hf" if is_of_huggingface(folder) else "train"
-            check_extra(extra, "glasshead studio RUN_OR_HF_DIR")
+            check_extra_of(folder, "glasshead studio RUN_OR_HF_DIR")
 
     def _folder(self) -> Path | None:
         if self.model is not None:
