@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,14 +19,26 @@ class Diagonals(Bias):
 
     def __init__(self, table: Float[Tensor, " diagonals"], queries: int) -> None:
         super().__init__()
-        self._table, self._queries = table, queries
+        self.table, self.queries = table, queries
 
     def forward(self, tile: Tile) -> Float[Tensor, "queries keys"]:
+        if 0 in tile.shape:
+            return torch.zeros(tile.shape, dtype=tile.dtype, device=tile.device)
         rows, keys = tile.queries, tile.keys
-        first, last = self._queries - rows.stop + keys.start, self._queries - 1 - rows.start
-        table = self._table[first : last + keys.stop].to(tile.device, tile.dtype)
+        first, last = self.queries - rows.stop + keys.start, self.queries - 1 - rows.start
+        table = self.table[first : last + keys.stop].to(tile.device, tile.dtype)
         # Row i begins one place before row i - 1.
         return table.unfold(0, keys.stop - keys.start, 1).flip(0)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        queries, keys = scores[-2:]
+        expected = [queries + keys - 1 if queries and keys else 0]
+        if self.queries != queries or list(self.table.shape) != expected:
+            raise ValueError(
+                f"a bias by distance takes a number for each diagonal, {expected}, "
+                f"and got {list(self.table.shape)}."
+            )
 
 
 class HidingDiagonals(Diagonals):
@@ -39,10 +52,10 @@ class OfHeadBias(Bias):
 
     def __init__(self, bias: Bias, place: Place) -> None:
         super().__init__()
-        self.bias, self._place = bias, place
+        self.whole, self._place = bias, place
 
     def forward(self, tile: Tile) -> Float[Tensor, "#queries #keys"]:
-        return self._place.of_scores(self.bias(self._place.whole(tile)))
+        return self._place.of_scores(self.whole(self._place.whole(tile)))
 
 
 def narrowed_bias(bias: Bias | Tensor, place: Place) -> Bias | Tensor:
@@ -70,7 +83,7 @@ def _diagonals(bias: Bias, place: Place) -> Bias:
     """The last query's row, drawn out, has each distance once."""
     queries, keys = place.tile.shape
     if not queries or not keys:
-        return OfHeadBias(bias, place)
+        return Diagonals(torch.zeros(0), queries)
     row = replace(place.tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1))
     table = place.of_scores(bias(row)).detach().expand(row.shape)[0].contiguous()
     kind = HidingDiagonals if bias.hides and bool(table.isneginf().any()) else Diagonals

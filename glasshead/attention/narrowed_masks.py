@@ -22,17 +22,17 @@ from glasshead.recipe.tile import Tile
 class OfHead(Mask):
     """A mask of a user's own, asked for every head and every batch row, of which one is taken."""
 
-    mask: Mask
+    whole: Mask
     place: Place
 
     def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
-        return self.place.of_scores(visible_pairs(self.mask, self.place.whole(tile)))
+        return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
 
     def key_range(self, tile: Tile) -> range:
-        return self.mask.key_range(self.place.whole(tile))
+        return self.whole.key_range(self.place.whole(tile))
 
     def __repr__(self) -> str:
-        return repr(self.mask)
+        return repr(self.whole)
 
 
 def narrowed_mask(mask: Mask, place: Place) -> Mask:

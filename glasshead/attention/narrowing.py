@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
@@ -62,9 +63,19 @@ def _score(score: Score, head: int) -> Score | None:
         return None
     if not isinstance(score.beta, Tensor) or not score.beta.ndim:
         return score
-    # An additive score is more than its β; it serves all heads or none.
-    make = type(score)
-    return make(beta=_number(score.beta, head)) if make in _SCORES else None  # type: ignore[call-arg]
+    beta = _number(score.beta, head)
+    if isinstance(score, Additive):
+        return _additive(score, beta)
+    return type(score)(beta=beta)  # type: ignore[call-arg] - those of products take no other
+
+
+def _additive(score: Additive, beta: float) -> Additive:
+    """The score with the same network, and another β."""
+    # Parameters that are not there yet take no numbers from a generator.
+    with torch.device("meta"):
+        one = Additive(score.dim, len(score.v), beta)
+    one.W_query, one.W_key, one.v = score.W_query, score.W_key, score.v
+    return one
 
 
 def _normalizer(normalizer: Normalizer, head: int) -> Normalizer | None:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.attention.files import from_json, to_json
+from glasshead.attention.narrowed_biases import Diagonals, HidingDiagonals, OfHeadBias
+from glasshead.attention.narrowed_masks import OfHead
 from glasshead.recipe.biases import ALiBi, RelativeBias
 from glasshead.recipe.masks.band import Band
 from glasshead.recipe.masks.dense import Dense
@@ -45,6 +47,7 @@ _KINDS: dict[str, _Kind] = {
         *(_Kind(make, ("beta",)) for make in (Cosine, Dot, Gaussian, ScaledDot)),
         _Kind(Additive, ("dim", "hidden", "beta"), ("W_query.weight", "W_key.weight", "v")),
         _Kind(ALiBi, ("heads",)),
+        *(_Kind(make, ("table", "queries")) for make in (Diagonals, HidingDiagonals)),
         _Kind(RelativeBias, ("heads", "buckets", "max_distance", "bidirectional"), ("weight",)),
         _Kind(Softmax),
         _Kind(SoftmaxOne, ("sink",)),
@@ -76,6 +79,8 @@ def described(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         return [described(one, f"{place}.{number}", tensors) for number, one in enumerate(value)]
     if value is None or isinstance(value, bool | int | float | str):
         return to_json(value)
+    if isinstance(value, OfHead | OfHeadBias):
+        value = value.whole  # Of a user's own, which is refused by its own name.
     name = type(value).__name__
     kind = _KINDS.get(name)
     if kind is None or kind.make is not type(value):
@@ -92,7 +97,7 @@ def described(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     tensors |= {f"{place}.{name}": parameter for name, parameter in learned.items()}
     # PyTorch may multiply in another order by what requires a gradient, and round otherwise.
     trained = {name: parameter.requires_grad for name, parameter in learned.items()}
-    return {"is": type(value).__name__, "of": told, "trained": trained}
+    return {"is": name, "of": told, "trained": trained}
 
 
 def restored(told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:

@@ -122,8 +122,8 @@ class Weights:
         """The weights of one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
 
         Its parts are computed without those of other heads, but where the score or the normalizer
-        is of one's own. Queries, keys and logsumexp are not copied; numbers per head, such as a
-        learned β, are taken as they are now. One with a bias by a rule is not saved: save W.
+        is of one's own. Queries, keys and logsumexp are not copied; numbers per head or distance,
+        such as those of a learned β or a RelativeBias, are taken as they are now.
 
         Args:
             index: A place along each axis before the queries.

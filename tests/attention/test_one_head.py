@@ -31,6 +31,8 @@ def check(W, P=None, *, told_apart=True):
         close(one.dense(), expected)
         close(one.logsumexp, W.logsumexp[index])
         close(one.tile(range(1, 4), range(2, 5)), expected[1:4, 2:5])
+        assert one.tile(range(3, 3), range(2, 5)).shape == (0, 3)
+        assert one.tile(range(3, 3), range(4, 4)).shape == (0, 0)
         close(one[-1, 1:], expected[-1, 1:])
         R, L = torch.randn(W.shape[-1], 3), torch.randn(W.shape[-2], 3)
         close(one @ R.to(W.dtype), expected @ R.to(expected))
@@ -71,6 +73,7 @@ RECIPES = {
     "Gaussian": {"score": gh.Gaussian(0.3 * PER_HEAD), "mask": gh.causal()},
     "one β": {"score": gh.Dot(torch.tensor(0.7))},
     "additive": {"score": gh.Additive(5, 3)},
+    "additive β": {"score": gh.Additive(5, 3, beta=torch.nn.Parameter(PER_HEAD.clone()))},
     "sinks": {"normalizer": gh.SoftmaxOne(torch.nn.Parameter(PER_HEAD.clone()))},
     "one sink": {"normalizer": gh.SoftmaxOne(torch.tensor(0.7))},
     "softcap": {"softcap": 0.8, "bias": torch.randn(HEADS, 1, 11)},
@@ -190,7 +193,6 @@ class Slow(gh.Softmax):
         ({"bias": Level()}, True),
         ({"score": Talking()}, False),
         ({"score": Double(PER_HEAD)}, False),
-        ({"score": gh.Additive(5, 3, beta=PER_HEAD)}, False),
         ({"normalizer": Slow(), "bias": gh.ALiBi(HEADS)}, False),
     ],
 )
@@ -224,14 +226,51 @@ def test_queries_keys_and_logsumexp_are_not_copied():
     assert one.logsumexp.data_ptr() == W.logsumexp[1, 4].data_ptr()
 
 
-def test_a_head_is_saved_where_its_parts_are_ours_and_refused_where_not(tmp_path):
+@pytest.mark.parametrize("name", [*RECIPES, "hides far", "own, by distance"])
+def test_a_head_is_saved_and_read_as_what_it_is(name, tmp_path):
     query, key = inputs()
-    W = gh.Attention(score=gh.Dot(PER_HEAD)).weights(query, key, mask=gh.padding([11, 4]))
+    own = {"hides far": {"bias": Near()}, "own, by distance": {"bias": Level()}}
+    attention = gh.Attention(**{**RECIPES, **own}[name])
+    call = {"mask": gh.padding([11, 4]), "offset": torch.tensor([4, -2])}
+    one = attention.weights(query, key, **call).head(1, 4)
+    one.save(tmp_path / "head.safetensors")
+    again = gh.Weights.load(tmp_path / "head.safetensors")
+    assert again.shape == (7, 11)
+    assert again.dense().equal(one.dense())
+    assert again.logsumexp.equal(one.logsumexp)
+    assert again.seen(range(2, 5)) == one.seen(range(2, 5))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 11), (7, 0), (0, 0), (1, 1)])
+def test_a_head_of_nothing_is_saved_too(queries, keys, tmp_path):
+    W = gh.Attention(bias=gh.ALiBi(HEADS)).weights(*inputs(queries, keys))
     W.head(1, 4).save(tmp_path / "head.safetensors")
-    close(gh.Weights.load(tmp_path / "head.safetensors").dense(), W[1, 4])
-    own = gh.Attention(score=Talking()).weights(query, key)
-    with pytest.raises(TypeError, match="Talking"):
-        own.head(1, 4).save(tmp_path / "own.safetensors")
+    assert gh.Weights.load(tmp_path / "head.safetensors").dense().equal(W.dense()[1, 4])
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ({"score": Talking()}, "score has a Talking"),
+        ({"normalizer": Slow()}, "normalizer has a Slow"),
+        ({"mask": gh.causal() & Odd()}, "mask has a Odd"),
+        ({"bias": Own()}, "biases has a Own"),
+    ],
+)
+def test_a_head_with_what_is_a_users_own_is_not_saved(own, name, tmp_path):
+    W = gh.Attention(**own).weights(*inputs())
+    for one in (W, W.head(1, 4)):
+        with pytest.raises(TypeError, match=f"its {name}, which a file cannot make again"):
+            one.save(tmp_path / "own.safetensors")
+
+
+@pytest.mark.parametrize("wrong", [{"table": torch.zeros(16)}, {"queries": 6}, {"table": None}])
+def test_a_file_whose_diagonals_are_too_few_is_refused(wrong, tmp_path):
+    one = gh.Attention(bias=gh.ALiBi(HEADS)).weights(*inputs()).head(1, 4)
+    vars(one._problem.biases[0]).update(wrong)
+    one.save(tmp_path / "head.safetensors")
+    with pytest.raises(ValueError, match="description of weights that cannot be understood"):
+        gh.Weights.load(tmp_path / "head.safetensors")
 
 
 @pytest.mark.parametrize(
