@@ -62,17 +62,15 @@ def checked_range(part: Any, length: int, name: str) -> range:
 
     Errors: a TypeError for anything but a range, a ValueError for another one.
 
-    >>> checked_range(range(5, 2), 11, "rows")
+    >>> checked_range(range(5, 2), 11, "tile(rows)")
     range(5, 5)
     """
     if not isinstance(part, range):
         raise TypeError(
-            f"tile({name}) takes a range such as range(0, 10), and got {type(part).__name__}."
+            f"{name} takes a range such as range(0, 10), and got {type(part).__name__}."
         )
     if part.step != 1 or part.start < 0 or max(part.start, part.stop) > length:
-        raise ValueError(
-            f"tile({name}) takes a range of step 1 within 0 to {length}, and got {part}."
-        )
+        raise ValueError(f"{name} takes a range of step 1 within 0 to {length}, and got {part}.")
     return range(part.start, max(part.start, part.stop))
 
 

@@ -71,8 +71,8 @@ class OneOfAll(Weights):
 
     @torch.no_grad()
     def tile(self, rows: range, columns: range) -> Float[Tensor, "rows columns"]:
-        rows = checked_range(rows, self.shape[-2], "rows")
-        columns = checked_range(columns, self.shape[-1], "columns")
+        rows = checked_range(rows, self.shape[-2], "tile(rows)")
+        columns = checked_range(columns, self.shape[-1], "tile(columns)")
         return self._whole.tile(rows, columns)[self._places].clone()
 
     def seen(self, rows: range) -> range:

@@ -109,8 +109,8 @@ class Weights:
 
         Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
         """
-        rows = checked_range(rows, self.shape[-2], "rows")
-        columns = checked_range(columns, self.shape[-1], "columns")
+        rows = checked_range(rows, self.shape[-2], "tile(rows)")
+        columns = checked_range(columns, self.shape[-1], "tile(columns)")
         tile = replace(
             self._problem.tile(),
             queries=Span(rows.start, rows.stop),
@@ -146,7 +146,7 @@ class Weights:
 
         Errors: a TypeError or ValueError where this is not a range of step 1 in the matrix.
         """
-        rows = checked_range(rows, self.shape[-2], "rows")
+        rows = checked_range(rows, self.shape[-2], "seen(rows)")
         keys = range(self.shape[-1] if rows else 0)
         if self._problem.mask is None or not keys:
             return keys

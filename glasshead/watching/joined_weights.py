@@ -71,8 +71,8 @@ class JoinedWeights:
 
         Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
         """
-        rows = checked_range(rows, self.shape[-2], "rows")
-        columns = checked_range(columns, self.shape[-1], "columns")
+        rows = checked_range(rows, self.shape[-2], "tile(rows)")
+        columns = checked_range(columns, self.shape[-1], "tile(columns)")
         made, before = [], 0
         for part, first in zip(self._parts, self._first_keys, strict=True):
             queries, keys = part.shape[-2:]
@@ -100,7 +100,7 @@ class JoinedWeights:
 
         Errors: as of `Weights`.
         """
-        rows = checked_range(rows, self.shape[-2], "rows")
+        rows = checked_range(rows, self.shape[-2], "seen(rows)")
         ends, before = [], 0
         for part, first in zip(self._parts, self._first_keys, strict=True):
             queries = part.shape[-2]

@@ -294,5 +294,7 @@ def test_rows_that_are_not_there_have_seen_nothing():
     W = gh.Attention(mask=gh.window(2)).weights(*inputs())
     assert W.head(0, 0).seen(range(3, 5)) == range(5, 9)
     assert not W.head(0, 0).seen(range(3, 3))
-    with pytest.raises(ValueError, match=r"tile\(rows\) takes a range of step 1 within 0 to 7"):
+    with pytest.raises(ValueError, match=r"^seen\(rows\) takes a range of step 1 within 0 to 7"):
         W.seen(range(8))
+    with pytest.raises(TypeError, match=r"^seen\(rows\) takes a range such as"):
+        W.head(0, 0).seen(slice(3))
