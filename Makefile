@@ -30,8 +30,8 @@ bench: setup
 	$(BIN)/python benchmarks/watch.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/train_watch.py
-	$(BIN)/python benchmarks/generation.py
-	$(BIN)/python benchmarks/generate.py
+	$(BIN)/python benchmarks/generation_with_cache.py
+	$(BIN)/python benchmarks/generation_against_transformers.py
 	$(BIN)/python benchmarks/eviction.py
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/attention_dropout.py

@@ -10,7 +10,7 @@ import glasshead as gh
 from glasshead.models.decoding import Greedy, generate
 from glasshead.models.stepping import LanguageModelSteps
 
-RESULTS = Path("build/benchmarks/generation.json")
+RESULTS = Path("build/benchmarks/generation_with_cache.json")
 TOKENS = 256
 
 

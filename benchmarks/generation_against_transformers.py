@@ -15,7 +15,7 @@ import glasshead as gh
 from glasshead.models.decoding import Greedy, generate, stream
 from glasshead.models.stepping import LanguageModelSteps
 
-RESULTS = Path("build/benchmarks/generate.json")
+RESULTS = Path("build/benchmarks/generation_against_transformers.json")
 TOKENS, PROMPT = 128, 32
 WINDOW, LONG, PART = 256, 8192, 512
 
