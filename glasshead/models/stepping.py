@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.layers import Policy
-from glasshead.layers.caching.growing import check_rows
+from glasshead.layers.caching.growing import Growing
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.single_token import SingleToken
 from glasshead.models.translator import Translator
@@ -40,16 +40,14 @@ class LanguageModelSteps:
         self._policy = policy
         self._cache = model.new_cache(policy)
         self._single = SingleToken.prepared(model)
-        self._text: Tensor | None = None
+        self._text = Growing()
 
     @torch.inference_mode()
     def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         """The logits of the token that follows these."""
-        if self._text is not None:
-            check_rows(len(self._text), len(tokens))
-        self._text = tokens if self._text is None else torch.cat([self._text, tokens], dim=1)
+        self._text.append(tokens[..., None])
         if self._cache.length + tokens.shape[1] > self.model.config.context_length:
-            tokens = self._text = self._new_page(self._text)
+            tokens = self._new_page()
         padding = self._padding
         if padding is not None and not padding.any():
             padding = None
@@ -62,19 +60,19 @@ class LanguageModelSteps:
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         """Row i becomes what row `rows[i]` was."""
         self._cache.reorder(rows)
-        if self._text is not None:
-            self._text = self._text[rows]
+        self._text.reorder(rows)
         if self._padding is not None:
             # It may have been left on the CPU.
             self._padding = self._padding[rows.to(self._padding.device)]
 
-    def _new_page(self, text: Tensor) -> Tensor:
+    def _new_page(self) -> Int[Tensor, "rows kept"]:
         """The end of the text, for a new cache."""
-        kept = max(1, self.model.config.context_length // 2)
+        gone = self._text.length - max(1, self.model.config.context_length // 2)
+        self._text.forget(gone)
         if self._padding is not None:
-            self._padding = (self._padding - (text.shape[1] - kept)).clamp(min=0)
+            self._padding = (self._padding - gone).clamp(min=0)
         self._cache = self.model.new_cache(self._policy)
-        return text[:, -kept:]
+        return self._text.held[..., 0]
 
 
 class TranslatorSteps:

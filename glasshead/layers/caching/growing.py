@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 _LEAST = 16
@@ -31,13 +31,13 @@ class Growing:
         return 0 if self._buffer is None else self._buffer.nbytes
 
     @property
-    def held(self) -> Float[Tensor, "batch heads length dim"]:
+    def held(self) -> Shaped[Tensor, "batch *heads length dim"]:
         """What was appended and not forgotten."""
         if self._buffer is None:
             raise ValueError("this cache is empty: run the attention with it first.")
         return self._buffer[..., self._first : self._stop, :]
 
-    def append(self, new: Float[Tensor, "batch heads new dim"]) -> None:
+    def append(self, new: Shaped[Tensor, "batch *heads new dim"]) -> None:
         """Put `new` behind what is held; it keeps numbers, not gradients."""
         buffer, stop = self._buffer, self._stop + new.shape[-2]
         if buffer is not None:
@@ -94,7 +94,7 @@ def check_rows(held: int, new: int) -> None:
         )
 
 
-def taken(tensor: Float[Tensor, "batch *rest"], rows: Any) -> Float[Tensor, "rows *rest"]:
+def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "rows *rest"]:
     """Row i is what row `rows[i]` was.
 
     Errors: a TypeError or ValueError where `rows` are no rows of the tensor.
