@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.attention import Attention
 from glasshead.layers.caching.growing import check_fits, taken
-from glasshead.layers.caching.key_value_cache import KeyValueCache
+from glasshead.layers.caching.key_value_cache import KeysAndValues, KeyValueCache
 from glasshead.layers.caching.places import Places
 from glasshead.layers.caching.policy import Policy
 from glasshead.layers.caching.reach import asks_for_distances
@@ -40,13 +40,12 @@ class EvictingCache(KeyValueCache):
     def __init__(self, policy: Policy) -> None:
         self.length = 0
         self.policy = policy
-        self._held: tuple[Tensor, Tensor] | None = None
+        self._held: KeysAndValues | None = None
         self._positions: Tensor | None = None
         self._votes: Tensor | None = None
 
     @property
     def count(self) -> int:
-        """How many keys are held, of a row and a head; `length` is how many tokens were fed."""
         return 0 if self._held is None else self._held[0].shape[-2]
 
     @property
@@ -56,11 +55,7 @@ class EvictingCache(KeyValueCache):
         return sum(part.nbytes for part in parts if part is not None)
 
     @property
-    def held(
-        self,
-    ) -> tuple[
-        Float[Tensor, "batch heads count head_dim"], Float[Tensor, "batch heads count head_dim"]
-    ]:
+    def held(self) -> KeysAndValues:
         """The keys and the values, in the order of the text.
 
         Errors: a ValueError where there are none.
@@ -82,9 +77,7 @@ class EvictingCache(KeyValueCache):
         key: Float[Tensor, "batch heads new head_dim"],
         value: Float[Tensor, "batch heads new head_dim"],
         reach: int | None = None,
-    ) -> tuple[
-        Float[Tensor, "batch heads keys head_dim"], Float[Tensor, "batch heads keys head_dim"]
-    ]:
+    ) -> KeysAndValues:
         """All keys and values that are held, the new ones last; they are let go of by `attend`."""
         del reach  # What lies out of reach is not seen, and goes first.
         key, value = key.detach(), value.detach()

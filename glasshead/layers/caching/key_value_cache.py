@@ -11,6 +11,10 @@ from glasshead.layers.caching.places import Places
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, as_mask
 
+KeysAndValues = tuple[
+    Float[Tensor, "batch heads keys head_dim"], Float[Tensor, "batch heads keys head_dim"]
+]
+
 
 class KeyValueCache:
     """The keys and values that one attention has made, for generation token by token.
@@ -42,11 +46,7 @@ class KeyValueCache:
         return self._keys.memory + self._values.memory
 
     @property
-    def held(
-        self,
-    ) -> tuple[
-        Float[Tensor, "batch heads count head_dim"], Float[Tensor, "batch heads count head_dim"]
-    ]:
+    def held(self) -> KeysAndValues:
         """The keys and the values.
 
         Errors: a ValueError where there are none.
@@ -58,9 +58,7 @@ class KeyValueCache:
         key: Float[Tensor, "batch heads new head_dim"],
         value: Float[Tensor, "batch heads new head_dim"],
         reach: int | None = None,
-    ) -> tuple[
-        Float[Tensor, "batch heads keys head_dim"], Float[Tensor, "batch heads keys head_dim"]
-    ]:
+    ) -> KeysAndValues:
         """All keys and values that the new queries may see, the new ones last.
 
         Args:
