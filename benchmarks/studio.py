@@ -1,6 +1,5 @@
 """The studio's atlas of 65,536 tokens: tiles over HTTP, the overview, and Chromium's frames."""
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,17 +11,16 @@ from pathlib import Path
 
 import torch
 from pairs import Figure, figure, report
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 import glasshead as gh
+from tests.chromium import chromium
 
 RESULTS = Path("build/benchmarks/studio.json")
 TOKENS, WIDTH = 2**16, 64
 SIDE = 256
 # Each of 256 x 256 blocks; at level 3 a tile is of 2048 keys a side.
 TILES = 40
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 # Pan by a few pixels in each frame, and count frames.
 PANNED = """async (seconds) => {
   const canvas = document.querySelector(".atlas canvas");
@@ -104,11 +102,7 @@ def first_view(page: Page, url: str) -> float:
 
 def in_chromium(url: str) -> list[Figure]:
     """What is seen in a browser."""
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        raise SystemExit("the studio is measured in Chromium: sudo apt-get install chromium.")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.add_init_script(NOTED)
         first_view(page, url)
@@ -123,7 +117,6 @@ def in_chromium(url: str) -> list[Figure]:
             rows.append(
                 figure(f"a frame while panning, {name}", 1 / frames, "s", about=told, at_most=0.02)
             )
-        browser.close()
     return rows
 
 

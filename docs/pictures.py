@@ -13,11 +13,14 @@ An output stands between `<!-- output of: COMMAND -->` and `<!-- end -->`. After
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from playwright.sync_api import Browser
+
+from tests.chromium import chromium
 
 ROOT = Path(__file__).parent.parent
 TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -39,19 +42,6 @@ SHOWN = ROOT / "build" / "shown"
 WALK = ROOT / "tests" / "studio" / "test_walk_through_in_browser.py"
 # Taught too fast, so that there are alarms to be seen.
 WATCHED = "--watch --set learning_rate=0.03 --set warmup=0 --set steps=600"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-# A page that is only looked at needs no network, no window and no profile that lasts.
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--hide-scrollbars",
-    "--virtual-time-budget=3000",
-)
 
 
 def output(command: str) -> str:
@@ -99,20 +89,14 @@ def side_by_side(page: Path, below: int) -> Path:
     return file
 
 
-def picture(page: Path, file: Path, width: int = 2 * PANEL, height: int = HEIGHT) -> None:
-    """Photograph a page from its top, with the browser that is there."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise SystemExit(f"pictures are taken by Chromium: install one of {', '.join(BROWSERS)}.")
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [
-                *(browser, *QUIET, f"--user-data-dir={profile}", f"--screenshot={file}"),
-                *(f"--window-size={width},{height}", page.as_uri()),
-            ],
-            check=True,
-            capture_output=True,
-        )
+def picture(
+    browser: Browser, page: Path, file: Path, width: int = 2 * PANEL, height: int = HEIGHT
+) -> None:
+    """Photograph a page from its top."""
+    seen = browser.new_page(viewport={"width": width, "height": height})
+    seen.goto(page.as_uri())
+    seen.screenshot(path=file)
+    seen.close()
     print(f"wrote {file.relative_to(ROOT)}")
 
 
@@ -147,14 +131,14 @@ def studio() -> None:
 
 def pages() -> None:
     """Photograph the pages that commands write."""
-    with tempfile.TemporaryDirectory() as folder:
+    # A translator that is there from another time is not trained again.
+    output(f"glasshead demo --folder {shlex.quote(str(DEMO))}")
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for name, (options, below) in PAGES.items():
             page = Path(folder) / f"{name}.html"
             output(shlex.join(["glasshead", "explain", *options, "--html", str(page)]))
-            picture(side_by_side(page, below), PICTURES / f"{name}.png")
-    # A translator that is there from another time is not trained again.
-    output(f"glasshead demo --folder {shlex.quote(str(DEMO))}")
-    picture(DEMO / "glasshead.html", PICTURES / "translation.png", *TRANSLATION)
+            picture(browser, side_by_side(page, below), PICTURES / f"{name}.png")
+        picture(browser, DEMO / "glasshead.html", PICTURES / "translation.png", *TRANSLATION)
 
 
 def outputs() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,38 +13,33 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from chromium import chromium
 from glasshead.studio.server.application import application
 from glasshead.studio.server.serving import Server, configured, listening_on
 from glasshead.studio.studio import Studio
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 WIDTHS = (390, 768, 1280, 1920)
 LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
 
 
+@contextlib.contextmanager
+def browser_or_none() -> Iterator[Browser]:
+    """The browser. Without one a test is left out, but fails where nothing is to be left out."""
+    with contextlib.ExitStack() as stack:
+        try:
+            browser = stack.enter_context(chromium())
+        except FileNotFoundError as missing:
+            left_out = pytest.fail if os.environ.get("CI") else pytest.skip
+            left_out(str(missing))
+        yield browser
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None and os.environ.get("CI"):
-        pytest.fail("there is no Chromium here, and CI has to have one: apt-get install chromium")
-    if program is None:
-        pytest.skip("there is no Chromium or Chrome here: sudo apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, headless=True, args=FLAGS, chromium_sandbox=False
-        )
+    with browser_or_none() as browser:
         yield browser
-        browser.close()
 
 
 @dataclass

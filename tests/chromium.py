@@ -1,0 +1,38 @@
+"""The Chromium or Chrome of this machine, for tests, pictures and benchmarks of pages."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+
+from playwright.sync_api import Browser, sync_playwright
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# A page that is only looked at asks nothing of the network.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """The browser, without a window, until the block ends.
+
+    Raises:
+        FileNotFoundError: There is none; the sentence tells the command that installs one.
+    """
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        raise FileNotFoundError(
+            "there is no Chromium or Chrome here: sudo apt-get install chromium"
+        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, headless=True, args=FLAGS, chromium_sandbox=False
+        )
+        yield browser
+        browser.close()
