@@ -3,7 +3,6 @@
 python benchmarks/observe_children.py window 16384      what a child does; it prints JSON
 """
 
-import ctypes
 import json
 import os
 import statistics
@@ -11,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from observe_cases import HEADS, SEVEN, SIX, Inputs, Options, inputs, progress
 from pairs import Figure, Pair, figure, judged, paired, seconds_of
+from resident import reset_peak, resident
 
 import glasshead as gh
 
@@ -114,7 +113,7 @@ def _window(length: int) -> dict[str, float]:
     _windowed(4096)()  # Compiles.
     call = _windowed(length)
     times = [seconds_of(call) for _ in range(5)]
-    return {"seconds": statistics.median(times), "peak": _status("VmHWM")}
+    return {"seconds": statistics.median(times), "peak": resident("VmHWM")}
 
 
 def _linear(long: int, short: int) -> dict[str, float]:
@@ -149,8 +148,8 @@ def _call(attention: gh.Attention, of: Inputs, *, backward: bool) -> dict[str, f
     for x in of:
         x.requires_grad_(backward)
     arriving = torch.randn_like(of[0]) if backward else None
-    _reset_peak()
-    before = _status("VmRSS")
+    reset_peak()
+    before = resident("VmRSS")
     results: list[torch.Tensor] = []
 
     def call() -> None:
@@ -166,7 +165,7 @@ def _call(attention: gh.Attention, of: Inputs, *, backward: bool) -> dict[str, f
 
     seconds = seconds_of(call)
     given = sum(x.numel() * x.element_size() for x in results)
-    extra = _status("VmHWM") - before - given
+    extra = resident("VmHWM") - before - given
     return {"extra": extra, "seconds": seconds, "results": given}
 
 
@@ -177,23 +176,6 @@ def _first() -> dict[str, float]:
     of = inputs(64)
     times = [seconds_of(lambda: attention.observe(*of, SIX)) for _ in range(2)]
     return {"seconds": times[0] - times[1]}
-
-
-def _status(field: str) -> int:
-    """Resident memory in bytes: now (`VmRSS`) or at its peak (`VmHWM`).
-
-    `ru_maxrss` of `getrusage` would also remember the process that started this one.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"/proc/self/status has no {field}: memory is measured on Linux.")
-
-
-def _reset_peak() -> None:
-    """Give back what malloc keeps, and let the peak be what there is now."""
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def main() -> None:

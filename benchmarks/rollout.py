@@ -5,14 +5,12 @@ python benchmarks/rollout.py memory ours 4096   what a child process does; it pr
 """
 
 import argparse
-import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from pairs import Figure, Pair, figure, judged, paired, report, seconds_of, show
+from resident import peak_of_child, resident
 
 import glasshead as gh
 
@@ -97,7 +95,7 @@ def long() -> list[Figure]:
         ),
         figure(
             f"T={LONG}, the process at its peak",
-            _child("ours", LONG) / 2**20,
+            peak_of_child(__file__, "ours", LONG) / 2**20,
             "MiB",
             about=f"the matrices alone: {matrices:.0f} GiB",
             at_most=2048,
@@ -107,7 +105,7 @@ def long() -> list[Figure]:
 
 def memory() -> list[Figure]:
     """What the rollout adds to the peak of a process, beyond the pass alone."""
-    peaks = {kind: _child(kind, COMPARED) for kind in KINDS}
+    peaks = {kind: peak_of_child(__file__, kind, COMPARED) for kind in KINDS}
     ours, eager = (peaks[kind] - peaks["plain"] for kind in ("ours", "eager"))
     about = "more at the peak than the pass alone"
     return [
@@ -117,18 +115,12 @@ def memory() -> list[Figure]:
     ]
 
 
-def _child(kind: str, length: int) -> int:
-    command = [sys.executable, __file__, "memory", kind, str(length)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return int(told.split()[-1])
-
-
 def _peak(kind: str, length: int) -> int:
     """The most bytes that a process held."""
     made = model(kind, length)
     run(kind, made, text(64))()  # what is compiled or loaded once
     run(kind, made, text(length))()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resident("VmHWM")
 
 
 def main() -> None:

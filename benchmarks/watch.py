@@ -5,14 +5,12 @@ python benchmarks/watch.py memory watched 4096    what a child process does; it 
 """
 
 import argparse
-import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from pairs import Figure, Pair, figure, judged, paired, report, show
+from resident import peak_of_child, resident
 
 import glasshead as gh
 
@@ -105,7 +103,7 @@ def generating(made: torch.nn.Module, tokens: torch.Tensor, *, watched: bool) ->
 
 def memory() -> list[Figure]:
     """What a pass adds to the peak of a process, beyond the same without watching."""
-    peaks = {kind: _child(kind, LONG) for kind in KINDS}
+    peaks = {kind: peak_of_child(__file__, kind, LONG) for kind in KINDS}
     watched, eager = (peaks[kind] - peaks["plain"] for kind in ("watched", "eager"))
     about = "more at the peak than sdpa alone"
     return [
@@ -117,19 +115,13 @@ def memory() -> list[Figure]:
     ]
 
 
-def _child(kind: str, length: int) -> int:
-    command = [sys.executable, __file__, "memory", kind, str(length)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return int(told.split()[-1])
-
-
 def _peak(kind: str, length: int) -> int:
     """The most bytes that a process held while it made a pass, what is returned among them."""
     made = model(kind, length)
     run(kind, made, torch.randint(50257, (1, 64)))()  # what is compiled or loaded once
     kept = run(kind, made, torch.randint(50257, (1, length)))()
     del kept
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resident("VmHWM")
 
 
 def main() -> None:

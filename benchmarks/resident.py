@@ -1,0 +1,30 @@
+"""Resident memory on Linux: of this process now and at its peak, and of one of its own."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+
+def resident(field: str) -> int:
+    """Resident memory in bytes: now (`VmRSS`) or at its peak (`VmHWM`).
+
+    `ru_maxrss` of `getrusage` would also remember the process that started this one.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"/proc/self/status has no {field}: memory is measured on Linux.")
+
+
+def reset_peak() -> None:
+    """Give back what malloc keeps, and let the peak be what there is now."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_of_child(script: str, kind: str, length: int) -> int:
+    """The bytes that `python SCRIPT memory KIND LENGTH` prints, which held them at its peak."""
+    command = [sys.executable, script, "memory", kind, str(length)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return int(told.split()[-1])
