@@ -63,3 +63,13 @@ def typed(monkeypatch, tmp_path):
     yield put
     os.dup2(before, 0)
     os.close(before)
+
+
+@pytest.fixture
+def no_bars():
+    """Without the bars of transformers, which saving a model shows, too."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()

@@ -13,61 +13,23 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import glasshead as gh
+from cli.word_models import HEADS, LAYERS, WordModels
 
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("no_bars")
 
-CONTEXT, LAYERS, HEADS = 11, 2, 3
+CONTEXT = 11
 TEXT = "the quick brown fox jumps over the lazy dog and then it sleeps under a tree while the sun "
 TEXT += "goes down over the hill"
 STATISTICS = ["entropy", "mass-on:0", "max-weight", "received", "max-score"]
-SIZES = {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": LAYERS}
-SIZES |= {"num_attention_heads": HEADS, "max_position_embeddings": CONTEXT}
-# Weights that leave attention neither flat nor sharp.
-SIZES |= {"initializer_range": 0.4}
-
-
-def tokenizer_of(kind):
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    begin, end, unknown = ("<s>", None, "<unk>") if kind == "llama" else ("[CLS]", "[SEP]", "[UNK]")
-    named = [token for token in (begin, end, unknown, "<end>") if token]
-    vocabulary = {word: i for i, word in enumerate([*named, *sorted(set(TEXT.split()))])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    around = [(token, vocabulary[token]) for token in (begin, end) if token]
-    single = f"{begin} $A {end}" if end else f"{begin} $A"
-    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=around)
-    special = {"unk_token": unknown} | ({"sep_token": end} if end else {"eos_token": "<end>"})
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
-
-
-def made(kind, folder, **changes):
-    """A small model in a folder; the same numbers each time."""
-    tokenizer = tokenizer_of(kind)
-    torch.manual_seed(5)
-    size = {"vocab_size": len(tokenizer), **SIZES, **changes}
-    if kind == "llama":
-        config = transformers.LlamaConfig(num_key_value_heads=1, **size)
-        model = transformers.LlamaForCausalLM(config)
-    else:
-        model = transformers.BertForMaskedLM(transformers.BertConfig(**size))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-@pytest.fixture(autouse=True)
-def _no_bars():
-    """Saving shows one, too."""
-    transformers.logging.disable_progress_bar()
-    yield
-    transformers.logging.enable_progress_bar()
+SMALL = WordModels(TEXT.split(), CONTEXT, encoder="BertForMaskedLM")
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     for kind in ("llama", "bert"):
-        made(kind, folder / kind)
+        SMALL.save(kind, folder / kind)
     return folder
 
 
@@ -92,7 +54,7 @@ def observe(command, *arguments):
 
 def pieces_of(kind, texts, length=CONTEXT):
     """What is read, as tokens: all texts one after another, cut, and what stands around."""
-    tokenizer = tokenizer_of(kind)
+    tokenizer = SMALL.tokenizer(kind)
     plain = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     end = tokenizer.eos_token_id if kind == "llama" else tokenizer.sep_token_id
     joined = [token for ids in plain for token in (*ids, end)]
@@ -207,8 +169,8 @@ def test_a_single_whole_text_has_a_map_with_its_tokens(command, place):
 
 
 def test_a_model_whose_positions_begin_later_reads_as_many_fewer(command, place):
-    tokenizer = tokenizer_of("bert")
-    config = transformers.RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES)
+    tokenizer = SMALL.tokenizer("bert")
+    config = transformers.RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SMALL.sizes)
     transformers.RobertaForMaskedLM(config).save_pretrained(place / "roberta")
     tokenizer.save_pretrained(place / "roberta")
     out = " ".join(observe(command, "roberta", "--text", "text.txt").out.split())
@@ -432,12 +394,12 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
 def test_more_than_a_text_is_for_python(command, place):
     small = {"d_model": 24, "d_kv": 8, "num_heads": 3, "num_layers": 2, "d_ff": 37}
     seq2seq = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=30, **small))
-    pictures = {"image_size": 8, "patch_size": 4, **SIZES}
+    pictures = {"image_size": 8, "patch_size": 4, **SMALL.sizes}
     del pictures["max_position_embeddings"]
     vision = transformers.ViTModel(transformers.ViTConfig(**pictures))
     for name, model in (("t5", seq2seq), ("vit", vision)):
         model.save_pretrained(place / name)
-        tokenizer_of("bert").save_pretrained(place / name)
+        SMALL.tokenizer("bert").save_pretrained(place / name)
         kind = type(model).__name__
         sentence = f"and {name} has {kind}, which takes more: watch it in Python by gh.watch(model"
         refused(command, sentence, name, "--text", "text.txt")

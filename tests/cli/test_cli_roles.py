@@ -13,63 +13,26 @@ import torch
 from torch import nn
 
 import glasshead as gh
+from cli.word_models import WordModels
 from glasshead.cli.finding_roles.repeated import repeated
 from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.write import Writer
 from written import written
 
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("no_bars")
 
-LAYERS, HEADS, CONTEXT = 2, 3, 31
+CONTEXT = 31
 ROLES = ["previous", "first", "induction", "duplicate", "local", "broad"]
 TEXT = "the quick brown fox jumps over the lazy dog and then the quick brown dog sleeps "
-SIZES = {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": LAYERS}
-SIZES |= {"num_attention_heads": HEADS, "max_position_embeddings": CONTEXT}
-SIZES |= {"initializer_range": 0.4}
-
-
-def tokenizer_of(kind):
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    begin, end, unknown = ("<s>", "</s>", "<unk>") if kind == "llama" else ("[CLS]", "[SEP]", "[U]")
-    words = sorted({*TEXT.split(), *(f"word{number}" for number in range(40))})
-    vocabulary = {word: number for number, word in enumerate([begin, end, unknown, *words])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    single = f"{begin} $A" if kind == "llama" else f"{begin} $A {end}"
-    around = [(token, vocabulary[token]) for token in (begin, end) if token in single]
-    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=around)
-    ends = {"eos_token": end} if kind == "llama" else {"sep_token": end}
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token=unknown, bos_token=begin, **ends
-    )
-
-
-def made(kind, folder, **changes):
-    tokenizer = tokenizer_of(kind)
-    torch.manual_seed(5)
-    size = {"vocab_size": len(tokenizer), **SIZES, **changes}
-    if kind == "llama":
-        config = transformers.LlamaConfig(num_key_value_heads=1, **size)
-        model = transformers.LlamaForCausalLM(config)
-    else:
-        model = transformers.BertModel(transformers.BertConfig(**size))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-@pytest.fixture(autouse=True)
-def _no_bars():
-    transformers.logging.disable_progress_bar()
-    yield
-    transformers.logging.enable_progress_bar()
+SMALL = WordModels([*TEXT.split(), *(f"word{number}" for number in range(40))], CONTEXT)
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     for kind in ("llama", "bert"):
-        made(kind, folder / kind)
+        SMALL.save(kind, folder / kind)
     torch.manual_seed(7)
     written(folder / "run")
     return folder
@@ -115,7 +78,7 @@ def test_the_numbers_are_those_of_python(command, place, kind, period, times):
     told = scores(command, kind, "--text", "text.txt", "--seed", 3)
     assert told["model"] == kind
     random, text = told["tests"]
-    tokenizer = tokenizer_of(kind)
+    tokenizer = SMALL.tokenizer(kind)
     auto = transformers.AutoModelForCausalLM if kind == "llama" else transformers.AutoModel
     model = auto.from_pretrained(kind).eval()
     tokens = drawn(3, {0, 1, 2}, len(tokenizer), period, times)
@@ -144,7 +107,7 @@ def test_a_run_is_read_behind_the_end_of_another_text(command, place):
 def test_pieces_of_a_long_text_count_together(command, place):
     (place / "long.txt").write_text(TEXT * 5)
     told = scores(command, "llama", "--text", "long.txt")["tests"][1]
-    tokens = tokenizer_of("llama")(TEXT * 5, add_special_tokens=False)["input_ids"]
+    tokens = SMALL.tokenizer("llama")(TEXT * 5, add_special_tokens=False)["input_ids"]
     model = transformers.AutoModel.from_pretrained("llama").eval()
     pieces = [[0, *tokens[at : at + CONTEXT - 1]] for at in range(0, len(tokens), CONTEXT - 1)]
     assert told["tokens"] == sum(map(len, pieces))
@@ -265,7 +228,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
 
 
 def test_a_model_that_reads_too_little_is_refused(command, place):
-    made("llama", place / "tiny", max_position_embeddings=4)
+    SMALL.save("llama", place / "tiny", max_position_embeddings=4)
     outcome = command("roles", "tiny")
     assert (outcome.code, outcome.out) == (2, "")
     assert "the test repeats two tokens at least, and tiny knows 51 and reads 4 at" in outcome.err
