@@ -51,9 +51,14 @@ class Served:
     server: uvicorn.Server
     thread: threading.Thread
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rstrip("/").rsplit(":", 1)[1])
+
     def stop(self) -> None:
         self.server.should_exit = True
         self.thread.join(20)
+        assert not self.thread.is_alive()
 
 
 def serve(
@@ -90,6 +95,19 @@ def serving() -> Iterator[Callable[[Path | None], Served]]:
         served.stop()
 
 
+@pytest.fixture
+def serves() -> Iterator[Callable[..., Served]]:
+    """Serves studios of a test's own, which end with it."""
+    with contextlib.ExitStack() as ends:
+
+        def serves(*given: Any, **named: Any) -> Served:
+            served = serve(*given, **named)
+            ends.callback(served.stop)
+            return served
+
+        yield serves
+
+
 @dataclass
 class Looking:
     """A page of a browser, and all that went wrong on it."""
@@ -121,7 +139,7 @@ class Looking:
 
 
 @pytest.fixture
-def looking(browser) -> Iterator[Callable[..., Looking]]:
+def looking(browser, serves) -> Iterator[Callable[..., Looking]]:  # pages end before studios
     """Opens pages; in the end no console had an error, and nothing was asked of another host."""
     with contextlib.ExitStack() as open_ones:
         all_of_them: list[Looking] = []
@@ -143,8 +161,10 @@ def looking(browser) -> Iterator[Callable[..., Looking]]:
             )
             open_ones.callback(context.close)
             looking = Looking(context.new_page(), url)
-            looking.page.on("console", lambda said: _told(looking, said, expected))
-            looking.page.on("pageerror", lambda error: looking.faults.append(f"error: {error}"))
+            looking.page.on("console", lambda said: _told(looking, said.type, said.text, expected))
+            looking.page.on(
+                "pageerror", lambda error: _told(looking, "error", str(error), expected)
+            )
             looking.page.on("request", lambda asked: _asked(looking, asked.url))
             all_of_them.append(looking)
             return looking
@@ -154,9 +174,9 @@ def looking(browser) -> Iterator[Callable[..., Looking]]:
     assert not faults
 
 
-def _told(looking: Looking, said: Any, expected: tuple[str, ...]) -> None:
-    if said.type in ("error", "warning") and not any(part in said.text for part in expected):
-        looking.faults.append(f"{said.type}: {said.text}")
+def _told(looking: Looking, kind: str, text: str, expected: tuple[str, ...]) -> None:
+    if kind in ("error", "warning") and not any(part in text for part in expected):
+        looking.faults.append(f"{kind}: {text}")
 
 
 def _asked(looking: Looking, url: str) -> None:

@@ -14,7 +14,6 @@ from glasshead.studio.server.answers import Streamed, refusal_of, waited_for
 from glasshead.studio.studio import Studio
 from glasshead.studio.work import Cancelled, Work
 from studio.asking import connected, soon
-from studio.conftest import serve
 
 WAYS = ("waited", "streamed")
 
@@ -42,7 +41,7 @@ class Jobs:
 
 
 @pytest.fixture
-def doing():
+def doing(serves):
     """A studio with two slots and two turns, and what its routes do."""
     studio = Studio(limits=Limits(jobs=2, turns=2))
     jobs, routes = Jobs(), APIRouter()
@@ -55,11 +54,8 @@ def doing():
     def stream() -> Response:
         return Streamed(studio, jobs.job)
 
-    served = serve(studio, routes=routes)
-    yield jobs, served
+    yield jobs, serves(studio, routes=routes)
     jobs.may_end.set()
-    served.stop()
-    assert not served.thread.is_alive()
 
 
 def asked(served, way):

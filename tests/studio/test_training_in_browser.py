@@ -16,7 +16,7 @@ from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.attention_log import line_of, text_of
 from glasshead.watching.alarms import Alarm, Reading
 
-from .conftest import LANGUAGES, WIDTHS, serve
+from .conftest import LANGUAGES, WIDTHS
 from .small_runs import ALARMS, SmallRun
 
 GONE = ("net::ERR", "404")
@@ -32,12 +32,10 @@ def still(tmp_path_factory, serving):
 
 
 @pytest.fixture
-def growing(tmp_path):
-    """A run that is written to, its studio, and what stops it."""
+def growing(tmp_path, serves):
+    """A run that is written to, and its studio."""
     run = SmallRun(tmp_path / "run").watch().go(11)
-    served = [serve(Studio(run.folder.path))]
-    yield run, served
-    served[-1].stop()
+    return run, serves(Studio(run.folder.path))
 
 
 def rows_of(run):
@@ -255,7 +253,7 @@ def test_each_word_is_said():
 
 def test_the_page_follows_a_run_that_is_written_to(growing, looking):
     run, served = growing
-    page = looking(served[0].url).open("#training?smoothing=0.5")
+    page = looking(served.url).open("#training?smoothing=0.5")
     page.evaluate("document.querySelector('.rows').dataset.same = ''")
     plot = figure_of(page, "Loss").get_by_role("slider")
     plot.focus()
@@ -279,7 +277,7 @@ def test_the_page_follows_a_run_that_is_written_to(growing, looking):
 
 def test_a_page_that_is_hidden_asks_for_nothing(growing, looking):
     run, served = growing
-    page = looking(served[0].url).open("#training")
+    page = looking(served.url).open("#training")
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     hide = """(state) => {
@@ -302,7 +300,7 @@ def test_a_page_that_is_hidden_asks_for_nothing(growing, looking):
 
 def test_a_folder_that_is_taken_away_and_back_is_told_of(growing, looking):
     run, served = growing
-    page = looking(served[0].url, expected=GONE).open("#training")
+    page = looking(served.url, expected=GONE).open("#training")
     away = run.folder.path.with_name("away")
     run.folder.path.rename(away)
     page.wait_for_selector(".away p", timeout=LIVE)
@@ -314,15 +312,14 @@ def test_a_folder_that_is_taken_away_and_back_is_told_of(growing, looking):
     assert page.locator(".away p").count() == 0
 
 
-def test_a_studio_that_is_stopped_and_started_again_is_told_of(growing, looking):
+def test_a_studio_that_is_stopped_and_started_again_is_told_of(growing, serves, looking):
     run, served = growing
-    page = looking(served[0].url, expected=GONE).open("#training?smoothing=0.9")
-    port = int(served[0].url.rsplit(":", 1)[1].strip("/"))
-    served[0].stop()
+    page = looking(served.url, expected=GONE).open("#training?smoothing=0.9")
+    served.stop()
     page.wait_for_selector(".notice p", timeout=LIVE)
     assert page.locator(".rows tbody tr").count() > 5
     run.go(1)
-    served.append(serve(Studio(run.folder.path), port))
+    serves(Studio(run.folder.path), served.port)
     page.wait_for_selector('.figures [data-name=step][data-value="120"]', timeout=LIVE)
     page.wait_for_selector(".notice p", state="detached", timeout=2 * LIVE)
     assert "smoothing=0.9" in page.url
@@ -330,10 +327,9 @@ def test_a_studio_that_is_stopped_and_started_again_is_told_of(growing, looking)
     page.wait_for_selector('.figures [data-name=step][data-value="130"]', timeout=LIVE)
 
 
-def test_a_run_that_begins_and_is_not_watched(tmp_path, looking):
+def test_a_run_that_begins_and_is_not_watched(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run")
-    served = serve(Studio(run.folder.path))
-    looked = looking(served.url)
+    looked = looking(serves(Studio(run.folder.path)).url)
     page = looked.open("#training")
     assert page.locator(".phase").inner_text() == "Waiting for the first row"
     assert "glasshead train --watch" in page.locator(".note").inner_text()
@@ -344,10 +340,9 @@ def test_a_run_that_begins_and_is_not_watched(tmp_path, looking):
     run.go(6)
     page.wait_for_selector('.figures [data-name=step][data-value="70"]', timeout=LIVE)
     assert readout(page, "Validation: accuracy")["step"] == "70"
-    served.stop()
 
 
-def test_hostile_names_and_numbers_stay_text(tmp_path, looking):
+def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").go(2)
     layer = "<img src=x onerror=alert(1)>\u202e\x00"
     readings = [Reading(1, layer, 0, 1.0, 0.5, float("-inf")), Reading(2, layer, 0, 1.5, 0.6, 3.0)]
@@ -356,8 +351,7 @@ def test_hostile_names_and_numbers_stay_text(tmp_path, looking):
     run.folder.write_text(run.folder.alarms, line_of(alarm))
     text = run.folder.log.read_text().replace("validation_accuracy", "validation_<b>x</b>")
     run.folder.log.write_text(text + "30,nan,0.1,9.0,inf,0.25\n40,1.5,0.1,9.5,,\n")
-    served = serve(Studio(run.folder.path))
-    looked = looking(served.url)
+    looked = looking(serves(Studio(run.folder.path)).url)
     page = looked.open("#training")
     assert page.locator("main img, main figure b b, h3 b").count() == 0
     hostile = "<img src=x onerror=alert(1)>\\u202e\\x00"
@@ -368,7 +362,6 @@ def test_hostile_names_and_numbers_stay_text(tmp_path, looking):
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert readout(page, "Loss")["loss"] == "NaN"
-    served.stop()
 
 
 def test_the_picture_has_all_charts_as_vectors(still, looking):
