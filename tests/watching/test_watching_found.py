@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import glasshead as gh
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors import mask_tensors
+from glasshead.watching.doors.kernels import Kernels
 
 
 class Cross(nn.Module):
@@ -150,6 +152,13 @@ def test_a_block_that_is_left_in_another_thread_leaves_no_function_replaced():
                 thread.submit(next, steps, None).result()
         assert len(seen.pop()[""]) == 1
         assert F.scaled_dot_product_attention is original
+
+
+def test_a_mode_that_is_entered_twice_is_left_twice():
+    mode, before = Kernels(), _get_current_dispatch_mode()
+    with mode, mode:
+        assert _get_current_dispatch_mode() is mode
+    assert _get_current_dispatch_mode() is before
 
 
 @pytest.mark.parametrize("layers", [[], (), [3], {"a": 1}])

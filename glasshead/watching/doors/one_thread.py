@@ -20,6 +20,6 @@ class OneThread:
 
     def __exit__(self, *error: object) -> None:
         modes = self._entered.__dict__.get("modes", [])
-        if any(mode is self for mode in modes):
-            modes[:] = [mode for mode in modes if mode is not self]
+        if self in modes:
+            modes.remove(self)
             super().__exit__(*error)  # type: ignore[misc] - the mode's
