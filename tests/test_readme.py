@@ -1,21 +1,17 @@
 """What the README and the docs show is what their commands print now."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from scripts import ROOT, script
+
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.fixture(scope="module")
 def pictures():
-    specification = importlib.util.spec_from_file_location("pictures", ROOT / "docs/pictures.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script("docs/pictures.py")
 
 
 def test_outputs_are_those_of_their_commands(pictures):

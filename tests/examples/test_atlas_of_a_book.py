@@ -1,24 +1,18 @@
 """The example that keeps what a head saw of a book: it is what the head saw."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
 import glasshead as gh
 from pretrained_folders import TOKENS, llama2c_files, packed
-
-FILE = Path(__file__).parents[2] / "examples" / "atlas_of_a_book.py"
+from scripts import script
 
 
 @pytest.fixture(scope="module")
 def example():
-    specification = importlib.util.spec_from_file_location("atlas_of_a_book", FILE)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script("examples/atlas_of_a_book.py")
 
 
 @pytest.fixture

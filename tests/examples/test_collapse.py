@@ -1,22 +1,16 @@
 """The example that lets models collapse: what it tells and draws, at small settings."""
 
-import importlib.util
 import math
-from pathlib import Path
 
 import pytest
 
 import glasshead as gh
-
-FILE = Path(__file__).parents[2] / "examples" / "collapse.py"
+from scripts import script
 
 
 @pytest.fixture(scope="module")
 def example():
-    specification = importlib.util.spec_from_file_location("collapse", FILE)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script("examples/collapse.py")
 
 
 def test_it_teaches_each_model_tells_and_draws(example, tmp_path, capsys):

@@ -1,24 +1,18 @@
 """The example on induction heads: its texts, its measures, and what it tells and draws."""
 
-import importlib.util
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import glasshead as gh
-
-FILE = Path(__file__).parents[2] / "examples" / "induction_heads.py"
+from scripts import script
 
 
 @pytest.fixture(scope="module")
 def example():
-    specification = importlib.util.spec_from_file_location("induction_heads", FILE)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script("examples/induction_heads.py")
 
 
 @pytest.fixture(scope="module")

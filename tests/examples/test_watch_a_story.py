@@ -1,20 +1,15 @@
 """The example that watches a real model: what it says of a head is so."""
 
-import importlib.util
 import struct
-from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "examples" / "watch_a_story.py"
+from scripts import script
 
 
 @pytest.fixture(scope="module")
 def example():
-    specification = importlib.util.spec_from_file_location("watch_a_story", FILE)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script("examples/watch_a_story.py")
 
 
 def test_a_head_of_the_real_model_looks_one_token_back(data_folder, example, tmp_path, capsys):

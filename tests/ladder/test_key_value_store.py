@@ -1,8 +1,6 @@
 """Rung 8: one object between sharing and choosing."""
 
-import importlib.util
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from glasshead.ladder import Answer, KeyValueStore, hard_attention, soft_attention
+from scripts import script
 
 RECIPES = ["lasagna", "soup", "pie"]
 KEYS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.3]])
@@ -180,11 +179,7 @@ class TestErrors:
 
 
 def test_the_cookbook_answers_a_question_about_lasagna(capsys):
-    path = Path(__file__).parents[2] / "examples" / "lasagna.py"
-    spec = importlib.util.spec_from_file_location("lasagna", path)
-    lasagna = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(lasagna)
-    lasagna.main()
+    script("examples/lasagna.py").main()
     *_, soft, hard = capsys.readouterr().out.split("\n\n")
     assert len(soft.splitlines()) == 4
     assert hard.splitlines()[0] == "β = inf"
