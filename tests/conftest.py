@@ -23,3 +23,12 @@ def data_folder() -> Path:
     if not folder:
         pytest.skip("set GLASSHEAD_DATA to the folder of real inputs to run this test")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def word_translator(tmp_path_factory) -> Path:
+    """The folder of a small translator that nobody trained: words, and two layers that write."""
+    from translated import translated
+
+    folder = tmp_path_factory.mktemp("translator") / "run"
+    return translated(folder, "tokenizer=words", "num_decoder_layers=2").path

@@ -11,7 +11,7 @@ from glasshead.models.decoding import Beam, Greedy
 from glasshead.tasks.sentences import pairs
 from glasshead.tasks.tokenizing import Tokenizer
 from glasshead.tasks.translate import TextTranslator, align
-from translated import SMALL, translated
+from translated import SMALL
 
 QUICK = [
     part
@@ -31,15 +31,14 @@ def parallel(folder, some=PAIRS, name="train"):
     return files
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    return translated(folder, "tokenizer=words", "num_decoder_layers=2").path
+@pytest.fixture
+def run(word_translator):
+    return word_translator
 
 
 @pytest.fixture(scope="module")
-def translator(run):
-    return TextTranslator.load(run)
+def translator(word_translator):
+    return TextTranslator.load(word_translator)
 
 
 def lines(translator, texts, strategy=None):

@@ -29,14 +29,8 @@ WIDTH = 3
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    return translated(folder, "tokenizer=words", "num_decoder_layers=2").path
-
-
-@pytest.fixture(scope="module")
-def translator(folder):
-    return TextTranslator.load(folder)
+def translator(word_translator):
+    return TextTranslator.load(word_translator)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +39,8 @@ def told(translator):
 
 
 @pytest.fixture(scope="module")
-def client(folder):
-    return TestClient(application(Studio(folder)), base_url="http://127.0.0.1")
+def client(word_translator):
+    return TestClient(application(Studio(word_translator)), base_url="http://127.0.0.1")
 
 
 def test_translations_are_those_of_the_beam(translator, told):
