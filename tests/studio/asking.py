@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from glasshead.studio.work import Work
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -79,7 +81,7 @@ def connected(url: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=20)
 
 
-def soon(happened: Callable[[], bool], seconds: float = 10.0) -> bool:
+def soon(happened: Callable[[], bool], seconds: float = 20.0) -> bool:
     """Whether something happens before patience ends."""
     end = time.monotonic() + seconds
     while not happened():
@@ -87,3 +89,17 @@ def soon(happened: Callable[[], bool], seconds: float = 10.0) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+class Asked(Work):
+    """Nobody waits any more once so many layers were told of."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.told, self.after = [], after
+
+    def tell(self, stage, done, of):
+        self.told.append((stage, done, of))
+        if stage == "heads.reading" and done == self.after and of > 1:
+            self.cancel()
+        super().tell(stage, done, of)

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from chromium import chromium
 from glasshead.studio.server.application import application
@@ -21,6 +21,8 @@ from glasshead.studio.server.serving import Server, configured, listening_on
 from glasshead.studio.studio import Studio
 
 WIDTHS = (390, 768, 1280, 1920)
+# However slow the machine: what is waited for by a condition costs nothing where it comes.
+PATIENCE = 20_000
 LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
 
 
@@ -38,6 +40,7 @@ def browser_or_none() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
     with browser_or_none() as browser:
         yield browser
 
@@ -123,8 +126,13 @@ class Looking:
         """
         self.page.goto("about:blank")
         self.page.goto(self.url + place)
-        self.page.wait_for_selector(".view .body[data-drawn]", timeout=20_000)
+        self.page.wait_for_selector(".view .body[data-drawn]", timeout=PATIENCE)
         return self.page
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Make the window another size, and let what depends on it be drawn."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
     def violations(self) -> list[str]:
         """What axe finds."""
@@ -136,6 +144,11 @@ class Looking:
         return self.page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
+
+
+def address(page: Page) -> str:
+    """Where the page says that it is; of what it writes there `page.url` hears later."""
+    return page.evaluate("location.href")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Reading: once for all who ask, within the memory, and for no longer than somebody waits."""
+"""Reading: of a text by a model, layer by layer, for no longer than somebody waits."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ from glasshead.studio.views.running import run
 from glasshead.studio.work import Cancelled, Work
 from glasshead.tasks.opening.opening import open_any_reader, open_reader
 from glasshead.tasks.opening.reader import Reader
-from studio.asking import soon
+from studio.asking import Asked
 from translated import translated
 from written import written
 
@@ -63,20 +63,6 @@ def model():
         vocab_size=26, d_model=WIDTH, num_heads=HEADS, num_layers=LAYERS
     )
     return gh.LanguageModel(config).eval()
-
-
-class Asked(Work):
-    """Nobody waits any more once so many layers were told of."""
-
-    def __init__(self, after):
-        super().__init__()
-        self.told, self.after = [], after
-
-    def tell(self, stage, done, of):
-        self.told.append((stage, done, of))
-        if stage == "heads.reading" and done == self.after and of > 1:
-            self.cancel()
-        super().tell(stage, done, of)
 
 
 def test_a_text_is_read_once_and_told_layer_by_layer(studio, monkeypatch):
@@ -220,84 +206,6 @@ def test_more_memory_than_allowed_is_refused(folder, model):
         pass
     with readings.reserved(1000):
         pass
-
-
-class Sized:
-    def __init__(self, size):
-        self.size = size
-
-
-def test_the_reading_that_was_used_longest_ago_is_forgotten_first():
-    readings = Readings(10)
-    for key in "abc":
-        readings.get(key, Work(), lambda: Sized(3))
-    kept = readings.get("a", Work(), lambda: pytest.fail("it is there"))
-    assert kept.size == 3
-    with readings.reserved(4):
-        assert ["a" in readings, "b" in readings, "c" in readings] == [True, False, True]
-        readings.get("d", Work(), lambda: Sized(4))
-    assert "d" in readings
-    assert "c" not in readings
-
-
-def test_who_asks_for_what_is_being_read_waits_for_it_and_is_told():
-    readings, begun, go = Readings(10), threading.Event(), threading.Event()
-    first, second, results = Work(), Asked(None), []
-
-    def slow():
-        first.tell("heads.reading", 1, 3)
-        begun.set()
-        go.wait(10)
-        return Sized(1)
-
-    def wait():
-        results.append(readings.get("a", second, lambda: pytest.fail("it is read once")))
-
-    reading = threading.Thread(target=lambda: results.append(readings.get("a", first, slow)))
-    reading.start()
-    begun.wait(10)
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert soon(lambda: bool(second.told))
-    gone = Work()
-    gone.cancel()
-    with pytest.raises(Cancelled):
-        readings.get("a", gone, lambda: pytest.fail("it is read once"))
-    go.set()
-    reading.join(10)
-    waiting.join(10)
-    assert set(second.told) == {("heads.reading", 1, 3)}
-    assert results[0] is results[1]
-
-
-def test_who_waits_for_what_tells_nothing_may_leave():
-    readings, begun, go = Readings(10), threading.Event(), threading.Event()
-
-    def slow():
-        begun.set()
-        go.wait(10)
-        return Sized(1)
-
-    reading = threading.Thread(target=readings.get, args=("a", Work(), slow))
-    reading.start()
-    begun.wait(10)
-    gone = Work()
-    gone.cancel()
-    with pytest.raises(Cancelled):
-        readings.get("a", gone, lambda: pytest.fail("it is read once"))
-    go.set()
-    reading.join(10)
-
-
-def test_who_waits_reads_himself_where_the_first_has_left():
-    readings = Readings(10)
-    with pytest.raises(Cancelled):
-        readings.get("a", Work(), _leave)
-    assert readings.get("a", Work(), lambda: Sized(2)).size == 2
-
-
-def _leave():
-    raise Cancelled
 
 
 def test_a_model_that_was_written_anew_is_opened_and_read_again(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 
 from glasshead.studio.limits import Limits
 from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
-from studio.conftest import LANGUAGES, WIDTHS
+from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.keyboard import reached_by_tab
 
 SENTENCE = "I do not like rain"
 LONG = "one two three four five six seven eight nine ten eleven twelve"
@@ -83,7 +84,7 @@ def test_every_cell_is_the_librarys_and_every_control_works(looking, serving):
     page.get_by_label("Explained word").select_option("2")
     assert_tells(page, **given, query=2)
     # The address opens the same again.
-    look.open(page.url.split("/")[-1])
+    look.open(address(page).split("/")[-1])
     assert_shows(page, **given)
     assert_tells(page, **given, query=2)
     assert look.violations() == []
@@ -100,7 +101,7 @@ def test_a_sentence_of_ones_own(looking, serving):
     page.locator('[data-cell="scores.1.3"]').click()
     page.locator(".words h2", has_text="“do”").wait_for()
     assert_tells(page, text=SENTENCE, mask="window", query=1)
-    assert "at=scores.1.3" in page.url
+    assert "at=scores.1.3" in address(page)
     page.get_by_label("A sentence of your own").fill("a " * 30)
     page.get_by_role("button", name="Show").click()
     alert = page.locator(".refused")
@@ -117,14 +118,11 @@ def test_the_keyboard_alone_can_do_all(looking, serving):
     look = looking(serving().url)
     page = look.open("#steps?mask=causal&heads=3")
     page.keyboard.press("Tab")
-    met = set()
     name = """() => {
       const { dataset, labels, textContent } = document.activeElement;
       return dataset.cell ?? labels?.[0]?.textContent ?? textContent.slice(0, 20);
     }"""
-    for _ in range(40):
-        met.add(page.evaluate(name))
-        page.keyboard.press("Tab")
+    met = set(reached_by_tab(page, name))
     for control in ("Sharpness", "causal", "Normalizer", "A sentence", "Explained word", "Show"):
         assert any(control in each for each in met), control
     cells = {each.split(".")[0] for each in met if re.fullmatch(r"\w+\.\d\.\d", each)}
@@ -174,7 +172,7 @@ def test_it_fits_each_width_in_each_language(looking, serving, language):
     text = LONG if language in ("en", "zh-Hans") else SENTENCE
     page = look.open(f"#steps?{urlencode({'text': text, 'mask': 'causal'})}")
     for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
+        look.resize(width)
         assert look.overflow() == 0, width
     assert look.violations() == []
     assert_tells(page, language, text=text, mask="causal")

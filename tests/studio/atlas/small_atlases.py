@@ -1,6 +1,5 @@
 """Matrices whose atlas has several levels, and what each of its tiles is by definition."""
 
-import pytest
 import torch
 
 QUERIES, KEYS, HEADS = 521, 773, 4
@@ -39,15 +38,3 @@ def cut(monkeypatch, numbers, height):
     monkeypatch.setattr("glasshead.studio.atlas.summing._HEIGHT", height)
     monkeypatch.setattr("glasshead.studio.atlas.pyramid._BAND", 2 * height)
     monkeypatch.setattr("glasshead.studio.atlas.pyramid._KEPT", 2**17)
-
-
-@pytest.fixture
-def finely(monkeypatch):
-    """Parts of 8 queries and 64 keys."""
-    cut(monkeypatch, 2**11, 8)
-
-
-@pytest.fixture
-def coarsely(monkeypatch):
-    """Parts of 32 queries and 256 keys, or of fewer where there are many numbers a pair."""
-    cut(monkeypatch, 2**15, 32)

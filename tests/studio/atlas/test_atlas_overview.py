@@ -10,9 +10,7 @@ import torch
 import glasshead as gh
 from glasshead.studio.atlas import Atlas, Cancelled
 from glasshead.studio.atlas.crew import side_by_side
-from studio.atlas.small_atlases import finely, inputs
-
-__all__ = ["finely"]
+from studio.atlas.small_atlases import inputs
 
 
 class Counted:

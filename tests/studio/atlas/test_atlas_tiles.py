@@ -12,13 +12,10 @@ from studio.atlas.small_atlases import (
     LEVELS,
     QUERIES,
     check,
-    coarsely,
     cut,
     inputs,
     of_blocks,
 )
-
-__all__ = ["coarsely"]
 
 PER_HEAD = torch.linspace(0, 2, HEADS)
 TWO = torch.tensor([[0] * 301 + [1] * (KEYS - 301), [0] * 7 + [1] * (KEYS - 7)])

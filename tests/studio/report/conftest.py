@@ -24,7 +24,7 @@ TEXT = f"Ihr seht das. {' '.join(pair.german for pair in pairs(7, seed=5))}\n{HO
 TOKENS = 31
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _small() -> Iterator[None]:
     """Fewer steps and sentences than a report holds, so that tests are quick."""
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +33,7 @@ def _small() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def run(tmp_path_factory) -> Path:
     """A translator of 2 layers with 3 heads, and 2 of the decoder, that reads 31 tokens."""
     folder = tmp_path_factory.mktemp("private") / "a <b>&run"
@@ -41,17 +41,17 @@ def run(tmp_path_factory) -> Path:
     return translated(folder, "tokenizer=words", *options).path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def studio(run) -> Studio:
     return Studio(run)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def report(studio) -> gh.Report:
     return gh.Report(studio, TEXT)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def page(report, tmp_path_factory) -> Path:
     """The file of the report."""
     file = tmp_path_factory.mktemp("shared") / "report.html"
@@ -107,3 +107,23 @@ def keys_of(keys: dict[str, Any], path: str) -> list[dict[str, str]]:
     """The parameters of each answer of a path, by name."""
     found = [key.split("|")[1:] for key in keys if re.match(rf"{path}(\||$)", key)]
     return [dict(each.split("=", 1) for each in one) for one in found]
+
+
+@pytest.fixture(scope="package")
+def held(report) -> Held:
+    """What the file of the report holds."""
+    return held_in(report.html())
+
+
+@pytest.fixture
+def offline(looking, page):
+    """Opens the report as a file, where every request but that of the file itself is a fault."""
+
+    def offline(**options):
+        look = looking(page.as_uri(), **options)
+        look.page.context.set_offline(True)
+        look.asked = []
+        look.page.on("request", lambda asked: look.asked.append(asked.url.split("#")[0]))
+        return look
+
+    return offline

@@ -23,11 +23,6 @@ from written import written
 
 
 @pytest.fixture(scope="module")
-def held(report):
-    return held_in(report.html())
-
-
-@pytest.fixture(scope="module")
 def seen(run):
     """The weights of each layer over the text, as `watch` has them."""
     reader = open_any_reader(run)

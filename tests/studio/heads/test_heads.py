@@ -7,35 +7,13 @@ import torch
 from fastapi.testclient import TestClient
 
 import glasshead as gh
-from classified import classified
 from glasshead.drawing import visible
-from glasshead.models.saving import write_weights
-from glasshead.statistics import PooledMap
-from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.server.application import application
-from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.studio.work import Cancelled, Work
-from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
-from pretrained_folders import llama_folder
-from translated import translated
-from written import written
-
-LAYERS, HEADS = 2, 3
-STORY = "Once upon a time Tom saw a big red ball and a dog."
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
-
-
-@pytest.fixture(scope="module")
-def studio(run):
-    return Studio(run)
+from studio.heads.heads_seen import HEADS, LAYERS, STORY
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +27,9 @@ def reading(studio, text):
 
 
 @pytest.fixture(scope="module")
-def weights(run):
+def weights(folder):
     """The weights of all layers and heads, by the model itself."""
-    writer = Writer.load(run)
+    writer = Writer.load(folder)
     tokens = torch.tensor([writer.tokenizer.encode(STORY)[:47]])
     with torch.inference_mode(), gh.watch(writer.model, keep="weights") as seen:
         writer.model(tokens)
@@ -69,9 +47,9 @@ def numbers(answer):
     return torch.frombuffer(bytearray(answer.content), dtype=torch.float32).view(shape)
 
 
-def test_the_summary_names_tokens_layers_and_what_heads_do(run, reading, weights):
+def test_the_summary_names_tokens_layers_and_what_heads_do(folder, reading, weights):
     told = heads.summary(reading)
-    tokenizer = Writer.load(run).tokenizer
+    tokenizer = Writer.load(folder).tokenizer
     tokens = tokenizer.encode(STORY)[:47]
     assert told["tokens"] == [visible(tokenizer.token(token)) for token in tokens]
     assert told["layers"] == [f"blocks.{layer}.attention" for layer in range(LAYERS)]
@@ -80,7 +58,7 @@ def test_the_summary_names_tokens_layers_and_what_heads_do(run, reading, weights
     torch.testing.assert_close(
         torch.tensor(told["entropy"], dtype=torch.float64), entropy, atol=1e-5, rtol=1e-5
     )
-    found = gh.head_roles(Writer.load(run).model, torch.tensor([tokens]))
+    found = gh.head_roles(Writer.load(folder).model, torch.tensor([tokens]))
     assert told["roles"] == [list(row) for row in found.roles]
     assert told["thresholds"] == dict(found.thresholds)
     for role, scores in found.scores.items():
@@ -128,15 +106,6 @@ def test_small_maps_are_pooled_and_tell_what_the_first_token_gets(reading, weigh
         torch.testing.assert_close(maps[:, row, 7], first, atol=1e-6, rtol=1e-5)
 
 
-def test_a_short_text_has_small_maps_that_are_whole(studio):
-    text = studio.texts.add("a dog")
-    reading = heads.reading_of(studio, text, Work())
-    maps = heads.small_maps(reading)
-    assert maps.shape[1:] == (reading.length, reading.length + 1)
-    torch.testing.assert_close(maps[HEADS + 1, :, :-1], heads.whole_map(reading, 1, 1))
-    torch.testing.assert_close(maps[..., 0], maps[..., -1])
-
-
 def test_what_follows_from_a_reading_is_computed_once_and_left_when_nobody_waits(reading):
     anew = replace(reading, _known={})
     gone = Work()
@@ -145,19 +114,6 @@ def test_what_follows_from_a_reading_is_computed_once_and_left_when_nobody_waits
         heads.summary(anew, gone)
     assert heads.summary(anew) is heads.summary(anew, gone)
     assert heads.small_maps(anew) is heads.small_maps(anew)
-
-
-def test_weights_that_are_no_numbers_are_refused(tmp_path):
-    run = written(tmp_path / "run")
-    model = Writer.load(run.path).model
-    with torch.no_grad():
-        for parameter in model.blocks[0].attention.parameters():
-            parameter.mul_(1e25)
-    write_weights(model, run.weights)
-    studio = Studio(run.path)
-    text = studio.texts.add(STORY)
-    with pytest.raises(Refusal, match=r"the scores grow beyond all numbers: train the model"):
-        heads.summary(heads.reading_of(studio, text, Work()))
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 2), (1, 1)])
@@ -182,55 +138,6 @@ def test_one_head_is_exact(reading, weights, layer, head):
 def test_a_head_that_is_not_there_is_refused(reading, layer, head, sentence):
     with pytest.raises(Refusal, match=sentence):
         heads.whole_map(reading, layer, head)
-
-
-def test_one_token_has_heads_without_roles(studio):
-    text = studio.texts.add("a")
-    told = heads.summary(heads.reading_of(studio, text, Work()))
-    assert len(told["tokens"]) == 1
-    assert told["entropy"] == [[0.0] * HEADS] * LAYERS
-    assert all(score is None for rows in told["scores"].values() for row in rows for score in row)
-
-
-def test_a_classifier_reads_the_ends_of_a_long_text(tmp_path):
-    folder = classified(tmp_path / "run", "first=5", "last=3").path
-    studio = Studio(folder)
-    text = "good bad dull plot film music the a is not never so was"
-    reading = heads.reading_of(studio, studio.texts.add(text), Work())
-    tokens = TextClassifier.load(folder).tokenizer.encode(text)
-    assert (reading.tokens.tolist(), reading.of) == (tokens[:5] + tokens[-3:], 13)
-    assert reading.layers == ("blocks.0.attention", "blocks.1.attention")
-    classifier = TextClassifier.load(folder)
-    with torch.inference_mode(), gh.watch(classifier.model, keep="weights") as seen:
-        classifier.classify([text])
-    expected = seen["blocks.1.attention"].weights.dense()[0, 2]
-    torch.testing.assert_close(heads.whole_map(reading, 1, 2), expected, atol=1e-6, rtol=1e-5)
-
-
-def test_a_translator_reads_its_source(tmp_path):
-    folder = translated(tmp_path / "run", "num_layers=2").path
-    studio = Studio(folder)
-    sentence = "Der Mann liest ein Buch."
-    reading = heads.reading_of(studio, studio.texts.add(sentence), Work())
-    assert reading.layers == ("encoder.0.attention", "encoder.1.attention")
-    translator = TextTranslator.load(folder)
-    tokens = translator.tokenizer.encode(sentence)
-    assert reading.tokens.tolist() == tokens
-    with (
-        torch.inference_mode(),
-        gh.watch(translator.model, [PooledMap(len(tokens), len(tokens))]) as seen,
-    ):
-        translator.model.encode(torch.tensor([tokens]), torch.tensor([len(tokens)]))
-    expected = seen["encoder.1.attention"].pooled_map[0, 2]
-    torch.testing.assert_close(heads.whole_map(reading, 1, 2), expected, atol=1e-6, rtol=1e-5)
-
-
-def test_a_model_of_others_reads_with_what_stands_around_a_text(tmp_path):
-    studio = Studio(llama_folder(tmp_path / "model"))
-    reading = heads.reading_of(studio, studio.texts.add("ab abc a c b"), Work())
-    assert reading.words[0] == "<s>"
-    assert "".join(reading.words[1:]).strip() == "ab abc a c b"
-    torch.testing.assert_close(heads.whole_map(reading, 1, 2).sum(-1), torch.ones(reading.length))
 
 
 def test_a_report_holds_every_head_or_those_that_say_most(studio, text, reading):
@@ -278,10 +185,3 @@ def test_the_routes_refuse_in_a_sentence(client, text):
     assert client.get("/api/heads/maps").status_code == 422
     broken = client.get("/api/heads/reading", params={"text": "unknown"}).text
     assert '"status":410' in broken
-
-
-def test_a_text_is_cut_to_what_is_drawn(run):
-    studio = Studio(run, Limits(heads=11))
-    reading = heads.reading_of(studio, studio.texts.add(STORY), Work())
-    assert reading.length == 11
-    assert reading.of == len(Writer.load(run).tokenizer.encode(STORY)) > 11

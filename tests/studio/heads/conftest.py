@@ -1,0 +1,40 @@
+"""A view of the heads of a small model, with and without one of them open."""
+
+import pytest
+
+from glasshead.studio.studio import Studio
+from glasshead.studio.views import heads
+from glasshead.studio.work import Work
+from studio.heads.heads_seen import OPEN, TEXT
+from written import written
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
+
+
+@pytest.fixture(scope="module")
+def studio(folder):
+    return Studio(folder)
+
+
+@pytest.fixture(scope="module")
+def reading(studio):
+    return heads.reading_of(studio, studio.texts.add(TEXT), Work())
+
+
+@pytest.fixture
+def place(serving, folder):
+    """Where the view of the text is."""
+    served = serving(folder)
+    return served.url, f"#heads?text={served.studio.texts.add(TEXT)}"
+
+
+@pytest.fixture
+def opened(looking, place):
+    """The view with a head open."""
+    url, view = place
+    look = looking(url)
+    look.open(view + OPEN)
+    return look
