@@ -22,6 +22,8 @@ import torch
 
 import glasshead as gh
 from glasshead.models.pretrained import load_llama2c
+from glasshead.recipe.numbers import whole_number
+from glasshead.tasks.reading.files import read_text
 from glasshead.tasks.tokenizing import Tokenizer, llama2c_tokenizer
 
 FILE = Path("build") / "book.safetensors"
@@ -59,9 +61,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         model = load_llama2c(asked.model)
         _check(model, asked.layer, asked.head)
+        most = whole_number(asked.tokens, "--tokens", least=1)
         tokenizer: Tokenizer = llama2c_tokenizer(asked.model.parent / "tok512.bin")
-        text = asked.book.read_text(encoding="utf-8")[: CHARACTERS_A_TOKEN * asked.tokens]
-        tokens = tokenizer.encode_batch([text])[0][: asked.tokens]
+        text = read_text(asked.book)[: CHARACTERS_A_TOKEN * most]
+        tokens = tokenizer.encode_batch([text])[0][:most]
         print(f"reading {len(tokens):,} tokens: some minutes for a long book…", flush=True)
         start = time.perf_counter()
         weights = read(model, tokens, asked.layer, asked.head)
