@@ -147,7 +147,8 @@ class Looking:
 
 
 def address(page: Page) -> str:
-    """Where the page says that it is; of what it writes there `page.url` hears later."""
+    """Where the page says that it is, which it writes once it rests; `page.url` hears later."""
+    page.wait_for_timeout(300)
     return page.evaluate("location.href")
 
 

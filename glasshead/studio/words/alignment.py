@@ -5,8 +5,8 @@ from glasshead.studio.words.marking import _
 WORDS = {
     "alignment.title": _("Alignment"),
     "alignment.none": _(
-        "An alignment takes a translator: start the studio with the folder of a run of "
-        "glasshead train translate."
+        "An alignment needs a translator: start the studio with the folder of a run of glasshead"
+        " train translate."
     ),
     "alignment.sentence": _("A sentence to translate"),
     "alignment.translate": _("Translate"),
@@ -36,11 +36,11 @@ WORDS = {
     "alignment.from": _("{weight} from “{word}”"),
     "alignment.to": _("{weight} to “{word}”"),
     "alignment.table": _(
-        "The weights, a row for each word of the translation, which sums to 1: {what}."
+        "The weights, a row for each word of the translation; each row sums to 1: {what}."
     ),
     "alignment.mean_of.layer": _("mean of all layers"),
     "alignment.mean_of.head": _("mean of all heads"),
     "alignment.one.layer": _("layer {layer}"),
     "alignment.one.head": _("head {head}"),
-    "alignment.nothing": _("This translation has no word, so that none looked at the sentence."),
+    "alignment.nothing": _("This translation has no words, so nothing looked at the sentence."),
 }

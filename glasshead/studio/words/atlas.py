@@ -9,8 +9,8 @@ WORDS = {
         "model, or with a file of stored weights."
     ),
     "atlas.reading": _("Reading the text…"),
-    "atlas.surveying": _("Going through every pair of tokens, once…"),
-    "atlas.part": _("The model reads {length} of the text's {of} tokens, the first ones."),
+    "atlas.surveying": _("Going once through every pair of tokens…"),
+    "atlas.part": _("The model reads the beginning of the text: {length} of its {of} tokens."),
     "atlas.layer": _("Layer"),
     "atlas.matrix": _("Matrix"),
     "atlas.head": _("Head"),
@@ -19,14 +19,16 @@ WORDS = {
     "atlas.scale": _("Colours"),
     "atlas.log": _("logarithmic"),
     "atlas.linear": _("linear"),
-    "atlas.top": _("Darkest from"),
+    "atlas.top": _("Top of the colour scale"),
     "atlas.zoom": _("Zoom"),
     "atlas.closer": _("Closer"),
     "atlas.further": _("Further away"),
     "atlas.all": _("All"),
     "atlas.whole": _("The whole map"),
     "atlas.legend": _("mean weight of one key"),
-    "atlas.map": _("Map of the attention of {queries} queries, downwards, to {keys} keys"),
+    "atlas.map": _(
+        "Attention map: queries from top to bottom ({queries}), keys from left to right ({keys})"
+    ),
     "atlas.keys": _(
         "Drag or use the arrow keys to move the map, the wheel or + and − to zoom, Home for the "
         "whole; Shift and the arrow keys move the cross-hair by one cell."
@@ -36,5 +38,8 @@ WORDS = {
     "atlas.queries": _("Queries {from} to {to}"),
     "atlas.keys_at": _("Keys {from} to {to}"),
     "atlas.single": _("the weight that query {query} gives to key {key}"),
-    "atlas.mean": _("what a query gives to these {keys} keys, in the mean over {queries} queries"),
+    "atlas.mean": _(
+        "the weight that a query gives to all of these keys together, on average (queries: "
+        "{queries}, keys: {keys})"
+    ),
 }

@@ -4,14 +4,14 @@ from glasshead.studio.words.marking import _
 
 WORDS = {
     "heads.title": _("Heads"),
-    "heads.none": _("Heads are seen of a model: start the studio with the folder of one."),
+    "heads.none": _("Heads belong to a model: start the studio with the folder of one."),
     # Text
-    "heads.opening": _("The model is loaded …"),
-    "heads.encoding": _("The text is cut into tokens …"),
-    "heads.reading": _("The model reads …"),
-    "heads.naming": _("The roles of the heads are found …"),
-    "heads.storing": _("The maps are stored …"),
-    "heads.said": _("{tokens} tokens, {layers} layers, {heads} heads."),
+    "heads.opening": _("Loading the model…"),
+    "heads.encoding": _("Cutting the text into tokens…"),
+    "heads.reading": _("The model is reading…"),
+    "heads.naming": _("Finding the roles of the heads…"),
+    "heads.storing": _("Storing the maps…"),
+    "heads.said": _("Tokens: {tokens}. Layers: {layers}. Heads: {heads}."),
     "heads.cut": _("The text is cut: the model read {tokens} of its {of} tokens."),
     # Controls
     "heads.scale": _("Colour"),
@@ -31,9 +31,9 @@ WORDS = {
     # Roles
     "heads.roles": _("Roles"),
     "heads.roles_told": _(
-        "A head has a role where the mean weight on its keys lies at least half of the way from "
-        "what an even look would give to 1, over this text. Below are the scores of the open head, "
-        "and how many of all heads have the role."
+        "A head has a role if, over this text, the mean weight that it gives to the keys of that"
+        " role is at least halfway from the weight that uniform attention would give them to 1. "
+        "The table shows the scores of the open head, and how many of all heads have each role."
     ),
     "heads.role": _("Role"),
     "heads.score": _("Score"),
@@ -45,12 +45,14 @@ WORDS = {
     "heads.role.duplicate": _("duplicate"),
     "heads.role.local": _("local"),
     "heads.role.broad": _("broad"),
-    "heads.means.previous": _("looks at the token before its own"),
-    "heads.means.first": _("looks at the first token, the sink of what is left over"),
-    "heads.means.induction": _("looks at what followed another place of its token"),
-    "heads.means.duplicate": _("looks at another place of its token"),
-    "heads.means.local": _("looks at tokens at most four away"),
-    "heads.means.broad": _("looks at all alike: its entropy is nearly the largest"),
+    "heads.means.previous": _("looks at the token before the query"),
+    "heads.means.first": _("looks at the first token, the sink for attention that is left over"),
+    "heads.means.induction": _(
+        "looks at the token that followed another occurrence of the query’s token"
+    ),
+    "heads.means.duplicate": _("looks at another occurrence of the query’s token"),
+    "heads.means.local": _("looks at tokens at most four positions away"),
+    "heads.means.broad": _("looks at all tokens alike: its entropy is close to the maximum"),
     # One head
     "heads.open": _("The head that is open"),
     "heads.named": _("Layer {layer}, head {head}"),

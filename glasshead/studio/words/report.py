@@ -3,16 +3,17 @@
 from glasshead.studio.words.marking import _
 
 WORDS = {
-    "report.missing": _("This report does not hold that: the studio, with the model, shows it."),
+    "report.missing": _("This report does not contain that: the studio shows it, given the model."),
     "report.noscript": _("This page needs JavaScript, all of which is in the file itself."),
     "report.sentence": _(
-        "Of the text, these are the first {count} words and marks: the studio takes any sentence."
+        "This is the beginning of the text (words and marks: {count}): the studio takes any "
+        "sentence."
     ),
     "report.heads": _(
         "To keep the file small, it holds the whole maps of {kept} of the {of} heads: the studio "
         "shows all."
     ),
     "report.sentences": _(
-        "Of the text, these are the first sentences, {count} in all: the studio takes any."
+        "This is the beginning of the text (sentences: {count}): the studio takes any sentence."
     ),
 }

@@ -11,8 +11,8 @@ WORDS = {
     "shell.png": _("PNG"),
     "shell.svg": _("SVG"),
     "shell.gone": _(
-        "The studio does not answer. It was stopped, perhaps: start it again, and this page goes "
-        "on by itself."
+        "The studio does not answer. Perhaps it was stopped: start it again, and this page will "
+        "continue by itself."
     ),
     "shell.back": _("The studio is back."),
     "shell.fault": _("The page has a fault here ({error}): please report it."),
@@ -23,5 +23,7 @@ WORDS = {
     "shell.file": _("or a text file"),
     "shell.read": _("Read"),
     "shell.large": _("A text takes at most {most} bytes, and this file has {size}: take a part."),
+    # Between the parts of a list.
+    "shell.comma": _(", "),
     "shell.skip": _("Skip to the view"),
 }

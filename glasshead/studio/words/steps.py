@@ -52,7 +52,7 @@ WORDS = {
         "“{key}” comes after “{query}”, and the causal mask hides what comes later."
     ),
     "steps.hides.window": _(
-        "“{key}” is farther than one word from “{query}”, and the window ends there."
+        "“{key}” is more than one word away from “{query}”, and the window ends there."
     ),
     "steps.nothing": _("The key is hidden, and what is hidden gets no weight."),
     "steps.largest": _("The score is the largest of the row, so its key gets all the weight."),
@@ -62,7 +62,7 @@ WORDS = {
     "steps.sparse": _("τ is chosen so that the weights of the row add up to 1."),
     "steps.sink": _("The first term of Σ is the sink, which takes weight and gives no value."),
     "steps.shifted": _(
-        "The largest score m = {largest} is taken from each, which changes nothing."
+        "The largest score m = {largest} is subtracted from each score, which changes nothing."
     ),
     "steps.hard": _("β = ∞ gives all the weight to the largest score, as HardMax does."),
 }

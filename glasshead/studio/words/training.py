@@ -19,19 +19,20 @@ WORDS = {
     "training.said.waiting": _("Nothing has been logged yet; the files were made {age} ago."),
     "training.said.going": _("Last written {age} ago."),
     "training.said.quiet": _(
-        "Nothing was written for {age}. Training was interrupted, perhaps: the command that began "
-        "it goes on with --resume."
+        "Nothing has been written for {age}. Perhaps training was interrupted: the command that "
+        "began it resumes it with --resume."
     ),
     "training.said.finished": _("Last written {age} ago."),
     "training.said.patience": _(
-        "Stopped after {patience} validations without a better one. Last written {age} ago."
+        "Stopped because validation no longer improved (patience: {patience}). Last written "
+        "{age} ago."
     ),
     "training.progress": _("Step {step} of {steps}"),
     "training.progress.open": _("Step {step}"),
     "training.figure.step": _("step"),
     "training.figure.left": _("time left"),
     "training.figure.seconds": _("time taken"),
-    "training.figure.speed": _("steps a second"),
+    "training.figure.speed": _("steps per second"),
     "training.figure.loss": _("training loss"),
     "training.figure.best": _("best {name}, step {step}"),
     "training.figure.learning_rate": _("learning rate"),
@@ -58,10 +59,10 @@ WORDS = {
     "training.heads.left_out": _("{shown} of {count} heads are shown."),
     "training.heads": _("Heads"),
     "training.unwatched": _(
-        "This run was not watched: what its heads do while they learn is written down by "
-        "`glasshead train --watch`."
+        "This run was not watched: `glasshead train --watch` records what the heads do while "
+        "they learn."
     ),
-    "training.measure.normalized_entropy": _("Entropy, as a share of what it can be"),
+    "training.measure.normalized_entropy": _("Entropy, as a share of its maximum"),
     "training.measure.max_score": _("Maximum score"),
     "training.reading.normalized_entropy": _("entropy"),
     "training.reading.max_score": _("maximum score"),

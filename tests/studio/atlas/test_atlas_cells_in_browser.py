@@ -23,6 +23,7 @@ from studio.atlas.atlas_seen import (
 )
 from studio.atlas.conftest import CONTEXT, KEYS
 from studio.atlas.small_atlases import of_blocks
+from studio.conftest import address
 
 STORY = "Once upon a time tom saw a big red ball and a dog. " * 9
 written_as = module._written
@@ -97,9 +98,9 @@ def test_a_text_is_shown_along_both_axes(looking, serving, run):
     writer = Writer.load(run)
     numbers = writer.tokenizer.encode(STORY)
     part = page.locator(".atlas .part")
-    expect(part).to_contain_text(f"{CONTEXT} of the text's {len(numbers)} tokens")
+    expect(part).to_contain_text(f"{CONTEXT} of its {len(numbers)} tokens")
     drawn(page)
-    where = page.evaluate("location.hash") + "&layer=1&head=2&y=40&x=30&zoom=4&i=41&j=22"
+    where = "#" + address(page).split("#")[1] + "&layer=1&head=2&y=40&x=30&zoom=4&i=41&j=22"
     page = looking(serving(run).url).open(where)
     with torch.inference_mode(), gh.watch(writer.model, keep="weights") as seen:
         writer.model(torch.tensor([numbers[:CONTEXT]]))

@@ -7,6 +7,7 @@ import pytest
 
 from studio.atlas.atlas_seen import BOTTOM, LEFT, drawn, eventually, remembered, state, value
 from studio.atlas.small_atlases import of_blocks
+from studio.conftest import address
 
 
 def test_keys_and_buttons_move_the_map(looking, stored):
@@ -69,7 +70,7 @@ def test_each_control_changes_what_is_seen(looking, stored, square):
     most = of_blocks(square[0, 1], 2).max().item() / 4
     top = next(one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1) if one >= most)
     assert legend.inner_text().split()[2] == f"{top:.4f}"
-    slider = page.get_by_label("Darkest from")
+    slider = page.get_by_label("Top of the colour scale")
     slider.focus()
     slider.press("Home")
     drawn(page)
@@ -82,7 +83,7 @@ def test_the_address_opens_the_same_again(looking, stored):
     place = "#atlas?head=1&y=700&x=300&zoom=2.25&i=690&j=311&scale=linear&top=0.2"
     page = looking(stored).open(place)
     first = remembered(page, layer="0"), value(page), page.locator(".atlas .legend").inner_text()
-    again = looking(stored).open(page.evaluate("location.hash"))
+    again = looking(stored).open("#" + address(page).split("#")[1])
     assert (state(again), value(again), again.locator(".atlas .legend").inner_text()) == first
     assert first[0]["zoom"] == "2.25"
 

@@ -17,7 +17,7 @@ def test_the_grid_shows_what_heads_do(looking, place, reading):
     page = looking(url).open(view)
     told, maps = heads.summary(reading), heads.small_maps(reading)
     length = reading.length
-    assert f"{length} tokens, 2 layers, 6 heads." in page.locator(".said").inner_text()
+    assert f"Tokens: {length}. Layers: 2. Heads: 6." in page.locator(".said").inner_text()
     for layer in range(LAYERS):
         for head in range(HEADS):
             button = small(page, layer, head)

@@ -71,7 +71,7 @@ def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_p
     choose.click()
     page.locator("textarea").fill("a dog")
     page.get_by_role("button", name="Read", exact=True).click()
-    expect(page.locator(".said")).to_contain_text("5 tokens")
+    expect(page.locator(".said")).to_contain_text("Tokens: 5.")
     expect(page.locator("textarea")).not_to_be_visible()
     choose.click()
     page.locator("textarea").fill("   ")

@@ -106,9 +106,10 @@ def test_the_page_tells_what_it_is_of_and_not_where_it_lay(report, run, held):
 
 def test_what_is_left_out_is_told(held):
     notes = held.told["about"]["notes"]
-    assert re.fullmatch(r"Of the text, these are the first \d+ words and .*", notes["steps"][0])
+    beginning = r"This is the beginning of the text \(words and marks: \d+\): .*"
+    assert re.fullmatch(beginning, notes["steps"][0])
     assert notes["alignment"] == [
-        "Of the text, these are the first sentences, 2 in all: the studio takes any."
+        "This is the beginning of the text (sentences: 2): the studio takes any sentence."
     ]
     assert (notes["heads"], notes["atlas"]) == ([], [])
 

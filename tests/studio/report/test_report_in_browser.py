@@ -157,7 +157,7 @@ def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, lan
 def test_what_is_not_held_is_told_in_a_sentence(offline):
     look = offline()
     look.page.goto(f"{look.url}#heads?text=0123456789abcdef")
-    told = "This report does not hold that: the studio, with the model, shows it."
+    told = "This report does not contain that: the studio shows it, given the model."
     assert look.page.locator(".refused").inner_text() == told
 
 

@@ -3,7 +3,7 @@
 import csv
 
 GONE = ("net::ERR", "404")
-ENTROPY = "Entropy, as a share of what it can be"
+ENTROPY = "Entropy, as a share of its maximum"
 
 
 def rows_of(run):
