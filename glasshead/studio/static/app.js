@@ -1,6 +1,6 @@
 // The page: its views, its language, and what is asked for again.
 import { onGoing, read, withoutToken, write } from "./address.js";
-import { button, element, fill } from "./dom.js";
+import { button, element, fill, scrolling } from "./dom.js";
 import { menu } from "./controls.js";
 import { onPaper, usePalette } from "./colors.js";
 import { png, save, svg } from "./figure.js";
@@ -44,13 +44,8 @@ class Page {
   chosenLanguage() {
     const known = Object.keys(this.about.languages);
     if (this.source.offline) return known[0];
-    for (const each of [...keptLanguage(), ...navigator.languages]) {
-      const chinese = /^zh/i.test(each) && (/^zh-(tw|hk|mo|hant)/i.test(each) ? "zh-Hant" : "zh-Hans");
-      const close = [each.toLowerCase(), (chinese || each.split("-")[0]).toLowerCase()]
-        .map((name) => known.find((one) => one.toLowerCase() === name)).find(Boolean);
-      if (close) return close;
-    }
-    return "en";
+    const named = new Map(known.map((name) => [written(name), name]));
+    return [keptLanguage(), ...navigator.languages].map((each) => named.get(written(each))).find(Boolean) ?? "en";
   }
 
   async speak(language) {
@@ -166,8 +161,7 @@ class Page {
   absent(name, subject) {
     const commands = element("pre.formula", "glasshead demo\nglasshead studio demo/translator");
     const label = this.t("shell.how");
-    const scroll = { tabindex: "0", role: "region", "aria-label": label };
-    const how = [element("p", label), element("div.scroll", scroll, commands)];
+    const how = [element("p", label), scrolling(label, commands)];
     return [element("p.note", this.t(this.about.views[name])), subject || this.source.offline ? null : how];
   }
 
@@ -211,7 +205,15 @@ class Page {
 }
 
 function keptLanguage() {
-  try { return [localStorage.getItem("language") ?? []].flat(); } catch { return []; }
+  try { return localStorage.getItem("language"); } catch { return null; }
+}
+
+/** A language and its script, zh-Hant of zh-TW; null of what is no name. */
+function written(name) {
+  try {
+    const { language, script } = new Intl.Locale(name).maximize();
+    return `${language}-${script}`;
+  } catch { return null; }
 }
 
 const held = document.getElementById("answers");

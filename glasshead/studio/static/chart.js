@@ -1,7 +1,7 @@
 // Charts over the steps of a training, which share one cross-hair.
-import { element, fill, moveOf } from "./dom.js";
+import { element, fill, moveOf, setAttributes } from "./dom.js";
 import { drawn, node } from "./figure.js";
-import { count, short, within } from "./numbers.js";
+import { count, short, ticks, within } from "./numbers.js";
 
 const LETTER = 11;
 const HEADING = 20;
@@ -37,10 +37,7 @@ export function chart(title, at, plan, heading = "h3") {
     const width = Math.floor(plot.clientWidth);
     if (!spec || !width) return;
     seen = plan(spec, 0, 0, width);
-    for (const each of [picture, cross]) {
-      each.setAttribute("width", width);
-      each.setAttribute("height", seen.height);
-    }
+    for (const each of [picture, cross]) setAttributes(each, { width, height: seen.height });
     picture.replaceChildren(...seen.marks.map(drawn));
     made.cross();
   }
@@ -74,8 +71,8 @@ export function chart(title, at, plan, heading = "h3") {
     cross.replaceChildren(...marks.map(drawn));
     fill(readout, told);
     const [first, last] = [seen.steps[0], seen.steps.at(-1)];
-    const values = { min: first, max: last, now: at.step ?? last, text: readout.textContent };
-    for (const [name, value] of Object.entries(values)) plot.setAttribute(`aria-value${name}`, value);
+    const said = { "aria-valuenow": at.step ?? last, "aria-valuetext": readout.textContent };
+    setAttributes(plot, { "aria-valuemin": first, "aria-valuemax": last, ...said });
   };
   made.picture = (x, y, width) => {
     const { marks, height } = plan(spec, x, y + HEADING, width);
@@ -94,16 +91,6 @@ function stepped([down, right], steps, step) {
 
 export function told(name, label, value, text = short(value)) {
   return element("span.told", { "data-name": name, "data-value": String(value) }, `${label} `, element("b", text));
-}
-
-export function ticks(low, high, most) {
-  if (!(high > low)) return [low];
-  const rough = (high - low) / Math.max(1, most);
-  const ten = 10 ** Math.floor(Math.log10(rough));
-  const gap = [1, 2, 5, 10].map((each) => each * ten).find((each) => each >= rough * 0.999);
-  const from = Math.ceil(low / gap - 1e-9);
-  const many = Math.floor(high / gap + 1e-9) - from + 1;
-  return Array.from({ length: many }, (_, at) => Number(((from + at) * gap).toPrecision(12)));
 }
 
 export function stepAxis(from, to, left, right, y) {
@@ -136,6 +123,9 @@ export function legend(entries, left, top, width) {
 export function small(text, x, y, anchor) {
   return { x, y, text, size: LETTER, fill: "quiet", anchor };
 }
+
+/** The sign of an alarm, which points down at a place. */
+export function alarmAt(x, y) { return { d: `M${x - 5} ${y - 9}h10l-5 9z`, fill: "alarm", stroke: "paper" }; }
 
 export function dot(x, y, fill, r = 2.6) {
   const half = (wide) => `a${r} ${r} 0 1 0 ${wide} 0`;

@@ -24,6 +24,17 @@ export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
   return (value) => (top > 0 && value > 0 ? within(Math.floor(share(value) * last + 0.5), last + 1) : 0);
 }
 
-export function bytes() {
-  return ramp().map((color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)));
+/** Colour each pixel of a canvas: placeOf(at) is its place in the map; null leaves it clear. */
+export function paint(canvas, placeOf) {
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(canvas.width, canvas.height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const bytes = ramp().flatMap((color) => [...[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)), 255]);
+  const colors = new Uint32Array(new Uint8Array(bytes).buffer);
+  for (let at = 0; at < pixels.length; at += 1) {
+    const place = placeOf(at);
+    if (place !== null) pixels[at] = colors[place];
+  }
+  pen.putImageData(image, 0, 0);
+  return pen;
 }

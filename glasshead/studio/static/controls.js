@@ -52,11 +52,9 @@ export function toggle(label, on, changed) {
   return element("div.control.toggle", input, element("label", { for: id }, label));
 }
 
-export function asking(label, text, button, sent, { most = 500, rows = 1 } = {}) {
+export function asking(label, text, button, sent, most) {
   const id = unique("text");
-  const field = rows > 1
-    ? element("textarea", { id, rows, maxlength: most, spellcheck: "false" })
-    : element("input", { type: "text", id, maxlength: most, autocomplete: "off", spellcheck: "false" });
+  const field = element("input", { type: "text", id, maxlength: most, autocomplete: "off", spellcheck: "false" });
   field.value = text;
   const form = element("form.control.asking", {
     onsubmit: (event) => { event.preventDefault(); if (field.value.trim()) sent(field.value); },
@@ -65,7 +63,8 @@ export function asking(label, text, button, sent, { most = 500, rows = 1 } = {})
   return form;
 }
 
-/** A text, written or from a file; read(name) is told its name, once it was sent; failed(error) says what is refused. */
+/** A text, written or from a file; read(name) is told its name, once it was sent, and failed(error) tells what is
+ * refused. */
 export function textChoice({ t, source, about, signal, failed }, read) {
   const most = about.limits.text;
   const [id, file] = [unique("text"), unique("file")];

@@ -20,6 +20,11 @@ export function fill(frame, ...children) {
   frame.replaceChildren(...children.flat(Infinity).filter((child) => ![null, undefined, false].includes(child)));
 }
 
+export function setAttributes(node, values) {
+  for (const [name, value] of known(values)) node.setAttribute(name, value);
+  return node;
+}
+
 /** The names and values of an object that are not null or undefined. */
 export function known(values) {
   return Object.entries(values ?? {}).filter(([, value]) => value !== null && value !== undefined);
@@ -29,9 +34,14 @@ export function button(text, onclick) { return element("button", { type: "button
 
 export function th(scope, ...held) { return element("th", { scope }, held); }
 
+/** A frame that scrolls, by the keyboard too. */
+export function scrolling(label, ...held) {
+  return element("div.scroll", { tabindex: 0, role: "region", "aria-label": label }, held);
+}
+
 /** A table in a frame that scrolls; `heads` and each of `rows` are cells. */
 export function table(name, caption, heads, rows, label = caption) {
-  return element("div.scroll", { tabindex: 0, role: "region", "aria-label": label },
+  return scrolling(label,
     element(name, element("caption", element("span", caption)),
       element("thead", element("tr", heads)), element("tbody", rows.map((cells) => element("tr", cells)))));
 }
@@ -50,12 +60,4 @@ let last = 0;
 export function unique(prefix) {
   last += 1;
   return `${prefix}-${last}`;
-}
-
-export function debounced(call, milliseconds) {
-  let waiting;
-  return (...given) => {
-    clearTimeout(waiting);
-    waiting = setTimeout(call, milliseconds, ...given);
-  };
 }

@@ -3,7 +3,7 @@
 //   {x, y, width, height, fill, opacity?}, {x, y, width, height, href}, a data: URL;
 // a colour may be named as a part of the page is (paperColor).
 import { paperColor } from "./colors.js";
-import { element, known } from "./dom.js";
+import { element, setAttributes } from "./dom.js";
 
 const SPACE = "http://www.w3.org/2000/svg";
 const FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', 'Noto Sans', Arial, sans-serif";
@@ -76,7 +76,5 @@ function written(name, attributes, text) {
 }
 
 export function node(name, attributes) {
-  const made = document.createElementNS(SPACE, name);
-  for (const [key, value] of known(attributes)) made.setAttribute(key, value);
-  return made;
+  return setAttributes(document.createElementNS(SPACE, name), attributes);
 }

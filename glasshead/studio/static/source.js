@@ -84,8 +84,18 @@ export function stored({ told, numbers, missing }) {
   };
 }
 
+/** A signal at each call, which aborts the one before. */
+export function newest(signal) {
+  let last;
+  return () => {
+    last?.abort();
+    last = new AbortController();
+    return AbortSignal.any([signal, last.signal]);
+  };
+}
+
 /** What was asked, as a report names it. */
-export function keyOf(path, params) {
+function keyOf(path, params) {
   const given = known(params).sort(([a], [b]) => (a < b ? -1 : 1));
   return [path, ...given.map(([name, value]) => `${name}=${value}`)].join("|");
 }

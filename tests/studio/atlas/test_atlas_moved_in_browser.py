@@ -27,7 +27,11 @@ def test_keys_and_buttons_move_the_map(looking, stored):
     canvas.press("ArrowDown")
     step = 80 / 2 ** float(closer["zoom"])
     x, y = (pytest.approx(float(closer[side]) + step, abs=0.1) for side in "xy")
-    remembered(page, x=x, y=y)
+    moved = remembered(page, x=x, y=y)
+    # These are left to the page.
+    for key in ("End", "PageUp", "PageDown"):
+        canvas.press(key)
+    assert state(page) == moved
     canvas.press("-")
     page.get_by_role("button", name="Further away").click()
     remembered(page, zoom=pytest.approx(zoom - 1.5, abs=1e-3))

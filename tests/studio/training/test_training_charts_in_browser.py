@@ -103,7 +103,7 @@ def test_alarms_are_marked_and_say_what_the_library_says(still, looking):
         cells = rows.nth(place).locator("th, td").all_inner_texts()
         assert cells == [str(alarm.step), alarm.sentence]
     assert (
-        figure_of(page, "Loss").locator(".plot svg:not(.cross) path[d$='h9l-4.5 8z']").count() == 2
+        figure_of(page, "Loss").locator(".plot svg:not(.cross) path[d$='h10l-5 9z']").count() == 2
     )
     marks = ".plot svg:not(.cross) path[d$='h10l-5 9z']"
     assert figure_of(page, "Maximum score").locator(marks).count() == 1

@@ -1,6 +1,6 @@
 // Two lines of words, or columns where there is no room, and between them lines as thick as their weights.
 import { scale } from "../colors.js";
-import { element, moveOf } from "../dom.js";
+import { element, moveOf, setAttributes } from "../dom.js";
 import { node } from "../figure.js";
 import { decimal, within } from "../numbers.js";
 import { curve, stacked } from "./alignment-curves.js";
@@ -87,7 +87,7 @@ export function bands(source, target, { t, marked, kept }) {
     const others = words[OTHER[side]];
     const weights = strongest(word)
       .map(([weight, other]) => t(`alignment.${each}`, { weight: decimal(weight), word: others[other] }));
-    return t(`alignment.${all}`, { word: words[side][at], weights: weights.join(", ") });
+    return t(`alignment.${all}`, { word: words[side][at], weights: weights.join(t("shell.comma")) });
   }
 
   function placed() {
@@ -103,8 +103,8 @@ export function bands(source, target, { t, marked, kept }) {
     for (const { path } of lines) path.classList.add("out");
     for (const line of shown) {
       const d = curve(line, columns ? frame.width : frame.height, columns);
-      const seen = { d, class: "", "stroke-width": line.width.toFixed(2), "data-weight": line.weight };
-      for (const [name, value] of Object.entries(seen)) line.path.setAttribute(name, value);
+      const width = line.width.toFixed(2);
+      setAttributes(line.path, { d, class: "", "stroke-width": width, "data-weight": line.weight });
       line.path.style.setProperty("--weight", line.weight);
     }
     mark();

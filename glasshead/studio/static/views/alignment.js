@@ -1,6 +1,8 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
 import { asking, choice, menu, slider } from "../controls.js";
 import { element, fill } from "../dom.js";
+import { upTo } from "../numbers.js";
+import { newest } from "../source.js";
 import { bands } from "./alignment-bands.js";
 import { candidates, weightTable } from "./alignment-told.js";
 
@@ -20,11 +22,10 @@ export const alignment = {
 class View {
   constructor(frame, context, stored) {
     const { state, t, about, remember, signal } = context;
-    Object.assign(this, { frame, context, state, asked: new AbortController() });
+    Object.assign(this, { frame, context, state, asking: newest(signal) });
     const missing = stored && !stored.sentences.includes(state.sentence);
     this.sentence = missing ? stored.sentences[0] : state.sentence ?? about.samples.alignment;
     this.beam = stored?.beam ?? Math.max(1, Math.min(WIDTHS, Math.round(state.beam) || USUAL));
-    signal.addEventListener("abort", () => this.asked.abort());
     const changed = (change) => {
       Object.assign(this, change);
       remember({ ...change, candidate: null, word: null });
@@ -33,7 +34,7 @@ class View {
     const sent = (sentence) => changed({ sentence });
     const label = t("alignment.sentence");
     const controls = stored ? menu(label, stored.sentences.map((each) => [each, each]), this.sentence, sent) : [
-      asking(label, this.sentence, t("alignment.translate"), sent, { most: about.limits.sentence }),
+      asking(label, this.sentence, t("alignment.translate"), sent, about.limits.sentence),
       slider(t("alignment.beam"), WIDTHS, this.beam - 1, (at) => at + 1, (at) => changed({ beam: at + 1 }))];
     [this.result, this.shown] = [element("div.result"), element("div.shown")];
     fill(frame, element("div.controls", controls), this.result);
@@ -59,9 +60,7 @@ class View {
 
   async showing(work) {
     delete this.frame.dataset.drawn;
-    this.asked.abort();
-    this.asked = new AbortController();
-    const { signal } = this.asked;
+    const signal = this.asking();
     this.drawing = null;
     try {
       await work(signal);
@@ -76,7 +75,7 @@ class View {
 
   offered(name, count, usual) {
     const { t, remember } = this.context;
-    const options = Array.from({ length: count }, (_, at) => [String(at), String(at)]);
+    const options = upTo(count).map((at) => [String(at), String(at)]);
     if (count > 1) options.unshift([MEAN, t("alignment.mean")]);
     this[name] = options.some(([each]) => each === this.state[name]) ? this.state[name] : usual;
     return choice(t(`alignment.${name}`), options, this[name], (each) => {
@@ -111,12 +110,12 @@ class View {
 
   what() {
     const said = (name) => `alignment.${this[name] === MEAN ? "mean_of" : "one"}.${name}`;
-    return ["layer", "head"].map((name) => this.context.t(said(name), { [name]: this[name] })).join(", ");
+    const { t } = this.context;
+    return ["layer", "head"].map((name) => t(said(name), { [name]: this[name] })).join(t("shell.comma"));
   }
 }
 
 function mean({ values, shape: [layers, heads, rows, columns] }, layer, head) {
-  const upTo = (count) => [...Array(count).keys()];
   const among = (count, chosen) => (chosen === MEAN ? upTo(count) : [Number(chosen)]);
   const maps = among(layers, layer).flatMap((one) => among(heads, head).map((other) => one * heads + other));
   const cell = (at) => maps.reduce((sum, map) => sum + values[map * rows * columns + at], 0) / maps.length;

@@ -1,7 +1,7 @@
 // Drawing an atlas: on its canvas, and as the picture that is saved.
 import { ramp } from "../colors.js";
 import { element } from "../dom.js";
-import { count, weight } from "../numbers.js";
+import { count, ticks, weight } from "../numbers.js";
 import { NAMED } from "./atlas-place.js";
 import { SIDE } from "./atlas-tiles.js";
 
@@ -107,20 +107,14 @@ function axes({ place, told, gutter: { left, bottom }, names, cross }) {
     ? { anchor: "end", rotate: -90, y: place.height + 6 } : { anchor: "middle", y: place.height + 16 };
   const beside = (at) => ({ x: left - 8, y: place.top(at) + 4, anchor: "end" });
   const below = (at) => ({ x: left + place.left(at) + (isNamed ? 4 : 0), ...upright });
+  const marked = (from, to, side, apart, ...where) => {
+    const [low, high] = [Math.max(0, from), Math.min(to, told[side] - 1)];
+    return ticks(low, high, (high - low) / (isNamed ? 1 : apart / place.zoom)).map((at) => mark(side, at, ...where));
+  };
   return [
-    ...ticks(place.query(4), Math.min(place.query(place.height - 4), told.queries), place.zoom, 40)
-      .map((at) => mark("queries", at, left, beside)),
-    ...ticks(place.key(0), Math.min(place.key(place.width), told.keys), place.zoom, 72)
-      .map((at) => mark("keys", at, bottom, below)),
+    ...marked(place.query(4), place.query(place.height - 4), "queries", 40, left, beside),
+    ...marked(place.key(0), place.key(place.width), "keys", 72, bottom, below),
   ];
-}
-
-function ticks(low, high, zoom, apart) {
-  let step = 1;
-  if (zoom < NAMED) while (step * zoom < apart) step *= String(step).startsWith("2") ? 2.5 : 2;
-  const found = [];
-  for (let at = Math.max(0, Math.ceil(low / step)) * step; at < high; at += step) found.push(at);
-  return found;
 }
 
 function drawMark(pen, { text, x, y, fill, size, anchor, rotate = 0 }, ink) {

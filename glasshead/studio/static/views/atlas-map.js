@@ -32,12 +32,8 @@ export class AtlasMap {
     for (const name of ["paper", "sunk", "ink", "quiet", "accent"]) this.ink[name] = paperColor(name);
     fill(frame, this.canvas);
     this.resize();
-    const calls = {
-      pointerdown: "press", pointermove: "drag", pointerup: "release", pointercancel: "release",
-      wheel: "wheel", keydown: "key",
-    };
-    for (const [name, call] of Object.entries(calls)) {
-      this.canvas.addEventListener(name, (event) => this[call](event), { signal, passive: false });
+    for (const name of ["pointerdown", "pointermove", "pointerup", "pointercancel", "wheel", "keydown"]) {
+      this.canvas.addEventListener(name, (event) => this[name](event), { signal, passive: false });
     }
     const watching = new ResizeObserver(() => this.resize());
     watching.observe(this.canvas);
@@ -49,7 +45,7 @@ export class AtlasMap {
     const { clientWidth: width, clientHeight: height } = canvas;
     if (!width || !height) return;
     const { isWhole } = place;
-    this.fine = Math.min(devicePixelRatio || 1, FINEST);
+    this.fine = Math.min(devicePixelRatio, FINEST);
     [canvas.width, canvas.height] = [width, height].map((each) => Math.round(each * this.fine));
     this.gutter = { left: width < 600 ? 62 : 92, bottom: 54 };
     Object.assign(place, { width: width - this.gutter.left, height: height - this.gutter.bottom });
@@ -103,7 +99,7 @@ export class AtlasMap {
     });
   }
 
-  press(event) {
+  pointerdown(event) {
     if (event.button !== 0) return;
     this.canvas.focus({ preventScroll: true });
     this.canvas.setPointerCapture(event.pointerId);
@@ -111,7 +107,7 @@ export class AtlasMap {
     this.held = { ...at, from: at, pointer: event.pointerId, still: true };
   }
 
-  drag(event) {
+  pointermove(event) {
     const [at, { held }] = [this.at(event), this];
     if (!held && event.pointerType === "mouse" && event.buttons === 0) this.pointAt(at);
     if (held?.pointer !== event.pointerId) return;
@@ -122,10 +118,12 @@ export class AtlasMap {
     this.changed();
   }
 
-  release({ type }) {
-    if (this.held?.still && type === "pointerup") this.pointAt(this.held);
+  pointerup() {
+    if (this.held?.still) this.pointAt(this.held);
     this.held = null;
   }
+
+  pointercancel() { this.held = null; }
 
   wheel(event) {
     event.preventDefault();
@@ -135,14 +133,18 @@ export class AtlasMap {
     this.changed();
   }
 
-  key(event) {
+  keydown(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const [down, right] = moveOf(event) ?? [];
     if (event.key in ZOOMS) this.zoom(ZOOMS[event.key]);
-    else if (down === undefined) return;
-    else if (event.shiftKey) this.step(down, right);
-    else { this.place.pan(-right * STEP, -down * STEP); this.changed(); }
+    else if (event.key.startsWith("Arrow")) this.go(moveOf(event), event.shiftKey);
+    else return;
     event.preventDefault();
+  }
+
+  go([down, right], withCross) {
+    if (withCross) return this.step(down, right);
+    this.place.pan(-right * STEP, -down * STEP);
+    this.changed();
   }
 
   zoom(factor) {

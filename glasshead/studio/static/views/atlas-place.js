@@ -7,10 +7,8 @@ const LARGEST = 96;
 export class Place {
   constructor(told) {
     Object.assign(this, { told, width: 600, height: 600 });
-    this.whole();
+    this.go(0, 0, 0);
   }
-
-  whole() { this.go(0, 0, 0); }
 
   get least() { return Math.min(this.width / this.told.keys, this.height / this.told.queries, LARGEST); }
   get isWhole() { return this.zoom <= this.least * 1.0001; }

@@ -1,6 +1,6 @@
 // The text of an atlas: tokens by their places, and the passages around the cross-hair.
 import { element, fill, unique } from "../dom.js";
-import { count } from "../numbers.js";
+import { count, upTo } from "../numbers.js";
 
 const AT_ONCE = 512;
 // Tokens before and behind a block, and of one that is long.
@@ -37,7 +37,7 @@ export class Names {
   }
 
   between(start, stop) {
-    const tokens = Array.from({ length: stop - start }, (_, at) => this.at(start + at));
+    const tokens = upTo(stop - start).map((at) => this.at(start + at));
     return tokens.includes(undefined) ? undefined : tokens.join(this.glued ? "" : " ");
   }
 }

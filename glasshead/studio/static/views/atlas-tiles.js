@@ -1,6 +1,7 @@
 // The tiles of an atlas: asked for while they are wanted, kept while there is room.
-import { bytes } from "../colors.js";
+import { paint } from "../colors.js";
 import { element } from "../dom.js";
+import { upTo } from "../numbers.js";
 
 // Blocks along a side of a tile.
 export const SIDE = 256;
@@ -38,19 +39,15 @@ export class Tiles {
   async fetch(name, place) {
     const leaving = new AbortController();
     this.under.set(name, leaving);
-    try {
-      const { values, shape: [rows, columns] } = await this.ask(place, leaving.signal);
-      if (leaving.signal.aborted) return;
-      this.under.delete(name);
-      this.kept.set(name, { ...place, values, rows, columns });
-      this.forget();
-      this.came();
-      this.go();
-    } catch (error) {
-      if (leaving.signal.aborted) return;
-      this.under.delete(name);
-      this.failed(error);
-    }
+    const answer = await this.ask(place, leaving.signal).catch((error) => ({ error }));
+    if (leaving.signal.aborted) return;
+    this.under.delete(name);
+    if (answer.error) return this.failed(answer.error);
+    const { values, shape: [rows, columns] } = answer;
+    this.kept.set(name, { ...place, values, rows, columns });
+    this.forget();
+    this.came();
+    this.go();
   }
 
   forget() {
@@ -84,16 +81,11 @@ export class Tiles {
     const { values, rows, columns } = tile;
     tile.paint = place;
     tile.image ??= element("canvas", { width: columns, height: rows });
-    const pen = tile.image.getContext("2d");
-    const image = pen.createImageData(columns, rows);
-    const pixels = new Uint32Array(image.data.buffer);
-    const colors = new Uint32Array(new Uint8Array(bytes().flatMap((color) => [...color, 255])).buffer);
     const length = 2 ** tile.level;
     const left = this.told.keys - tile.column * SIDE * length;
     // The last block may have fewer keys.
-    const share = Array.from({ length: columns }, (_, at) => 1 / Math.min(length, left - at * length));
-    for (let at = 0; at < pixels.length; at += 1) pixels[at] = colors[place(values[at] * share[at % columns])];
-    pen.putImageData(image, 0, 0);
+    const share = upTo(columns).map((at) => 1 / Math.min(length, left - at * length));
+    paint(tile.image, (at) => place(values[at] * share[at % columns]));
     return tile.image;
   }
 }

@@ -1,8 +1,9 @@
 // The view "atlas": the attention of a long text as a map, from the whole of it to single weights.
 import { ramp, scale } from "../colors.js";
 import { choice, menu, progress, slider, textChoice } from "../controls.js";
-import { button, debounced, element, fill, unique } from "../dom.js";
+import { button, element, fill, unique } from "../dom.js";
 import { count, weight } from "../numbers.js";
+import { newest } from "../source.js";
 import { atlasFigure } from "./atlas-draw.js";
 import { AtlasMap } from "./atlas-map.js";
 import { Names, Passage } from "./atlas-text.js";
@@ -24,7 +25,7 @@ class Atlas {
     Object.assign(this, { frame, context, state, source, t, isStored: about.subject.kind === "weights" });
     this.isLogarithmic = state.scale !== "linear";
     this.top = Number(state.top) || null;
-    this.remembering = debounced(() => this.remember(), 250);
+    this.opening = newest(context.signal);
   }
 
   async start() {
@@ -59,16 +60,10 @@ class Atlas {
     return this.ask("stream", path, params, { signal, told }).finally(() => bar.remove());
   }
 
-  begin() {
-    this.leaving?.abort();
-    this.leaving = new AbortController();
-    delete this.frame.dataset.drawn;
-    return AbortSignal.any([this.context.signal, this.leaving.signal]);
-  }
-
   async read() {
     const { text, t, context: { signal, failed } } = this;
-    this.reading = await this.work(this.body, t("atlas.reading"), "read", { text }, this.begin());
+    delete this.frame.dataset.drawn;
+    this.reading = await this.work(this.body, t("atlas.reading"), "read", { text }, this.opening());
     const ask = (start, stop) => this.ask("json", "tokens", { text, start, stop }, { signal });
     this.names = new Names({ ...this.reading, ask, came: () => this.map?.draw(), failed });
     this.choose(this.state.layer, this.state.head);
@@ -116,7 +111,6 @@ class Atlas {
   headMenus() {
     const { t, isStored, layer, head, reading: { heads, layers } } = this;
     const change = (which, ...chosen) => {
-      this.remember();
       this.choose(...chosen);
       fill(this.menus, this.headMenus());
       this.menus.querySelectorAll("select")[which].focus();
@@ -131,7 +125,8 @@ class Atlas {
 
   async openHead() {
     const { t, state, names, text, layer, head, context: { failed, picture } } = this;
-    const signal = this.begin();
+    delete this.frame.dataset.drawn;
+    const signal = this.opening();
     const which = { text, layer, head };
     const told = this.told = await this.ask("json", "map", which, { signal });
     const { queries, keys } = told;
@@ -145,7 +140,7 @@ class Atlas {
         if (error.status !== NOT_YET) failed(error);
         else if (told.ready) this.survey(which, signal); // a server that was started anew has no overview any more
       },
-      moved: () => { delete this.frame.dataset.drawn; this.remembering(); },
+      moved: () => { delete this.frame.dataset.drawn; },
       drawn: (whole) => { this.isWhole = whole; this.telling ??= setTimeout(() => this.tell(), TOLD_EACH); },
     });
     const { y, x, zoom, i = map.cross.queries, j = map.cross.keys } = state;
@@ -194,6 +189,7 @@ class Atlas {
     this.telling = null;
     const { t, map, told } = this;
     if (map.signal.aborted) return;
+    this.remember();
     const seen = map.seen();
     const { value, level, queries, keys } = seen;
     const now = JSON.stringify(seen);
@@ -225,8 +221,7 @@ class Atlas {
   }
 
   remember() {
-    const { text, layer, head, isLogarithmic, top, map: { place, cross, signal } } = this;
-    if (signal.aborted) return; // another text is opened already
+    const { text, layer, head, isLogarithmic, top, map: { place, cross } } = this;
     const rounded = (value, digits) => (place.isWhole ? null : Number(value.toFixed(digits)));
     this.context.remember({
       text, layer, head, y: rounded(place.y, 2), x: rounded(place.x, 2), zoom: rounded(Math.log2(place.zoom), 4),

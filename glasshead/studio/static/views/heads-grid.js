@@ -1,13 +1,13 @@
 // The small maps of all heads, a row a layer: a grid that arrow keys walk through.
 import { element, moveOf, table } from "../dom.js";
 import { draw } from "../map.js";
-import { decimal, within } from "../numbers.js";
+import { decimal, upTo, within } from "../numbers.js";
 
 export class HeadsGrid {
   constructor(told, maps, t, chosen) {
     Object.assign(this, { told, maps, t, chosen });
     this.widest = Math.max(...told.heads);
-    this.buttons = told.heads.map((count, layer) => [...Array(count).keys()].map((head) => this.button(layer, head)));
+    this.buttons = told.heads.map((count, layer) => upTo(count).map((head) => this.button(layer, head)));
     this.element = this.table();
   }
 
@@ -15,7 +15,7 @@ export class HeadsGrid {
     const { t, told, widest } = this;
     const [head, layer] = [t("heads.head"), t("heads.layer")];
     const numbered = (name, number, more) => element("th.unseen", more, element("span", name, " "), number);
-    const heads = Array.from({ length: widest }, (_, at) => numbered(head, at, { scope: "col" }));
+    const heads = upTo(widest).map((at) => numbered(head, at, { scope: "col" }));
     const rows = this.buttons.map((row, at) => [
       numbered(layer, at, { scope: "row", title: told.layers[at] }), row.map((button) => element("td", button))]);
     const corner = element("td", `${head} →`, element("br"), `${layer} ↓`);

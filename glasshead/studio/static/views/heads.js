@@ -1,8 +1,8 @@
 // The view "heads": the small maps of all heads over a text, and one of them whole.
 import { choice, progress, textChoice, toggle } from "../controls.js";
-import { debounced, element, fill } from "../dom.js";
+import { element, fill } from "../dom.js";
 import { count, within } from "../numbers.js";
-import { Refused } from "../source.js";
+import { Refused, newest } from "../source.js";
 import { HeadsGrid } from "./heads-grid.js";
 import { OneHead } from "./heads-one.js";
 
@@ -13,7 +13,8 @@ export const heads = {
 class Heads {
   constructor(frame, context) {
     Object.assign(this, { frame, context, shown: element("div") });
-    this.remembering = debounced((query, key) => context.remember({ query, key }), 100);
+    this.reading = newest(context.signal);
+    this.opening = newest(context.signal);
   }
 
   async start() {
@@ -54,17 +55,11 @@ class Heads {
     return { logarithmic: scale === "log", skip: sink === "off" ? 1 : 0 };
   }
 
-  begin(kind) {
-    this[kind]?.abort();
-    this[kind] = new AbortController();
-    delete this.frame.dataset.drawn;
-    return AbortSignal.any([this.context.signal, this[kind].signal]);
-  }
-
   async read(text) {
     const { source, t, state } = this.context;
-    this.opening?.abort();
-    const signal = this.begin("reading");
+    delete this.frame.dataset.drawn;
+    this.opening();
+    const signal = this.reading();
     const bar = progress(t("heads.opening"));
     fill(this.shown, bar);
     const told = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
@@ -76,11 +71,11 @@ class Heads {
   }
 
   layOut(maps) {
-    const { context: { t, picture }, summary: { tokens, of, layers } } = this;
+    const { context: { t, picture, remember }, summary: { tokens, of, layers } } = this;
     const all = { tokens: count(tokens.length), of: count(of), layers: layers.length, heads: count(maps.shape[0]) };
     fill(this.said, t("heads.said", all), of > tokens.length ? element("b", " ", t("heads.cut", all)) : null);
     this.grid = new HeadsGrid(this.summary, maps, t, (layer, head) => this.chosen(layer, head));
-    this.one = new OneHead(this.summary, t, this.remembering);
+    this.one = new OneHead(this.summary, t, (query, key) => remember({ query, key }));
     fill(this.shown, element("div.beside",
       element("div.all", this.grid.element, element("p.quiet", t("heads.under"))), this.one.element,
       element("section.roles",
@@ -96,7 +91,8 @@ class Heads {
 
   async open(layer, head) {
     const { context: { source, state, remember }, text, summary: { tokens: { length } } } = this;
-    const signal = this.begin("opening");
+    delete this.frame.dataset.drawn;
+    const signal = this.opening();
     const ask = (path) => source.numbers(`heads/${path}`, { text, layer, head }, { signal });
     const [{ values }, along] = await Promise.all(["weights", "along"].map(ask));
     if (signal.aborted) return;

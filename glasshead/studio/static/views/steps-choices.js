@@ -1,6 +1,7 @@
 // The choices of the view "steps": a control for each, which offers what there is.
 import { asking, choice, menu, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
+import { upTo } from "../numbers.js";
 
 const CONTROLS = { beta: stops, mask: choice, normalizer: menu, heads: choice, head: choice, query: menu };
 // What makes no sense with other heads, or another sentence.
@@ -12,7 +13,7 @@ export class Choices {
     Object.assign(this, { t, ask, controls: {}, offers: {} });
     this.slots = Object.fromEntries(Object.keys(CONTROLS).map((name) => [name, element("div.slot")]));
     const sent = (text) => ask({ ...OF_A_SENTENCE, text });
-    this.text = asking(t("steps.sentence"), "", t("steps.show"), sent, { most: about.limits.sentence });
+    this.text = asking(t("steps.sentence"), "", t("steps.show"), sent, about.limits.sentence);
     this.example = button(t("steps.example"), () => ask({ ...OF_A_SENTENCE, text: null, beta: null }));
     this.frame = element("div.controls", { role: "group", "aria-label": t("steps.choices") },
       source.offline ? null : [this.text, this.example], Object.values(this.slots));
@@ -43,7 +44,7 @@ export class Choices {
       mask: pairs(options.masks, (each) => this.t(`steps.mask.${each}`)),
       normalizer: pairs(options.normalizers),
       heads: pairs(options.heads),
-      head: pairs([...Array(chosen.heads).keys()]),
+      head: pairs(upTo(chosen.heads)),
       query: pairs(options.queries, (each) => words[each]),
     };
   }

@@ -1,5 +1,5 @@
 // What explain says of one word, beside the matrices, and the sum of one cell below them.
-import { element, fill } from "../dom.js";
+import { element, fill, scrolling } from "../dom.js";
 import { figure } from "../numbers.js";
 
 export class Words {
@@ -12,11 +12,10 @@ export class Words {
   draw({ title, notes, steps }) {
     this.title.textContent = title;
     const section = ({ name, title: heading, text, formula, numbers, why }, place) => {
-      const scroll = { role: "region", tabindex: "0", "aria-label": heading };
       return element("section", { "data-step": name },
         place ? element("h3", `${place}. ${heading}`) : null,
         text.map((each) => element("p", each)),
-        formula.length + numbers.length ? element("div.scroll", scroll, [formula, numbers].map(set)) : null,
+        formula.length + numbers.length ? scrolling(heading, [formula, numbers].map(set)) : null,
         (place ? [why] : [why, ...notes]).map((note) => note && element("p.note", note)));
     };
     fill(this.told, steps.map(section));
@@ -32,7 +31,10 @@ export class Words {
 }
 
 function set(lines) {
-  const run = ([text, places]) => (places.match(/\w+/g) ?? []).reduceRight((inner, place) => element(place, inner), text);
+  const run = ([text, places]) => {
+    const names = places.match(/\w+/g) ?? [];
+    return names.reduceRight((inner, name) => element(name, inner), text);
+  };
   return lines.length ? element("pre.formula", lines.map((line) => [line.map(run), "\n"])) : null;
 }
 

@@ -1,6 +1,6 @@
 // Curves over steps, as a chart draws them.
-import { dot, legend, small, stepAxis, ticks, told } from "../chart.js";
-import { count, short } from "../numbers.js";
+import { alarmAt, dot, legend, small, stepAxis, told } from "../chart.js";
+import { count, short, ticks } from "../numbers.js";
 
 const LEFT = 54, RIGHT = 10, TOP = 10, BOTTOM = 24;
 // So many points have room for a dot each.
@@ -21,10 +21,7 @@ export function plotted(t) {
       ...names.marks, ...x.marks, ...y.marks(x0, x1),
       ...(best === null ? [] : [upright(best, { stroke: "quiet", "stroke-dasharray": "2 3" })]),
       ...curves.flatMap((curve) => lineOf(curve, x, y)),
-      ...alarms.flatMap((step) => [
-        { d: `M${x.place(step) - 4.5} ${y0 - 8}h9l-4.5 8z`, fill: "alarm", stroke: "none" },
-        upright(step, { stroke: "alarm", opacity: 0.5 }),
-      ]),
+      ...alarms.flatMap((step) => [alarmAt(x.place(step), y0), upright(step, { stroke: "alarm", opacity: 0.5 })]),
     ];
     const steps = [...new Set(curves.flatMap((curve) => curve.steps))].sort((a, b) => a - b);
     const stepAt = (place) => {

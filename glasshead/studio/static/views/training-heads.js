@@ -1,5 +1,5 @@
 // The map of heads, as a chart draws it: a row a head, a column a step at which it was watched.
-import { small, stepAxis, told } from "../chart.js";
+import { alarmAt, small, stepAxis, told } from "../chart.js";
 import { ramp, scale } from "../colors.js";
 import { count, short } from "../numbers.js";
 
@@ -39,8 +39,7 @@ export function mapped(t) {
     };
     const marks = [
       ...key(range, x0, top), ...names, ...painted(values, range, cells), ...x.marks,
-      ...alarms.map(({ step, row }) => (
-        { d: `M${x.place(step) - 5} ${rows[row] - 4}h10l-5 9z`, fill: "alarm", stroke: "paper" })),
+      ...alarms.map(({ step, row }) => alarmAt(x.place(step), rows[row] + 5)),
     ];
     const steps = columns.map(([, end]) => end);
     const stepAt = (place) => steps[columnAt(x.step(place))];
