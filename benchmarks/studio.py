@@ -1,4 +1,4 @@
-"""The studio's atlas of 65,536 tokens: tiles over HTTP, the overview, and Chromium's frames."""
+"""The studio: the atlas of 65,536 tokens over HTTP and in Chromium, and the steps of 24 words."""
 
 import subprocess
 import sys
@@ -8,10 +8,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 
 import torch
 from pairs import Figure, figure, report
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
 import glasshead as gh
 from tests.chromium import chromium
@@ -19,6 +20,7 @@ from tests.chromium import chromium
 RESULTS = Path("build/benchmarks/studio.json")
 TOKENS, WIDTH = 2**16, 64
 SIDE = 256
+WINDOW: ViewportSize = {"width": 1280, "height": 900}
 # Each of 256 x 256 blocks; at level 3 a tile is of 2048 keys a side.
 TILES = 40
 # Pan by a few pixels in each frame, and count frames.
@@ -44,6 +46,28 @@ PANNED = """async (seconds) => {
   return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
 }"""
 
+WORDS = " ".join(f"word{place}" for place in range(24))
+# Move the slider of β by a stop in every second frame, and count frames.
+DRAGGED = """async (seconds) => {
+  const input = document.querySelector(".steps input[type=range]");
+  const last = Number(input.max);
+  const times = [];
+  await new Promise((done) => {
+    const step = (now) => {
+      times.push(now);
+      const place = Math.floor(times.length / 2) % (2 * last);
+      const stop = String(Math.min(place, 2 * last - place));
+      if (stop !== input.value) {
+        input.value = stop;
+        input.dispatchEvent(new Event("input", { bubbles: true }));
+      }
+      if (now - times[0] < seconds * 1000) requestAnimationFrame(step); else done();
+    };
+    requestAnimationFrame(step);
+  });
+  return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
+}"""
+
 # When the first view is drawn.
 NOTED = """new MutationObserver(() => {
   if (document.querySelector(".body[data-drawn]")) window.drawn ??= performance.now();
@@ -59,9 +83,10 @@ def stored(file: Path) -> None:
 
 
 @contextmanager
-def served(file: Path) -> Iterator[str]:
-    """The address of a studio that shows a file."""
-    command = [sys.executable, "-m", "glasshead", "studio", str(file), "--no-open", "--port", "0"]
+def served(*shown: Path) -> Iterator[str]:
+    """The address of a studio that shows a file, or the worked example."""
+    command = [sys.executable, "-m", "glasshead", "studio", *map(str, shown), "--no-open"]
+    command += ["--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -100,24 +125,32 @@ def first_view(page: Page, url: str) -> float:
     return page.evaluate("window.drawn") / 1000
 
 
-def in_chromium(url: str) -> list[Figure]:
-    """What is seen in a browser."""
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.add_init_script(NOTED)
-        first_view(page, url)
-        seconds = sorted(first_view(page, url) for _ in range(5))
-        rows = [figure("first view after the page's start", seconds[2], "s", at_most=1)]
-        for name, zoom in (("level 0, 16 pixels a token", 4), ("level 3", -3), ("level 6", -6)):
-            page.goto("about:blank")
-            page.goto(f"{url}#atlas?y=40000&x=39000&zoom={zoom}&i=40000&j=39000")
-            page.wait_for_selector(".body[data-drawn]")
-            frames = page.evaluate(PANNED, 4)
-            told = f"{frames:.1f} frames a second"
-            rows.append(
-                figure(f"a frame while panning, {name}", 1 / frames, "s", about=told, at_most=0.02)
-            )
+def frame(name: str, frames: float) -> Figure:
+    """How long a frame takes, of so many a second."""
+    told = f"{frames:.1f} frames a second"
+    return figure(f"a frame while {name}", 1 / frames, "s", about=told, at_most=0.02)
+
+
+def panned(page: Page, url: str) -> list[Figure]:
+    """The first view of an atlas, and its frames while it is panned."""
+    page.add_init_script(NOTED)
+    first_view(page, url)
+    seconds = sorted(first_view(page, url) for _ in range(5))
+    rows = [figure("first view after the page's start", seconds[2], "s", at_most=1)]
+    for name, zoom in (("level 0, 16 pixels a token", 4), ("level 3", -3), ("level 6", -6)):
+        page.goto("about:blank")
+        page.goto(f"{url}#atlas?y=40000&x=39000&zoom={zoom}&i=40000&j=39000")
+        page.wait_for_selector(".body[data-drawn]")
+        rows.append(frame(f"panning, {name}", page.evaluate(PANNED, 4)))
     return rows
+
+
+def dragged(page: Page, url: str) -> Figure:
+    """The frames of the view `steps` of 24 words while β is dragged."""
+    page.goto("about:blank")
+    page.goto(f"{url}#steps?{urlencode({'text': WORDS})}")
+    page.wait_for_selector(".body[data-drawn]")
+    return frame("β is dragged, 24 words", page.evaluate(DRAGGED, 4))
 
 
 def main() -> None:
@@ -137,9 +170,12 @@ def main() -> None:
             for level in (5, 8):
                 middle, late = tiles(url, level)
                 rows.append(figure(f"tile of level {level}, p95, after the overview", late, "s"))
-            rows += in_chromium(url)
+            with chromium() as browser:
+                rows += panned(browser.new_page(viewport=WINDOW), url)
+    with served() as url, chromium() as browser:
+        rows.append(dragged(browser.new_page(viewport=WINDOW), url))
     threads = torch.get_num_threads()
-    report(f"atlas of {TOKENS:,} tokens, head width {WIDTH}, {threads} threads", rows, RESULTS)
+    report(f"studio: atlas of {TOKENS:,} tokens, width {WIDTH}, {threads} threads", rows, RESULTS)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.keyboard import reached_by_tab
 
 SENTENCE = "I do not like rain"
-LONG = "one two three four five six seven eight nine ten eleven twelve"
+LONG = " ".join(["one two three four five six seven eight nine ten eleven twelve"] * 2)
 STEPS = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 HOSTILE = "<img src=x onerror=alert(1)> \u202eabc\u0000 &amp; <script>"
 
@@ -163,6 +163,31 @@ def test_a_moving_slider_keeps_cells_and_focus(looking, serving):
     assert_shows(page, beta="inf")
     assert page.evaluate("() => window.kept.isConnected && window.kept.dataset.value === '1'")
     assert page.evaluate("() => document.activeElement.type") == "range"
+
+
+def test_a_dragged_slider_asks_for_one_thing_at_a_time(looking, serving):
+    page = looking(serving().url).open("#steps")
+    under, at_once = set(), []
+
+    def began(request):
+        under.add(request.url)
+        at_once.append(len(under))
+
+    page.on("request", began)
+    page.on("requestfinished", lambda request: under.discard(request.url))
+    page.get_by_label("Sharpness").evaluate(
+        """async (slider) => {
+          for (let stop = 0; stop <= slider.max; stop += 1) {
+            slider.value = stop;
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+            await new Promise(requestAnimationFrame);
+          }
+        }"""
+    )
+    assert_shows(page, beta="inf")
+    assert_tells(page, beta="inf")
+    page.wait_for_url("**beta=inf**")
+    assert set(at_once) == {1}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

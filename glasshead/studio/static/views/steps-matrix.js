@@ -10,7 +10,7 @@ const SIZES = { 3: "wide", 2: "close", 0: "dense" };
 const VECTORS = ["queries", "keys", "values", "context"];
 
 export class Matrix {
-  constructor(name, title, { words, decimals, matrices }) {
+  constructor(name, title, { words, decimals, matrices }, then) {
     const numbers = VECTORS.includes(name) ? matrices[name][0].map((_, place) => name[0] + index(place)) : words;
     this.cells = words.map((_, row) => numbers.map((__, column) => element("td",
       { tabindex: row + column ? -1 : 0, "data-cell": `${name}.${row}.${column}` }, element("span"))));
@@ -21,11 +21,13 @@ export class Matrix {
     const named = (word, scope) => element("th", { scope, title: word }, element("span", word));
     Object.assign(this, { decimals, formula: element("span") });
     this.rows = rows.map((word, row) => element("tr", named(word, "row"), lines[row]));
-    this.table = element(`table.weights.${SIZES[decimals]}`, { role: "grid", "data-matrix": name, onkeydown: walk },
+    const marked = { role: "grid", "data-matrix": name, onkeydown: walk };
+    this.frame = element("div.unit", { "data-then": then }, element(`table.weights.${SIZES[decimals]}`, marked,
       element("caption", element("b", title), " ", this.formula),
       element("thead", element("tr", element("td"), columns.map((word) => named(word, "col")))),
-      element("tbody", this.rows));
-    this.table.style.setProperty("--columns", columns.length);
+      element("tbody", this.rows)));
+    this.frame.style.setProperty("--columns", columns.length);
+    this.frame.style.setProperty("--rows", rows.length);
   }
 
   draw(values, top, seen) {
@@ -34,8 +36,9 @@ export class Matrix {
       const cell = this.cells[row][column];
       const hidden = seen[row][column] === null;
       const kind = hidden ? "hidden" : `w${color(Math.abs(value))}${value < 0 ? " negative" : ""}`;
-      if (cell.value === value && cell.kind === kind) return;
-      Object.assign(cell, { value, kind, className: kind });
+      if (cell.kind !== kind) cell.className = cell.kind = kind;
+      if (cell.value === value) return;
+      cell.value = value;
       cell.dataset.value = value ?? -Infinity;
       const text = value === null ? "−∞" : hidden ? "0" : brief(value, this.decimals || 2);
       if (this.decimals) cell.firstChild.textContent = text; else cell.ariaLabel = text;

@@ -3,9 +3,11 @@
 const [MARGIN, TOP] = [24, 60];
 
 export function picture(frame, title) {
-  const from = frame.getBoundingClientRect();
   const marks = [{ x: MARGIN, y: 34, text: title, size: 18, weight: 600 }];
   const figure = { width: 0, height: 0, marks };
+  // What is out of sight is laid out, too.
+  frame.classList.toggle("whole");
+  const from = frame.getBoundingClientRect();
   for (const each of frame.querySelectorAll("td[data-cell], th, caption > *")) {
     const { left, top, width, height } = each.getBoundingClientRect();
     const [x, y] = [left - from.left + MARGIN, top - from.top + TOP];
@@ -13,6 +15,7 @@ export function picture(frame, title) {
     figure.width = Math.max(figure.width, x + width + MARGIN);
     figure.height = Math.max(figure.height, y + height + MARGIN);
   }
+  frame.classList.toggle("whole");
   return figure;
 }
 

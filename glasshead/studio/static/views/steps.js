@@ -14,6 +14,8 @@ const LINES = [
   { weights: "·", values: "=", context: null },
 ];
 
+const KEYS = { w40: "positive", "w40.negative": "negative", hidden: "hidden", made: "made" };
+
 class View {
   constructor(frame, context) {
     const { t, state } = context;
@@ -54,11 +56,13 @@ class View {
   async answer(state, signal) {
     const { source, language } = this.context;
     const { at, query, ...chosen } = state;
-    const [data, told] = await Promise.all([
-      source.json("steps", chosen, { signal }),
-      source.json("steps/words", { ...chosen, query, lang: language }, { signal }),
-    ]);
-    if (!signal.aborted) this.draw(data, told, state);
+    const data = await source.json("steps", chosen, { signal });
+    if (signal.aborted) return;
+    this.draw(data, Number(query) in data.words ? Number(query) : data.query);
+    // While a slider moves, the numbers follow it; the words wait.
+    if (this.waits) return new Promise(requestAnimationFrame);
+    const told = await source.json("steps/words", { ...chosen, query, lang: language }, { signal });
+    if (!signal.aborted && !this.waits) this.tell(told, state);
   }
 
   recover(error) {
@@ -68,17 +72,21 @@ class View {
     Object.assign(this, { problem: error.message, waits: true });
   }
 
-  draw(data, told, state) {
-    Object.assign(this, { data, told, drawn: state });
+  draw(data, query) {
+    Object.assign(this, { data, query });
     const shape = JSON.stringify([data.words, data.matrices.queries[0].length]);
     if (shape !== this.shape) this.build(shape);
     // What is being moved or typed is left alone.
-    if (!this.waits && !this.problem) this.choices.draw(data, told.query);
+    if (!this.waits && !this.problem) this.choices.draw(data, query);
     this.numbers();
-    this.words.draw(told);
     this.at ??= this.first();
     reach(this.cells.get(this.at));
     this.show(this.shown ?? this.at);
+  }
+
+  tell(told, state) {
+    Object.assign(this, { told, drawn: state });
+    this.words.draw(told);
     fill(this.refused, this.problem ? element("p.refused", this.problem) : null);
     this.problem = null;
   }
@@ -86,36 +94,34 @@ class View {
   build(shape) {
     const { data, t, state } = this;
     if (!this.shape) fill(this.frame, this.choices.frame, this.refused, this.columns);
-    const names = Object.keys(data.matrices);
-    this.matrices = Object.fromEntries(names.map((name) => [name, new Matrix(name, t(`steps.${name}`), data)]));
+    const matrix = ([name, then]) => [name, new Matrix(name, t(`steps.${name}`), data, then)];
+    const lines = LINES.map((line) => Object.entries(line).map(matrix));
+    this.matrices = Object.fromEntries(lines.flat());
     const cells = Object.values(this.matrices).flatMap((each) => each.cells.flat());
     this.cells = new Map(cells.map((cell) => [cell.dataset.cell, cell]));
-    const unit = ([name, then]) => element("div.unit", { "data-then": then }, this.matrices[name].table);
-    fill(this.pipeline, LINES.map((line) => element("div.way", Object.entries(line).map(unit))));
+    fill(this.pipeline, lines.map((line) => element("div.way", line.map(([, { frame }]) => frame))));
     Object.assign(this, { shape, at: this.cells.has(state.at) ? state.at : null, shown: null });
   }
 
   numbers() {
-    const { t, data: { matrices, sums, scales } } = this;
-    const key = (kind, name) => element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
+    const { t, query, data: { matrices, sums, scales } } = this;
+    const key = ([kind, name]) => element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     const bars = scales.map(({ names, top }) => {
       for (const name of names) {
         const matrix = this.matrices[name];
         matrix.draw(matrices[name], top, matrices[name === "weights" ? "masked" : name]);
-        if (ofQueries(name)) matrix.rows.forEach((row, at) => row.classList.toggle("here", at === this.told.query));
+        if (ofQueries(name)) matrix.rows.forEach((row, at) => row.classList.toggle("here", at === query));
         matrix.formula.textContent = t(sums[name].formula);
       }
-      const said = names.map((name) => t(`steps.${name}`)).join(", ");
+      const said = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
       return element("span.key", `${said}: 0`, element("span.ramp"), decimal(top, 2));
     });
-    const keys = { w40: "positive", "w40.negative": "negative", hidden: "hidden", made: "made" };
-    fill(this.legend, Object.entries(keys).map((each) => key(...each)), bars);
+    fill(this.legend, Object.entries(KEYS).map(key), bars);
   }
 
   first() {
-    const { query } = this.told;
-    const row = this.data.matrices.weights[query];
-    return `weights.${query}.${row.indexOf(Math.max(...row))}`;
+    const row = this.data.matrices.weights[this.query];
+    return `weights.${this.query}.${row.indexOf(Math.max(...row))}`;
   }
 
   show(at, follow = false) {
