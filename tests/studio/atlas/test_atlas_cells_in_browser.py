@@ -2,6 +2,8 @@
 
 import json
 import math
+import xml.etree.ElementTree as ET
+from collections import Counter
 
 import pytest
 import torch
@@ -25,6 +27,7 @@ from studio.atlas.conftest import CONTEXT, KEYS
 from studio.atlas.small_atlases import of_blocks
 from studio.conftest import address
 
+SVG = "{http://www.w3.org/2000/svg}"
 STORY = "Once upon a time tom saw a big red ball and a dog. " * 9
 written_as = module._written
 
@@ -108,6 +111,22 @@ def test_a_text_is_shown_along_both_axes(looking, serving, run):
     assert value(page) == pytest.approx(P[41, 22].item(), rel=1e-5)
     tokens = [writer.tokenizer.token(number) for number in numbers]
     assert (marked(page, "queries"), marked(page, "keys")) == (tokens[41], tokens[22])
+
+
+def test_every_token_that_is_seen_is_named_beside_its_cell(looking, serving, run, tmp_path):
+    page = looking(serving(run).url).open("#atlas")
+    page.get_by_text("Choose a text").click()
+    page.get_by_label("Text, of any length").fill("a dog saw tom")
+    page.get_by_role("button", name="Read").click()
+    expect(page.locator(".atlas section.keys")).to_contain_text("dog saw tom")
+    drawn(page)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    saved.value.save_as(tmp_path / "atlas.svg")
+    texts = [each.text for each in ET.parse(tmp_path / "atlas.svg").iter(f"{SVG}text")]
+    tokenizer = Writer.load(run).tokenizer
+    tokens = [tokenizer.token(number).strip() for number in tokenizer.encode("a dog saw tom")]
+    assert Counter(texts) >= Counter(2 * tokens)
 
 
 def test_hostile_tokens_are_text(looking, serving, run, monkeypatch):

@@ -97,18 +97,19 @@ function drawCross(pen, map) {
 
 function axes({ place, told, gutter: { left, bottom }, names, cross }) {
   const isNamed = place.zoom >= NAMED;
+  const half = isNamed ? 0.5 : 0;
   const mark = (side, at, room, where) => {
     // As many letters of a token as there is room for, of some seven pixels each.
     const text = isNamed ? [...names[side].short(at)].slice(0, (room - 10) / 7).join("") : count(at);
     const fill = isNamed && at === cross[side] ? "accent" : "quiet";
-    return { size: 12, text, fill, ...where(isNamed ? at + 0.5 : at) };
+    return { size: 12, text, fill, ...where(at + half) };
   };
   const upright = isNamed
     ? { anchor: "end", rotate: -90, y: place.height + 6 } : { anchor: "middle", y: place.height + 16 };
   const beside = (at) => ({ x: left - 8, y: place.top(at) + 4, anchor: "end" });
   const below = (at) => ({ x: left + place.left(at) + (isNamed ? 4 : 0), ...upright });
   const marked = (from, to, side, apart, ...where) => {
-    const [low, high] = [Math.max(0, from), Math.min(to, told[side] - 1)];
+    const [low, high] = [Math.max(0, from - half), Math.min(to - half, told[side] - 1)];
     return ticks(low, high, (high - low) / (isNamed ? 1 : apart / place.zoom)).map((at) => mark(side, at, ...where));
   };
   return [
