@@ -11,7 +11,9 @@ import glasshead as gh
 from glasshead.studio.limits import Limits
 from glasshead.studio.report.answers import key_of
 from glasshead.studio.views.steps import StepsAsked, steps_data
+from glasshead.studio.words import words
 from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.report.conftest import HOSTILE, TEXT
 
 VIEWS = ("steps", "heads", "alignment", "atlas")
 CELLS = """() => [...document.querySelectorAll("table[data-matrix] td[data-cell]")].map(
@@ -37,11 +39,17 @@ def test_every_view_opens_without_a_request(offline):
     assert address(page).startswith(f"{look.url}#steps")
 
 
-def test_nothing_of_the_text_becomes_markup(offline):
-    look = offline()
+@pytest.mark.parametrize("text", [TEXT, HOSTILE], ids=["among others", "alone"])
+def test_nothing_of_the_text_or_the_name_becomes_markup(looking, studio, tmp_path, text):
+    file = tmp_path / "report.html"
+    gh.Report(studio, text).save(file)
+    look = looking(file.as_uri())
     for view in VIEWS:
         page = look.open(f"#{view}")
         assert page.locator("img:not(header img), script, iframe").count() == 0
+        assert page.locator(".brand").inner_text().endswith("a <b>&run")
+    sentences = look.open("#alignment").get_by_label("A sentence to translate")
+    assert (HOSTILE.split()[1] in sentences.inner_text()) == (text == HOSTILE)
 
 
 def assert_steps(page, sentence, **given):
@@ -149,6 +157,7 @@ def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, lan
     gh.Report(None, "Sun", lang=language).save(file)
     page = looking(file.as_uri(), language="de").open()
     assert page.evaluate("document.documentElement.lang") == language
+    assert page.locator("h1").inner_text() == words(language)["steps.title"]
     assert page.get_by_role("combobox", name="Language").count() == 0
     for view in VIEWS:
         assert f"{view}." not in looking(file.as_uri()).open(f"#{view}").inner_text("body")

@@ -8,6 +8,7 @@ import pytest
 
 from glasshead import studio
 from glasshead.studio.studio import Studio
+from glasshead.studio.words import words
 from glasshead.studio.words.training import WORDS
 from glasshead.tasks.training.attention_log import line_of, text_of
 from glasshead.watching.alarms import Alarm, Reading
@@ -50,6 +51,7 @@ def test_each_language_has_its_words(still, looking, language):
     _, url = still
     page = looking(url, width=390, language=language).open("#training")
     said = page.locator("body").inner_text()
+    assert words(language)["training.alarms"] in said
     assert "training." not in said
     assert not re.search(r"\{\w+\}", said)
     assert "370" in said
