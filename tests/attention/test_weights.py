@@ -312,3 +312,16 @@ def test_it_is_shown_by_its_size():
     x = torch.randn(1, 1, 2**20, 1)
     W = gh.Attention(mask=gh.window(before=0)).weights(x, x)
     assert repr(W) == "Weights [1, 1, 1048576, 1048576], 4.4 TB if it were there"
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(torch.float32, 5e-38), (torch.float64, 1e-307)])
+def test_a_weight_is_exact_down_to_the_least_normal_number_and_0_below(dtype, least):
+    keys = -torch.arange(0, 997, dtype=torch.float64)[:, None]
+    exact = gh.Attention(score=gh.Dot()).trace(keys[1:2] * -1, keys, keys).weights[0]
+    W = gh.Attention(score=gh.Dot()).weights(keys[1:2].to(dtype) * -1, keys.to(dtype))
+    weights = W.tile(range(1), range(997))[0].double()
+    torch.testing.assert_close(
+        weights[exact > 1.1 * least], exact[exact > 1.1 * least], rtol=1e-5, atol=0
+    )
+    assert exact.numel() == 997
+    assert (weights[exact < least / 1.1] == 0).all()
