@@ -204,6 +204,19 @@ def test_it_fits_each_width_in_each_language(looking, serving, language):
     assert not re.search(r"\bsteps\.[a-z]", page.locator("body").inner_text())
 
 
+@pytest.mark.parametrize("text", ["Hello shiny sun!", SENTENCE])
+def test_no_number_is_cut_off_at_any_width(looking, serving, text):
+    look = looking(serving().url)
+    page = look.open(f"#steps?{urlencode({'text': text, 'beta': '20'})}")
+    for width in (*WIDTHS, 1024):
+        look.resize(width)
+        cut = page.locator("td[data-cell] > span").evaluate_all(
+            "(all) => all.filter((one) => one.scrollWidth > one.clientWidth)"
+            ".map((one) => one.textContent)"
+        )
+        assert cut == [], width
+
+
 def test_hostile_words_never_become_markup(looking, serving):
     page = looking(serving().url).open("#steps")
     field = page.get_by_label("A sentence of your own")
