@@ -53,7 +53,8 @@ def _exponentials(scores: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     PyTorch's exp takes ten times as long, for all of them, where one falls below that.
     """
     least = math.log(torch.finfo(scores.dtype).tiny) + 1
-    return F.threshold_(scores.clamp_(min=least).exp_(), math.exp(least + 0.5), 0.0)
+    exact = scores.clamp_(min=least).exp_()
+    return F.threshold(exact, math.exp(least + 0.5), 0.0, inplace=True)
 
 
 def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
