@@ -43,6 +43,13 @@ def weights_of(build: Any, given: dict[str, Any], **changes: Any) -> dict[str, T
     return weights
 
 
+def real_queries(build: Any, given: dict[str, Any], name: str) -> Tensor | None:
+    """Which queries of an attention are tokens, and no padding; None where all are."""
+    decoder = build not in DECODERS and "decoder." in name
+    mask = given.get("decoder_attention_mask" if decoder else "attention_mask")
+    return None if mask is None or bool(mask.all()) else mask > 0
+
+
 def compared(names: Iterable[str], mode: str, side: str | None) -> list[str]:
     """The attentions whose weights are the same in that mode as in eager mode.
 
@@ -67,15 +74,26 @@ def causal(queries: int, keys: int, window: int | None = None) -> Tensor:
     return (distance >= 0) & (distance < (window or keys))
 
 
-def check(watched: Any, weights: Tensor, tolerance: float = 3e-5) -> None:
+def check(
+    watched: Any, weights: Tensor, tolerance: float = 3e-5, real: Tensor | None = None
+) -> None:
     """What was seen of a text is what these weights say, `[batch, heads, queries, keys]`.
 
     Of `STATISTICS`, and of the weights themselves where they were kept.
+
+    Args:
+        watched: What was seen.
+        weights: Of eager mode.
+        tolerance: Of each number.
+        real: Which queries are tokens, `[batch, queries]`, that sums over queries count.
     """
+    counted = weights if real is None else weights * real[:, None, :, None]
+    assert (watched.real is None) == (real is None)
+    assert real is None or torch.equal(watched.real, real)
     near = {"rtol": tolerance, "atol": tolerance, "check_dtype": False}
     entropy = -torch.special.xlogy(weights, weights).sum(-1)
     torch.testing.assert_close(watched.entropy, entropy, **near)
-    torch.testing.assert_close(watched.received, weights.sum(-2), **near)
+    torch.testing.assert_close(watched.received, counted.sum(-2), **near)
     torch.testing.assert_close(watched.sink, weights[..., 0], **near)
     torch.testing.assert_close(watched.largest, weights.amax(-1), **near)
     count = min(3, weights.shape[-1])

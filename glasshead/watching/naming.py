@@ -1,10 +1,13 @@
 """Naming: which module of a model is at work, and which of them are asked for."""
 
+import inspect
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import lru_cache
+from types import FrameType
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -13,6 +16,53 @@ from glasshead.watching.refusing import UnseenError
 
 # Every call of a module goes through this function, whatever has become of its `forward`.
 _CALL = nn.Module._wrapped_call_impl.__code__  # noqa: SLF001 - it has no other name
+# A further local variable of such a call, which tells it from every other.
+_IDENTITY = "__glasshead_call__"
+
+
+class ModuleCall(NamedTuple):
+    """A call of a module that is in progress, as the Python stack shows it."""
+
+    module: nn.Module
+    frame: FrameType
+
+    @property
+    def identity(self) -> object:
+        """An object that this call has to itself; frames and their ids are used again."""
+        return self.frame.f_locals.setdefault(_IDENTITY, object())
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `forward` by name, those that were not given with their defaults."""
+        names, defaults = _parameters(type(self.module))
+        local = self.frame.f_locals
+        return {**defaults, **dict(zip(names, local["args"], strict=False)), **local["kwargs"]}
+
+
+def calls_in_progress(names: dict[nn.Module, str]) -> list[ModuleCall]:
+    """Return the calls of these modules that are in progress in this thread, innermost first.
+
+    They are read from the stack. A hook on each module would tell the same, and turn off the
+    fast paths of PyTorch's own layers, which look for hooks.
+    """
+    calls, frame = [], sys._getframe(1)  # noqa: SLF001 - it has no other name
+    while frame is not None:
+        if frame.f_code is _CALL and (module := frame.f_locals["self"]) in names:
+            calls.append(ModuleCall(module, frame))
+        frame = frame.f_back
+    return calls
+
+
+@lru_cache(maxsize=256)
+def _parameters(kind: type[nn.Module]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the names of the positional parameters of a class's `forward`, and all defaults."""
+    try:
+        given = list(inspect.signature(kind.forward).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return (), {}
+    by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    defaults = {p.name: p.default for p in given if p.default is not p.empty}
+    return tuple(p.name for p in given if p.kind in by_position), defaults
 
 
 def names_of(model: nn.Module) -> dict[nn.Module, str]:
@@ -116,7 +166,7 @@ def _outermost(pattern: str, names: list[str]) -> list[str]:
 
 
 def _within(name: str, layer: str) -> bool:
-    return name == layer or not layer or name.startswith(f"{layer}.")
+    return name == layer or not layer or name.startswith((f"{layer}.", f"{layer}#"))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -5,14 +5,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glasshead.attention.files import read, understood, write
 from glasshead.attention.saved_observation import described, found, tensors_of
 from glasshead.recipe.numbers import whole_number
-from glasshead.watching.watched import Call, Watched
+from glasshead.watching.watched import Call, CallInfo, Watched
 
 _KIND = "watch"
+# Beside statistics, whose names are words.
+_REAL = "#real"
 
 
 def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
@@ -24,6 +27,8 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
         for place, call in enumerate(calls):
             own = tensors_of(call.values)
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
+            if call.real is not None:
+                tensors[f"{name}/{place}/{_REAL}"] = call.real
             stands = {"position": call.position, "first_key": call.first_key, "keys": call.keys}
             heads = None if call.heads is None else list(call.heads)
             layers[name].append(
@@ -31,6 +36,7 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
                     "shape": list(call.shape),
                     **stands,
                     "crossing": call.crossing,
+                    "pass": [call.forward, call.run, call.interleaved],
                     "heads": heads,
                     "statistics": described(call.statistics, call.values),
                 }
@@ -66,13 +72,27 @@ def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
     heads, crossing = told["heads"], told.get("crossing", False)
     if crossing not in (True, False):
         raise ValueError("a call crosses or does not")
-    return Call(
-        shape,
-        statistics,
-        values,
+    forward, run, interleaved = told.get("pass", (0, 0, False))
+    if interleaved not in (True, False):
+        raise ValueError("a call is interleaved or not")
+    info = CallInfo(
         position=whole_number(told["position"], "position"),
         first_key=whole_number(told["first_key"], "first_key"),
         keys=whole_number(told["keys"], "keys"),
         crossing=crossing,
         heads=None if heads is None else tuple(whole_number(head, "heads") for head in heads),
+        real=_real(own.get(_REAL), shape),
+        forward=whole_number(forward, "forward"),
+        run=whole_number(run, "run"),
+        interleaved=interleaved,
     )
+    return Call(shape, statistics, values, info)
+
+
+def _real(real: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    """Check which queries are real tokens, `[batch, queries]`."""
+    if real is not None and (
+        real.dtype != torch.bool or real.ndim != 2 or real.shape[1] != shape[-1]
+    ):
+        raise ValueError(f"a call of {shape[-1]} queries has {list(real.shape)} that are real")
+    return real

@@ -51,16 +51,27 @@ class Seen(Mapping[str, Watched]):
     def __len__(self) -> int:
         return len(self._watched)
 
+    @property
+    def layers(self) -> dict[str, Watched]:
+        """Every layer by its name; a module that runs several times in a pass is one in each run.
+
+        Names of runs are "name#0", "name#1" and so on.
+        """
+        return {run.name: run for watched in self.values() for run in watched.runs}
+
     def summary(self) -> Summary:
         """A table for each statistic that is a number a query or a head: layers × heads.
 
-        What is a number a query is a mean over all queries of all calls. One that sees no key, such
-        as padding, counts as it is told, with 0; of a logsumexp it is left out.
+        A number a query is averaged over the queries of all calls, without padding. A query that
+        sees no key counts with 0; of a logsumexp it is left out.
         """
-        return Summary.of(self)
+        return Summary.of(self.layers)
 
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
         """All calls as one pandas table: a row for each layer, call, batch row, head and query.
+
+        Queries that are padding have no row. They are numbered as the tokens of their row of the
+        batch are, padding included.
 
         Args:
             names: Names, or statistics, of the same axes; without any, all that have one number a
@@ -79,7 +90,7 @@ class Seen(Mapping[str, Watched]):
               0    0     0    0        0.000
                               1        0.634
         """
-        return frame(self, names)
+        return frame(self.layers, names)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write every call as safetensors: `layer/call/statistic`, and what each is as JSON.

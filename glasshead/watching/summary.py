@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.drawing import Document, Paragraph, Table, number
 from glasshead.statistics import MaxScore, Statistic
-from glasshead.watching.watched import Watched
+from glasshead.watching.watched import Call, Watched
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +84,21 @@ class Summary:
 def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     """A number for each head, over all calls."""
     axes = len(statistic.axes)
-    flat = [_heads_last(call[name], len(call.shape) > 2, axes) for call in watched]
+    flat = [
+        _tokens(_heads_last(call[name], len(call.shape) > 2, axes), call, axes) for call in watched
+    ]
     every = torch.cat(flat)
     if isinstance(statistic, MaxScore):
         return every.amax(0).tolist()
     # The logsumexp of a query that sees nothing is -inf, and has no part in a mean.
     return torch.where(every.isfinite(), every, torch.nan).nanmean(0).tolist()
+
+
+def _tokens(
+    values: Float[Tensor, "numbers heads"], call: Call, axes: int
+) -> Float[Tensor, "tokens heads"]:
+    """Leave out the queries that are padding, of what is a number a query."""
+    return values if call.real is None or not axes else values[call.real.reshape(-1)]
 
 
 def _heads_last(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from glasshead.attention.asked import Asked
@@ -18,11 +19,12 @@ from glasshead.recipe.normalizers.softmax import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
 from glasshead.watching.met import Met, keys_before
-from glasshead.watching.naming import Layers, calling, names_of
+from glasshead.watching.naming import Layers, ModuleCall, calling, calls_in_progress, names_of
+from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.refusing import BudgetError, UnseenError
-from glasshead.watching.standing import Standing
+from glasshead.watching.sequence import SequenceTracker
 from glasshead.watching.verifying import differs
-from glasshead.watching.watched import Call, Watched
+from glasshead.watching.watched import Call, CallInfo, Watched
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,49 @@ class Choice:
         heads: Whose; None: of all.
         keep: Whether its lazy weights are kept.
         budget: How many bytes these may take, of all calls together.
+        attention_mask: True where a token that the model reads is real; None: as the model is
+            called.
     """
 
     statistics: dict[str, Statistic]
     heads: tuple[int, ...] | None = None
     keep: bool = False
     budget: int = 2**31
+    attention_mask: Bool[Tensor, "batch tokens"] | None = None
+
+
+class _Pass:
+    """Tell forward passes of a model apart, and the runs of one module within a pass.
+
+    Attributes:
+        number: Of the present pass.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._identity: object = None
+        self._runs: dict[str, tuple[object, int]] = {}
+        self._previous: str | None = None
+
+    def run(self, name: str, calls: Sequence[ModuleCall], own: ModuleCall) -> tuple[int, bool]:
+        """Return which run of its module a call is, and whether other attention ran since the last.
+
+        Args:
+            name: Of the attention.
+            calls: The modules that are being called, innermost first.
+            own: The one of them whose attention it is.
+        """
+        if calls[-1].identity is not self._identity:
+            self._identity, self._runs, self._previous = calls[-1].identity, {}, None
+            self.number += 1
+        identity, run = self._runs.get(name, (None, -1))
+        again = identity is not None and identity is not own.identity
+        apart = again and self._previous != name
+        if identity is not own.identity:
+            run += 1
+        self._runs[name] = own.identity, run
+        self._previous = name
+        return run, apart
 
 
 class Watcher:
@@ -62,16 +101,8 @@ class Watcher:
         self.compiled = False
         self._kept = 0
         self._shared: set[int] = set()
-        self._standing = Standing()
-
-    def name(self, module: nn.Module | None) -> str | None:
-        """The name of a module, or of the innermost that is at work; None where it is not ours."""
-        if module is None or module not in self.names:
-            module = calling(self.names)
-        if isinstance(module, nn.TransformerEncoderLayer):
-            # It is one operator from end to end where it does not call this.
-            module = module.self_attn
-        return None if module is None else self.names[module]
+        self._tracker, self._pass = SequenceTracker(), _Pass()
+        self._padding = PaddingFinder(choice.attention_mask, self.names.values())
 
     def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
         """Observe an attention, where its layer is asked for.
@@ -84,8 +115,14 @@ class Watcher:
         takes more than the budget, an `UnseenError` where the attention is not what it was taken
         for.
         """
-        name = self.name(module)
-        if name is None or name not in self.layers:
+        calls = calls_in_progress(self.names)
+        if not calls:
+            return
+        own = next((call for call in calls if call.module is module), calls[0])
+        name = self._name(own.module)
+        run, apart = self._pass.run(name, calls, own)
+        if name not in self.layers:
+            self._tracker.passed(met, self._pass.number)
             return
         one = met()
         with torch.no_grad(), without_autocast(one.problem.query.device):
@@ -94,7 +131,15 @@ class Watcher:
                     f"watch takes attention that follows from its queries, keys and mask, and that "
                     f"of {name!r} gave another output: leave it out by layers=."
                 )
-            self.watched.setdefault(name, Watched(name)).add(self._call(name, one))
+            seen = self._call(name, one, calls, run, apart=apart)
+            self.watched.setdefault(name, Watched(name)).add(seen)
+
+    def _name(self, module: nn.Module) -> str:
+        """Return the name of the attention that a module computes."""
+        if isinstance(module, nn.TransformerEncoderLayer):
+            # It is one operator from end to end where it does not call this.
+            module = module.self_attn
+        return self.names[module]
 
     def computed_a_softmax(self, *, surely: bool) -> None:
         """Take note of a module that computes weights by itself, where nothing can be seen.
@@ -131,6 +176,7 @@ class Watcher:
                 f"these out by layers=."
             )
         self.layers.check_seen(self.watched)
+        self._padding.check(list(self.watched))
         if not self.watched:
             raise UnseenError(
                 f"watch saw no attention of {type(self.model).__name__}: run the model inside the "
@@ -143,30 +189,52 @@ class Watcher:
             f"{one}.".startswith(f"{name}.") or name.startswith(f"{one}.") for one in self.watched
         )
 
-    def _call(self, name: str, met: Met) -> Call:
+    def _call(
+        self, name: str, met: Met, calls: Sequence[ModuleCall], run: int, *, apart: bool
+    ) -> Call:
         """One call, observed."""
-        last = self.watched[name][-1] if name in self.watched and len(self.watched[name]) else None
-        position, first_key, offset = self._standing.of(met, last)
+        last = self._last(name, None if met.crossing else run)
+        position, first_key, offset = self._tracker.place(name, met, last, self._pass.number)
+        if met.crossing and position and last is not None and last.forward == self._pass.number:
+            # A step of a decoder that has no self-attention, and not a layer further up.
+            run, apart = last.run, last.interleaved
         problem = met.problem if offset is None else replace(met.problem, offset=offset)
         whole = keys_before(problem, first_key)
-        asked = Asked(whole, self.choice.statistics)
-        values = asked.finished(reductions_of(whole, asked.reductions))
+        real = self._padding.real(name, met, position, calls, self._pass.number)
+        values = self._values(whole, real)
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         if self.choice.heads is not None:
             heads, axis = self._heads(name, problem), problem.query.ndim - 3
             values = {n: _of_heads(value, heads, axis) for n, value in values.items()}
             shape = (*shape[:-2], len(heads), shape[-1])
-        return Call(
-            shape,
-            self.choice.statistics,
-            values,
+        info = CallInfo(
             position=position,
             first_key=first_key,
             keys=whole.scores_shape[-1],
             crossing=met.crossing,
             heads=self.choice.heads,
-            weights=self._weights(name, met, problem) if self.choice.keep else None,
+            real=real,
+            forward=self._pass.number,
+            run=run,
+            interleaved=apart,
         )
+        weights = self._weights(name, met, problem) if self.choice.keep else None
+        return Call(shape, self.choice.statistics, values, info, weights)
+
+    def _last(self, name: str, run: int | None) -> Call | None:
+        """Return the last call of a run of a module, or of any run; None where there is none."""
+        calls = reversed(self.watched.get(name, ()))
+        return next((call for call in calls if run in (None, call.run)), None)
+
+    def _values(self, problem: Problem, real: Tensor | None) -> dict[str, Any]:
+        """Compute the statistics; those that sum over queries leave out padding."""
+        statistics = self.choice.statistics
+        if real is None:
+            return _observed(problem, statistics)
+        own = {n: one for n, one in statistics.items() if one.axes[:1] == ("query",)}
+        sums = {n: of_real(one, real) for n, one in statistics.items() if n not in own}
+        found = _observed(problem, own) | _observed(without_padding(problem, real), sums)
+        return {name: found[name] for name in statistics}
 
     def _heads(self, name: str, problem: Problem) -> list[int]:
         """The heads that are asked for.
@@ -207,6 +275,14 @@ class Watcher:
                 f"{self._kept} by {name!r}: raise budget=, or narrow layers=."
             )
         return Weights(problem, _logsumexp(met, problem))
+
+
+def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, Any]:
+    """Compute statistics of a problem, each by its name."""
+    if not statistics:
+        return {}
+    asked = Asked(problem, statistics)
+    return asked.finished(reductions_of(problem, asked.reductions))
 
 
 def _logsumexp(met: Met, problem: Problem) -> Tensor | None:

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.numbers import whole_number
 from glasshead.statistics import named
 from glasshead.watching.doors import opened
+from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen
 from glasshead.watching.uncompiled import check_not_compiled
 from glasshead.watching.watcher import Choice, Watcher
@@ -22,6 +24,7 @@ def watch(
     *,
     layers: str | Sequence[str] | None = None,
     heads: Sequence[int] | None = None,
+    attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
     keep: str | None = None,
     budget: int = 2**31,
 ) -> Iterator[Seen]:
@@ -38,11 +41,18 @@ def watch(
     places, and each step's are those of that step; where speculative decoding takes tokens back, a
     new text begins.
 
+    Padding does not count: what sums over queries, such as `Received`, and what sums up calls, such
+    as `summary` and `rollout`, leaves out the queries that are padding. Which are is known from the
+    mask that the model was called with, or from `attention_mask`. Where neither tells, and a batch
+    looks padded, a warning at the end of the block says so.
+
     Args:
         model: What runs inside the block.
         statistics: A list, or a dict that names each. They have no gradient.
         layers: Patterns of names, such as "model.layers.1*"; None: all of the model.
         heads: Which heads, counted from 0; None: all.
+        attention_mask: 1 or True where a token is real, as of a tokenizer; None: as the model is
+            called. Of an encoder and a decoder it is the encoder's.
         keep: "weights" keeps the lazy `Weights` of each call, too.
         budget: How many bytes these may take, of all calls together.
 
@@ -73,7 +83,13 @@ def watch(
         raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
     check_not_compiled(model, "watch")
     asked = named(list(statistics) if isinstance(statistics, tuple) else statistics)
-    choice = Choice(asked, _heads(heads), _keeps(keep), whole_number(budget, "budget"))
+    choice = Choice(
+        asked,
+        _heads(heads),
+        _keeps(keep),
+        whole_number(budget, "budget"),
+        check_mask(attention_mask),
+    )
     if not asked and not choice.keep:
         raise ValueError(
             "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.watching.seen import Seen
 from glasshead.watching.watched import Watched
 
 # So that a number is the same before and after it was written down.
@@ -50,7 +51,7 @@ def readings_of(watched: Mapping[str, Watched], step: int) -> list[Reading]:
     """
     return [
         Reading(step, name, head, *map(_rounded, numbers))
-        for name, one in watched.items()
+        for name, one in (watched.layers if isinstance(watched, Seen) else watched).items()
         for head, numbers in enumerate(_of_heads(one))
     ]
 
@@ -62,6 +63,9 @@ def _of_heads(watched: Watched) -> list[list[float]]:
         headed = len(call.shape) > 2
         seen = _heads_last(call.visible_keys.double(), headed)
         counts = seen > 1
+        if call.real is not None:
+            counts &= call.real.reshape(-1, 1)
+            seen = seen.where(counts, 1.0)
         entropies.append(_heads_last(call.entropy.double(), headed).where(counts, 0.0).sum(0))
         most.append(seen.clamp(min=1).log().sum(0))
         queries.append(counts.sum(0))

@@ -9,7 +9,8 @@ from torch import Tensor
 from glasshead.layers.eviction_scores import h2o_scores, snapkv_scores, tova_scores
 from glasshead.recipe.numbers import whole_number
 from glasshead.statistics import Received
-from glasshead.watching.analytics.stacks import chosen, zeros
+from glasshead.watching.analytics.stacks import check_one_text, chosen
+from glasshead.watching.padding import last_real
 from glasshead.watching.seen import Seen
 from glasshead.watching.watched import Watched
 
@@ -65,6 +66,12 @@ def eviction_scores(
     window = whole_number(window, "window", least=1)
     scores = {}
     for name, watched in chosen(seen, layers, "eviction_scores").items():
+        check_one_text(name, watched, "eviction_scores")
+        if method == "snapkv" and watched.real is not None and not watched.real[:, -1].all():
+            raise ValueError(
+                f"SnapKV keeps the last tokens, and texts of {name!r} are padded at the right: pad "
+                f"them at the left."
+            )
         last = {"h2o": None, "snapkv": window, "tova": 1}[method]
         received = _received(watched, last)
         heads = _key_heads(watched) or received.shape[-2]
@@ -88,8 +95,15 @@ def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads
     if all(call.weights is not None for call in calls):
         W = watched.weights
         queries = W.shape[-2]
-        counted = zeros(W, queries, 1)
-        counted[0 if last is None else max(queries - last, 0) :] = 1.0
+        real = watched.real
+        if real is None:
+            real = torch.ones(1, queries, dtype=torch.bool)
+        counted = last_real(real, queries if last is None else last).to(W.logsumexp)
+        if watched.real is None:
+            counted = counted.reshape(queries, 1)
+        else:
+            leading = [*W.shape[:-3], 1] if len(W.shape) > 3 else W.shape[:-2]
+            counted = counted.reshape(*leading, queries, 1)
         received, headed = (W.T @ counted)[..., 0], len(W.shape) > 3
     else:
         received, headed = _statistic(watched, last), len(calls[-1].shape) > 2

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.numbers import probability, whole_number
-from glasshead.watching.analytics.stacks import mean_of_heads, rows_of, stack_of
+from glasshead.watching.analytics.stacks import mean_of_heads, places_in_texts, stack_of
 from glasshead.watching.seen import Seen
 
 # Flows of whole numbers come to an end, and those of rounded ones may not.
@@ -33,7 +33,7 @@ def flow(
 
     Args:
         seen: By a watch with `keep="weights"`; of the last text, each layer once.
-        rows: Tokens of the last layer, from the end where negative.
+        rows: Tokens of the last layer, as of `rollout`.
         layers: Patterns of names, as of `watch`; None: all, where they are of one stack.
         residual: What passes by the attention, ½ in the paper.
         most_pairs: How many pipes a text may have, layers · tokens². 10,000 take one to
@@ -53,10 +53,10 @@ def flow(
     tensor([[[1.0000, 0.0000, 0.0000],
              [0.1667, 0.1667, 0.6667]]])
     """
-    stack = stack_of(seen, layers, "flow")
+    stack, real = stack_of(seen, layers, "flow")
     residual = probability(residual, "residual")
     *_, length = stack[0].shape
-    places = rows_of(rows, length)
+    places = places_in_texts(rows, stack, real)
     pairs = len(stack) * length**2
     if pairs > whole_number(most_pairs, "most_pairs"):
         raise ValueError(
@@ -67,9 +67,12 @@ def flow(
     given = [mean_of_heads(W.dense()).double().cpu() for W in stack]
     capacities = torch.stack([(1 - residual) * one + passed for one in given], -3)
     texts = capacities.reshape(-1, *capacities.shape[-3:])
-    found = torch.tensor([_of_text(text, places) for text in texts], dtype=torch.double)
-    batch = capacities.shape[:-3]
-    return found.reshape(*batch, len(places), length).to(stack[0].logsumexp)
+    shape = *capacities.shape[:-3], places.shape[-1]
+    own = places.expand(shape).reshape(len(texts), -1).tolist()
+    found = torch.tensor(
+        [_of_text(text, asked) for text, asked in zip(texts, own, strict=True)], dtype=torch.double
+    )
+    return found.reshape(*shape, length).to(stack[0].logsumexp)
 
 
 def _of_text(

@@ -7,7 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.numbers import probability, whole_number
-from glasshead.watching.analytics.stacks import Kept, mean_of_heads, rows_of, stack_of, zeros
+from glasshead.watching.analytics.stacks import (
+    Kept,
+    mean_of_heads,
+    places_in_texts,
+    stack_of,
+    zeros,
+)
 from glasshead.watching.seen import Seen
 
 
@@ -27,12 +33,12 @@ def rollout(
     with a cache is one text, prefill and steps together.
 
     A row sums to 1, unless a query sees nothing on the way, such as padding, or looks at a sink
-    that is no key: then less reaches it. Tokens that are padded at the right are rows as all
-    others; the last one of a shorter text has another number.
+    that is no key: then less reaches it. Rows below 0 are counted from the last token of each text
+    of a padded batch, others from the first place of its row, padding included.
 
     Args:
         seen: By a watch with `keep="weights"`; of the last text, each layer once.
-        rows: Tokens of the last layer, from the end where negative.
+        rows: Tokens of the last layer, from the end of each text where negative.
         layers: Patterns of names, as of `watch`; None: all, where they are of one stack.
         residual: What passes by the attention, ½ in the paper.
         budget: How many bytes may be held on the way.
@@ -52,13 +58,12 @@ def rollout(
     tensor([[[1.0000, 0.0000, 0.0000],
              [0.1667, 0.1667, 0.6667]]])
     """
-    stack = stack_of(seen, layers, "rollout")
+    stack, real = stack_of(seen, layers, "rollout")
     residual, budget = probability(residual, "residual"), whole_number(budget, "budget")
-    *_, length = stack[0].shape
-    places = rows_of(rows, length)
-    _check_budget(stack, len(places), budget)
-    reached = zeros(stack[-1], length, len(places))
-    reached[places, torch.arange(len(places))] = 1.0
+    places = places_in_texts(rows, stack, real)
+    _check_budget(stack, places.shape[-1], budget)
+    reached = zeros(stack[-1], *places.shape[:-1], stack[0].shape[-1], places.shape[-1])
+    reached.scatter_(-2, places.unsqueeze(-2).to(reached.device), 1.0)
     for W in reversed(stack):
         reached = reached.to(W.logsumexp.device)
         # The same for each head.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glasshead.attention import Weights
@@ -36,8 +36,9 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
         )
     if not seen:
         raise ValueError(f"{name} takes what a watch has seen, and nothing was: run the model.")
-    asked = Layers(layers, _and_what_they_are_in(seen))
-    return {each: watched for each, watched in seen.items() if each in asked}
+    known = seen.layers
+    asked = Layers(layers, _and_what_they_are_in(known))
+    return {each: watched for each, watched in known.items() if each in asked}
 
 
 def check_of_itself(each: str, watched: Watched, name: str) -> None:
@@ -55,14 +56,43 @@ def check_of_itself(each: str, watched: Watched, name: str) -> None:
         )
 
 
-def stack_of(seen: Seen, layers: str | Sequence[str] | None, name: str) -> list[Kept]:
+def check_one_text(each: str, watched: Watched, name: str) -> None:
+    """Raise a ValueError where an attention read several texts in its last forward pass.
+
+    Args:
+        each: The name of the attention.
+        watched: What was seen of it.
+        name: Of the function that asks, for errors.
+    """
+    forward = watched[-1].forward
+    texts = sum(text[-1].forward == forward for text in watched.texts)
+    if texts > 1:
+        raise ValueError(
+            f"{name} takes one text in a forward pass, and {each!r} read {texts}: give the model "
+            f"one at a time, or choose others by layers=."
+        )
+
+
+def stack_of(
+    seen: Seen, layers: str | Sequence[str] | None, name: str
+) -> tuple[list[Kept], Bool[Tensor, "texts tokens"] | None]:
     """The lazy weights of layers that attend to one text, each to that of the layer below.
+
+    Beside them stands which of its tokens are real; None: all are.
 
     Errors: as of `chosen`, and a ValueError where the weights were not kept, where layers are of
     several kinds and were not chosen by name, where one is not of a text to itself, and where they
-    are not of one text.
+    are not of one text, or may not be.
     """
     watched = chosen(seen, layers, name)
+    for each, one in watched.items():
+        check_one_text(each, one, name)
+        if any(call.interleaved for call in one.texts[-1]):
+            raise ValueError(
+                f"{name} takes layers whose order is known, and {each!r} ran again after others, "
+                f"as where layers share weights in turn or a model reads several texts: choose "
+                f"others by layers=."
+            )
     # Layers of a stack differ in their numbers alone; those that cross have another name.
     kinds = {re.sub(r"\d+", "*", each): each for each in watched}
     if layers is None and len(kinds) > 1:
@@ -86,7 +116,7 @@ def stack_of(seen: Seen, layers: str | Sequence[str] | None, name: str) -> list[
                 f"{name} takes layers of one text, and {next(iter(shapes))!r} and {each!r} have "
                 f"{_told(next(iter(shapes.values())))} and {_told(shape)}: choose by layers=."
             )
-    return list(stack.values())
+    return list(stack.values()), next(reversed(watched.values())).real
 
 
 def rows_of(rows: Any, length: int) -> list[int]:
@@ -109,6 +139,35 @@ def rows_of(rows: Any, length: int) -> list[int]:
     return [place % length for place in places]
 
 
+def places_in_texts(
+    rows: Sequence[int], stack: Sequence[Kept], real: Bool[Tensor, "texts tokens"] | None
+) -> Int[Tensor, "*batch rows"]:
+    """Return where the asked rows are in each text.
+
+    Rows below 0 are counted from the last token of each text, as if it had no padding.
+
+    Errors: as of `rows_of`, and a ValueError where a text has fewer tokens.
+    """
+    *leading, length = stack[0].shape[:-1]
+    places = torch.tensor(rows_of(rows, length))
+    if real is None:
+        return places
+    real = real.cpu()
+    of_texts = []
+    for text in real:
+        tokens = text.nonzero()[:, 0]
+        for row in rows:
+            if row < -len(tokens):
+                raise ValueError(
+                    f"rows takes tokens of each text, and one has {len(tokens)} without its "
+                    f"padding: {row} is not there."
+                )
+        own = [tokens[row] if row < 0 else torch.tensor(row) for row in rows]
+        of_texts.append(torch.stack(own))
+    batch = leading[:-1] if len(stack[0].shape) > 3 else leading
+    return torch.stack(of_texts).reshape(*batch, -1)
+
+
 def mean_of_heads(
     tensor: Float[Tensor, "*batch_heads rows columns"],
 ) -> Float[Tensor, "*batch rows columns"]:
@@ -126,7 +185,9 @@ def _and_what_they_are_in(names: Iterable[str]) -> list[str]:
     """The names, and those of the modules around them, the outermost first."""
     parts = [name.split(".") for name in names]
     found = [".".join(one[:end]) for one in parts for end in range(len(one) + 1)]
-    return list(dict.fromkeys(found))
+    # A module is around each of its runs, "name#0" and so on.
+    modules = [name.rpartition("#")[0] for name in names if "#" in name]
+    return list(dict.fromkeys([*modules, *found]))
 
 
 def _without_heads(shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Vertical and slash: the keys and the distances that hold most of a head's attention."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,8 +10,15 @@ from torch.nn import functional as F
 
 from glasshead.recipe.numbers import positive, whole_number
 from glasshead.watching.analytics.pattern import Pattern, Patterns
-from glasshead.watching.analytics.stacks import Kept, check_of_itself, chosen, zeros
+from glasshead.watching.analytics.stacks import (
+    Kept,
+    check_of_itself,
+    check_one_text,
+    chosen,
+    zeros,
+)
 from glasshead.watching.joined_weights import JoinedWeights
+from glasshead.watching.padding import last_real
 from glasshead.watching.seen import Seen
 
 # The numbers of one block of rows.
@@ -41,7 +49,7 @@ def patterns(
     Args:
         seen: By a watch with `keep="weights"`; of the last text.
         vertical, slash: How many keys and how many distances are chosen, of those that there are.
-        window: How many of the last queries choose.
+        window: How many of the last queries choose; padding is none.
         over: "window" measures the shares on these queries, "text" on all, block by block, in
             O(tokens) memory.
         enough: Of the mass, from 0 to 1, to be called a pattern.
@@ -83,18 +91,59 @@ def patterns(
     asked = chosen(seen, layers, "patterns")
     for name, watched in asked.items():
         check_of_itself(name, watched, "patterns")
+        check_one_text(name, watched, "patterns")
     found = {
-        name: _of(watched.weights, (vertical, slash), window, over)
+        name: _of(_Counted(watched.weights, watched.real), (vertical, slash), window, over)
         for name, watched in asked.items()
     }
     return Patterns(found, (vertical, slash), window, enough)
 
 
-def _of(W: Kept, lines: tuple[int, int], window: int, over: str) -> Pattern:
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """Weights whose rows of padding count as empty.
+
+    Attributes:
+        weights: Of all rows.
+        real: Which of these are tokens; None: all.
+    """
+
+    weights: Kept
+    real: Bool[Tensor, "texts tokens"] | None
+
+    def last(self, count: int) -> "_Counted":
+        """Return the same with the last `count` tokens of each text alone."""
+        real = self.real
+        if real is None:
+            real = torch.ones(1, self.weights.shape[-2], dtype=torch.bool)
+        return _Counted(self.weights, last_real(real, count))
+
+    def blocks(self) -> Iterator[tuple[range, Float[Tensor, "... rows keys"]]]:
+        """Yield the rows that count, a few at a time."""
+        W = self.weights
+        *leading, queries, keys = W.shape
+        rows = range(queries)
+        if self.real is not None:
+            places = self.real.any(0).nonzero()[:, 0].tolist()
+            rows = range(places[0], places[-1] + 1) if places else range(0)
+        height = max(1, _NUMBERS // max(1, torch.Size(leading).numel() * keys))
+        for start in range(rows.start, rows.stop, height):
+            block = range(start, min(start + height, rows.stop))
+            tile = W.tile(block, range(keys))
+            if self.real is not None:
+                counts = self.real[:, block.start : block.stop, None].to(tile)
+                texts = leading[:-1] if len(leading) > 1 else leading
+                if len(self.real) > 1:
+                    counts = counts.reshape(*texts, *[1] * (len(leading) > 1), len(block), 1)
+                tile = tile * counts
+            yield block, tile
+
+
+def _of(counted: _Counted, lines: tuple[int, int], window: int, over: str) -> Pattern:
     """The pattern of each head of one layer."""
-    *_, queries, keys = W.shape
-    last = range(max(0, queries - window), queries)
-    columns, diagonals = _sums(W, last)
+    W, last = counted.weights, counted.last(window)
+    keys = W.shape[-1]
+    columns, diagonals = _sums(last)
     distances = _distances(W, diagonals)
     vertical, slash = _best(columns, lines[0]), _best(diagonals, lines[1])
     # Where a text is padded, the first key is the first that anything looks at; where it is
@@ -115,7 +164,7 @@ def _of(W: Kept, lines: tuple[int, int], window: int, over: str) -> Pattern:
         column_mass=columns.gather(-1, vertical),
         distances=distances.gather(-1, slash),
         distance_mass=diagonals.gather(-1, slash),
-        shares=_shares(W, last if over == "window" else range(queries), shapes),
+        shares=_shares(last if over == "window" else counted, shapes),
     )
 
 
@@ -135,8 +184,9 @@ def _best(mass: Float[Tensor, "... n"], count: int) -> Int[Tensor, "... best"]:
     return mass.sort(stable=True, dim=-1, descending=True).indices[..., :count]
 
 
-def _sums(W: Kept, rows: range) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "... lines"]]:
+def _sums(rows: _Counted) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "... lines"]]:
     """What some rows hold in each column, and on each diagonal: place queries - 1 - i + j."""
+    W = rows.weights
     *leading, queries, keys = W.shape
     if not queries or not keys:
         raise ValueError(
@@ -144,7 +194,7 @@ def _sums(W: Kept, rows: range) -> tuple[Float[Tensor, "... keys"], Float[Tensor
         )
     columns = zeros(W, *leading, keys)
     diagonals = zeros(W, *leading, queries + keys - 1)
-    for block, tile in _blocks(W, rows):
+    for block, tile in rows.blocks():
         height = len(block)
         columns += tile.sum(-2)
         # Each row a place further to the right than the one below it, so that columns are
@@ -158,14 +208,14 @@ def _sums(W: Kept, rows: range) -> tuple[Float[Tensor, "... keys"], Float[Tensor
 
 
 def _shares(
-    W: Kept,
-    rows: range,
+    rows: _Counted,
     shapes: Sequence[tuple[Bool[Tensor, "... keys"], Bool[Tensor, "... lines"]]],
 ) -> Float[Tensor, "... shapes"]:
     """What share of some rows' mass lies in marked columns or on marked diagonals; 0 of nothing."""
+    W = rows.weights
     *leading, queries, keys = W.shape
     total, held = zeros(W, *leading), zeros(W, *leading, len(shapes))
-    for block, tile in _blocks(W, rows):
+    for block, tile in rows.blocks():
         total += tile.sum((-2, -1))
         for place, (columns, diagonals) in enumerate(shapes):
             of_rows = diagonals.unfold(-1, keys, 1)
@@ -174,12 +224,3 @@ def _shares(
             held[..., place] += (tile * shown).sum((-2, -1))
     share = held / total.unsqueeze(-1)
     return torch.where(total.unsqueeze(-1) == 0, 0.0, share)
-
-
-def _blocks(W: Kept, rows: range) -> Iterator[tuple[range, Float[Tensor, "... rows keys"]]]:
-    """Some rows, a few at a time."""
-    *leading, _, keys = W.shape
-    height = max(1, _NUMBERS // max(1, torch.Size(leading).numel() * keys))
-    for start in range(rows.start, rows.stop, height):
-        block = range(start, min(start + height, rows.stop))
-        yield block, W.tile(block, range(keys))

@@ -14,7 +14,7 @@ from glasshead.statistics import Statistic, named
 from glasshead.watching.corpus.kinds import sums_of
 from glasshead.watching.corpus.layout import Layer, Layout
 from glasshead.watching.corpus.result import CorpusResult
-from glasshead.watching.corpus.sums import Part
+from glasshead.watching.corpus.sums import Part, Sums
 from glasshead.watching.corpus.text import Padding, Text, padding_of, texts_of
 from glasshead.watching.seen import Seen
 
@@ -166,6 +166,8 @@ class CorpusStatistics(Metric):
         sums = self._sums[name]
         wanted = sums.watched if text.padding is None else sums.of_real(text.padding)
         known = text.call.statistics.get(name)
+        if text.left_out and known is not None and text.padding is not None:
+            known, wanted = _as_left_out(known, sums, text.padding)
         if known is None or not _same(known, wanted):
             how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")
             raise ValueError(
@@ -233,6 +235,12 @@ class CorpusStatistics(Metric):
 def _first(layouts: Tensor) -> Tensor:
     """One of those that are all the same."""
     return layouts[0]
+
+
+def _as_left_out(known: Statistic, sums: Sums, padding: Padding) -> tuple[Statistic, Statistic]:
+    """Return what was watched and what is wanted, where the watch itself left out the padding."""
+    plain = sums.left_out(padding)
+    return known, plain if known == plain else sums.of_real(padding)
 
 
 def _same(known: Statistic, wanted: Statistic) -> bool:

@@ -47,6 +47,9 @@ class OnKeys(OverQueries):
         keys = self.statistic.keys
         return RealMassOn(keys, padding=padding) if padding.aside else self.statistic
 
+    def left_out(self, padding: Padding) -> Statistic:
+        return self.of_real(padding)
+
 
 class LargestOf(Sums):
     """The largest of all documents."""
@@ -91,7 +94,14 @@ class ByPosition(Sums):
     def part(self, text: Text, value: Tensor) -> Part:
         mass, there = value.double(), torch.ones_like(value[:, 0], dtype=torch.bool)
         least = text.call.queries
-        if text.padding is not None:
+        # Of cross-attention, the keys are those of another text.
+        if text.padding is not None and not text.call.crossing:
+            if text.padding.real.shape[-1] != mass.shape[-1]:
+                raise ValueError(
+                    f"{self.statistic!r} of a corpus takes whole texts where some are padded, and "
+                    f"{text.layer!r} has {mass.shape[-1]} keys of {text.call.queries} queries: "
+                    f"watch them from their beginning."
+                )
             order = text.padding.order.to(mass.device)
             mass = mass.gather(-1, order[:, None].expand_as(mass))
             lengths = text.padding.lengths.to(mass.device)
@@ -144,6 +154,9 @@ class OverMaps(Sums):
     @property
     def rest(self) -> tuple[int, ...]:
         return self.statistic.rows, self.statistic.columns
+
+    def left_out(self, padding: Padding) -> Statistic:
+        return self.of_real(padding)
 
     def of_real(self, padding: Padding) -> Statistic:
         raise ValueError(

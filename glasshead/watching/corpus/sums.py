@@ -69,6 +69,11 @@ class Sums(ABC):
         del padding
         return self.watched
 
+    def left_out(self, padding: Padding) -> Statistic:
+        """What a watch is to be asked for that leaves padding out by itself."""
+        del padding
+        return self.watched
+
     @abstractmethod
     def part(self, text: Text, value: Any) -> Part:
         """What the documents of a text add.

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen
 from glasshead.watching.watched import Call, Watched
 
@@ -88,6 +89,12 @@ class Text:
         return self.call.queries, self.call.keys
 
     @property
+    def left_out(self) -> bool:
+        """Whether the watch has left the padding out of what it summed over queries."""
+        real = self.call.real
+        return real is not None and self.padding is not None and self.padding.as_if(Padding(real))
+
+    @property
     def _headed(self) -> bool:
         return len(self.call.shape) > 2
 
@@ -97,21 +104,8 @@ def padding_of(attention_mask: Any) -> Padding | None:
 
     Errors: a TypeError or ValueError where it is none.
     """
-    if attention_mask is None:
-        return None
-    if not isinstance(attention_mask, Tensor) or attention_mask.is_floating_point():
-        raise TypeError(
-            f"attention_mask takes a tensor of whole numbers or booleans, and got "
-            f"{getattr(attention_mask, 'dtype', type(attention_mask).__name__)}: give that of the "
-            f"tokenizer."
-        )
-    if attention_mask.ndim != 2 or not ((attention_mask == 0) | (attention_mask == 1)).all():
-        raise ValueError(
-            f"attention_mask takes 1 or 0 for each token, [batch, tokens], and got "
-            f"{list(attention_mask.shape)}: give that of the tokenizer."
-        )
-    real = attention_mask.bool()
-    return None if real.all() else Padding(real)
+    real = check_mask(attention_mask)
+    return None if real is None or real.all() else Padding(real)
 
 
 def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
@@ -123,14 +117,19 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
         raise TypeError(
             f"update takes what `gh.watch` has seen, and got {type(seen).__name__}: give that."
         )
-    texts = [
-        Text(name, Watched(name, calls).joined, padding)
-        for name, watched in seen.items()
+    joined = [
+        (name, Watched(name, calls).joined)
+        for name, watched in seen.layers.items()
         for calls in watched.texts
     ]
+    texts = [Text(name, call, padding or _padding_of_call(call)) for name, call in joined]
     if padding is not None:
         _check(texts, padding)
     return [text for text in texts if text.real_documents]
+
+
+def _padding_of_call(call: Call) -> Padding | None:
+    return None if call.real is None else Padding(call.real)
 
 
 def _check(texts: list[Text], padding: Padding) -> None:

@@ -25,4 +25,5 @@ def test_flex_attention_is_seen_and_stays_compiled():
     assert torch.equal(watched, alone)
     assert counters["stats"]["unique_graphs"] == compiled > 0
     for name, weights in eager.weights_of(models.mistral, given, num_attention_heads=4).items():
-        eager.check(seen[name], weights)
+        real = eager.real_queries(models.mistral, given, name)
+        eager.check(seen[name], weights, real=real)

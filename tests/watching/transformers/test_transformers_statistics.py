@@ -20,7 +20,7 @@ def test_statistics_are_those_of_the_eager_weights(build, mode, side):
     weights = eager.weights_of(build, given)
     assert set(seen) == set(weights)
     for name in eager.compared(weights, mode, side):
-        eager.check(seen[name], weights[name])
+        eager.check(seen[name], weights[name], real=eager.real_queries(build, given, name))
 
 
 @pytest.mark.parametrize("build", [models.llama, models.bert, models.gpt2])

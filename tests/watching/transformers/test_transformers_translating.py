@@ -39,7 +39,7 @@ def check_whole(seen, build, given, sequences):
     """What was seen of the last text is what one reading of it sees."""
     given = given | {"decoder_input_ids": sequences[:, :-1]}
     for name, one in eager.weights_of(build, given).items():
-        eager.check(seen[name], one)
+        eager.check(seen[name], one, real=eager.real_queries(build, given, name))
 
 
 @pytest.mark.parametrize("side", [None, "right"])
@@ -76,3 +76,31 @@ def test_watched_it_writes_the_same_with_the_same_scores(build, mode):
         watched = written(model, given)
     assert torch.equal(watched.sequences, alone.sequences)
     assert all(map(torch.equal, watched.scores, alone.scores))
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize(("build", "mode"), TRANSLATORS)
+def test_steps_of_cross_attention_are_placed_where_nothing_else_is_watched(build, mode, cache):
+    given = source(build, "right")
+    model = build(mode)
+    cross = models.NAMES[build]["cross_attentions"].format("*")
+    with gh.watch(model, eager.STATISTICS, layers=cross, keep="weights") as seen:
+        output = written(model, given, cache)
+    assert len(seen) == 2
+    given = given | {"decoder_input_ids": output.sequences[:, :-1]}
+    weights = eager.weights_of(build, given)
+    for name, watched in seen.items():
+        assert [call.position for call in watched] == list(range(NEW))
+        eager.check(watched, weights[name])
+
+
+@pytest.mark.parametrize("build", [models.t5, models.bart, models.whisper])
+def test_one_cross_attention_of_several_is_placed_too(build):
+    given, model = source(build), build("sdpa")
+    cross = models.NAMES[build]["cross_attentions"].format(1)
+    with gh.watch(model, eager.STATISTICS, layers=cross, keep="weights") as seen:
+        for _ in range(2):
+            output = written(model, given)
+    assert [len(text) for text in seen[cross].texts] == [NEW, NEW]
+    given = given | {"decoder_input_ids": output.sequences[:, :-1]}
+    eager.check(seen[cross], eager.weights_of(build, given)[cross])

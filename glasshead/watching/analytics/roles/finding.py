@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glasshead.attention.weights import Weights
@@ -12,6 +12,7 @@ from glasshead.recipe.numbers import whole_number
 from glasshead.watching.analytics.roles.keys import ROLES
 from glasshead.watching.analytics.roles.masses import Masses, masses_of
 from glasshead.watching.analytics.roles.result import HeadRoles, thresholds_of
+from glasshead.watching.analytics.stacks import check_one_text
 from glasshead.watching.seen import Seen
 from glasshead.watching.watched import Call, Watched
 from glasshead.watching.watching import watch
@@ -99,7 +100,7 @@ def masses_of_layers(
 
     Errors: a ValueError as of `head_roles`.
     """
-    return {name: _masses(watched, tokens, near) for name, watched in seen.items()}
+    return {name: _masses(watched, tokens, near) for name, watched in seen.layers.items()}
 
 
 def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> HeadRoles:
@@ -113,20 +114,34 @@ def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> H
 
 def _masses(watched: Watched, tokens: Int[Tensor, "batch length"], near: int) -> Masses:
     """Of all calls of the last text."""
-    first, *others = (_of_call(watched.name, call, tokens, near) for call in watched.texts[-1])
+    check_one_text(watched.name, watched, "head_roles")
+    real = watched.real
+    first, *others = (
+        _of_call(watched.name, call, tokens, near, real) for call in watched.texts[-1]
+    )
     return sum(others, first)
 
 
-def _of_call(name: str, call: Call, tokens: Int[Tensor, "batch length"], near: int) -> Masses:
+def _of_call(
+    name: str,
+    call: Call,
+    tokens: Int[Tensor, "batch length"],
+    near: int,
+    real: Bool[Tensor, "batch read"] | None,
+) -> Masses:
     weights = call.weights
     if weights is None:
         raise ValueError(f"the weights of {name!r} were not kept: watch with keep='weights'.")
     _check(name, call, weights, tokens)
     tokens = tokens.to(weights.device)
+    if real is not None:
+        # Padding may have the number of a token, and is none.
+        real = nn.functional.pad(real, (0, tokens.shape[1] - real.shape[1]), value=True)
+        tokens = tokens.masked_fill(~real, -1)
     # A cache may have room for keys that are still to come, and which nobody sees.
     room = call.first_key + weights.shape[-1] - tokens.shape[1]
     tokens = nn.functional.pad(tokens, (0, max(0, room)), value=-1)
-    return masses_of(weights, tokens, call.position, call.first_key, near)
+    return masses_of(weights, tokens, call.position, call.first_key, near, real)
 
 
 def _check_once(seen: Seen) -> None:

@@ -10,11 +10,16 @@ ROLES = (*OF_KEYS, "broad")
 
 
 def keys_of_roles(
-    tokens: Int[Tensor, "batch length"], queries: range, keys: range, near: int
+    tokens: Int[Tensor, "batch length"],
+    queries: range,
+    keys: range,
+    near: int,
+    first: Int[Tensor, "batch 1 1"] | int = 0,
 ) -> Bool[Tensor, "batch roles queries keys"]:
     """Which keys belong to each of `OF_KEYS`, of queries and keys that are counted in the text.
 
-    Whether a query sees them is not asked here.
+    Whether a query sees them is not asked here. `first` is the place of the first token of each
+    text, where others before it are padding.
 
     >>> tokens = torch.tensor([[7, 8, 7, 8]])
     >>> for role, belongs in zip(OF_KEYS, keys_of_roles(tokens, range(2, 4), range(4), 1)[0]):
@@ -32,7 +37,7 @@ def keys_of_roles(
     back = i - j
     roles = (
         back == 1,
-        (j == 0) & (i > 0),
+        (j == first) & (i > first),
         (before == own) & (j > 0) & (back != 0) & (back != -1),
         (at == own) & (back != 0),
         back.abs() <= near,

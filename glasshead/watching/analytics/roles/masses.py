@@ -43,7 +43,12 @@ class Masses:
 
 @torch.no_grad()
 def masses_of(
-    weights: Weights, tokens: Int[Tensor, "batch length"], position: int, first_key: int, near: int
+    weights: Weights,
+    tokens: Int[Tensor, "batch length"],
+    position: int,
+    first_key: int,
+    near: int,
+    real: Bool[Tensor, "batch length"] | None = None,
 ) -> Masses:
     """The sums of one call of an attention, from blocks of rows of its weights.
 
@@ -53,7 +58,11 @@ def masses_of(
         position: Of the first query in the text.
         first_key: Which key of the text the first column is.
         near: How far away a key is local.
+        real: Which tokens are no padding; None: all.
     """
+    first: Tensor | int = 0
+    if real is not None:
+        first = real.to(torch.uint8).argmax(-1)[:, None, None]
     problem = weights._problem  # noqa: SLF001 - who sees whom is not in the weights
     heads = problem.scores_shape[-3]
     total = torch.zeros(3, heads, len(ROLES), dtype=torch.float64, device=tokens.device)
@@ -62,7 +71,7 @@ def masses_of(
         sees = _visible(problem, rows)  # [batch, heads or 1, rows, keys]
         columns = _seen(sees)
         belongs = keys_of_roles(
-            tokens, _moved(rows, position), _moved(columns, first_key), near
+            tokens, _moved(rows, position), _moved(columns, first_key), near, first
         )  # [batch, roles, rows, columns]
         weight = weights.tile(rows, columns).reshape(len(tokens), heads, len(rows), len(columns))
         mass = torch.einsum("bhij,brij->bhri", weight, belongs.to(weight.dtype))
@@ -73,6 +82,8 @@ def masses_of(
         even = torch.cat([own / keys, torch.zeros_like(keys)], 2)
         # Who has a choice: sees a key of the role, and another one.
         counted = torch.cat([(own > 0) & (own < keys), keys > 1], 2)
+        if real is not None:
+            counted = counted & real[:, None, None, position + rows.start : position + rows.stop]
         for place, values in enumerate((scores, even, torch.ones_like(even))):
             those = values.double().masked_fill(~counted, 0.0)
             total[place] += those.expand(scores.shape).sum((0, 3))

@@ -1,0 +1,298 @@
+"""Padding: which queries of a call are real tokens, by the mask that the model was called with."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from glasshead.recipe.masks import Band, Mask, combined, dense
+from glasshead.recipe.masks.dense import Dense
+from glasshead.recipe.masks.keys import Keys
+from glasshead.recipe.masks.mask import AllOf, Not
+from glasshead.recipe.masks.padding import KeysBelow
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import Span
+from glasshead.statistics import Received, Statistic
+from glasshead.statistics.reductions import Reduction, TimesQueries
+from glasshead.watching.met import Met
+from glasshead.watching.naming import ModuleCall
+from glasshead.watching.refusing import UnseenError
+
+# A module that takes one of these reads a text or a picture, whose padding its own mask tells.
+_INPUTS = {"input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features"}
+
+# So many pairs of a mask are there at once.
+_PAIRS = 2**24
+
+
+class PaddingFinder:
+    """Find the real tokens among the queries of each call of an attention.
+
+    They follow from the mask that `watch` was given, else from the one that the model was called
+    with: `attention_mask` of transformers, the `key_padding_mask`s of PyTorch's layers, and masks
+    of keys such as `gh.padding` of our own.
+
+    Args:
+        attention_mask: 1 or True where a token that the model reads is real; None: not given.
+        names: Of all modules of the model.
+
+    Attributes:
+        looks_padded: The first attention whose keys look padded while nothing tells; None: none.
+        fitted: Whether the mask that was given is that of a call.
+    """
+
+    def __init__(
+        self,
+        attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None,
+        names: Iterable[str],
+    ) -> None:
+        self._given = None if attention_mask is None else attention_mask.bool()
+        self._fits: dict[str, bool] = {}
+        self._has_encoder = any(_encodes(name) for name in names)
+        self._checked: int | None = None
+        self.looks_padded: str | None = None
+        self.fitted = False
+
+    def real(
+        self, name: str, met: Met, position: int, calls: Sequence[ModuleCall], forward: int
+    ) -> Bool[Tensor, "batch queries"] | None:
+        """Return which queries are real tokens; None where all are, or nothing tells.
+
+        Args:
+            name: Of the attention.
+            met: The call.
+            position: Of its first query in the text.
+            calls: The modules that are being called, innermost first.
+            forward: The number of the forward pass, for a check that is made once in each.
+        """
+        batch = torch.Size(met.batch).numel()
+        real = self._by_argument(name, met, position, batch)
+        if real is None:
+            real = _called_with(calls, met, position, batch)
+        if real is None:
+            real = _by_recipe(met, position, batch)
+        if real is None and self._checked != forward and self.looks_padded is None:
+            self._checked = forward
+            self.looks_padded = name if _looks_padded(met) else None
+        if real is None or bool(real.all()):
+            return None
+        return real.to(met.problem.query.device)
+
+    def check(self, seen: Sequence[str]) -> None:
+        """Tell where padding may have counted.
+
+        Args:
+            seen: The names of the attentions that were seen.
+
+        Errors: an `UnseenError` where the mask that was given is that of no call; where none is
+        known and a batch looks padded it is a warning.
+        """
+        if self._given is not None and seen and not self.fitted:
+            raise UnseenError(
+                f"attention_mask tells of {list(self._given.shape)} tokens, and no attention that "
+                f"was seen has as many queries: give the mask of what the model read."
+            )
+        if self.looks_padded is not None:
+            warnings.warn(
+                f"watch saw keys of {self.looks_padded!r} that no query sees, as of padding, and "
+                f"counted their queries as tokens: give watch(…, attention_mask=), 1 where a token "
+                f"is real.",
+                stacklevel=6,
+            )
+
+    def _by_argument(
+        self, name: str, met: Met, position: int, batch: int
+    ) -> Bool[Tensor, "batch queries"] | None:
+        """Return what the mask that was given tells, if it is of this text.
+
+        Of an encoder and a decoder it is that of the encoder's text.
+        """
+        if self._given is None or (self._has_encoder and _decodes(name)):
+            return None
+        rows, tokens = self._given.shape
+        if position == 0:
+            self._fits[name] = met.queries == tokens and batch % rows == 0
+        if not self._fits.get(name) or batch % rows:
+            return None
+        self.fitted = True
+        # Beams of a text follow each other; tokens that were written after it are real.
+        real = self._given.repeat_interleave(batch // rows, 0)[:, position : position + met.queries]
+        missing = met.queries - real.shape[1]
+        return torch.cat([real, real.new_ones(batch, missing)], 1) if missing else real
+
+
+def check_mask(attention_mask: Any) -> Tensor | None:
+    """Return a mask of tokens as booleans.
+
+    Errors: a TypeError or ValueError where it is none.
+    """
+    if attention_mask is None:
+        return None
+    if not isinstance(attention_mask, Tensor) or attention_mask.is_floating_point():
+        raise TypeError(
+            f"attention_mask takes a tensor of whole numbers or booleans, and got "
+            f"{getattr(attention_mask, 'dtype', type(attention_mask).__name__)}: give that of the "
+            f"tokenizer."
+        )
+    if attention_mask.ndim != 2 or not ((attention_mask == 0) | (attention_mask == 1)).all():
+        raise ValueError(
+            f"attention_mask takes 1 or 0 for each token, [batch, tokens], and got "
+            f"{list(attention_mask.shape)}: give that of the tokenizer."
+        )
+    return attention_mask.bool()
+
+
+def without_padding(problem: Problem, real: Bool[Tensor, "batch queries"]) -> Problem:
+    """Return the problem with empty rows in place of the queries that are padding."""
+    *batch, _, queries, _ = problem.scores_shape
+    shown = dense(real.reshape(*batch, 1, queries, 1))
+    return replace(problem, mask=combined([problem.mask, shown]))
+
+
+def of_real(statistic: Statistic, real: Bool[Tensor, "batch queries"]) -> Statistic:
+    """Return the statistic of the real queries, where empty rows are not all that it takes."""
+    if type(statistic) is Received and statistic.last is not None:
+        return _LastReceived(statistic.last, real=real)
+    return statistic
+
+
+@dataclass(frozen=True)
+class _LastReceived(Received):
+    """The mass that each key receives from the last real queries of each text."""
+
+    real: Bool[Tensor, "batch queries"] = field(kw_only=True, compare=False)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        *batch, _, queries, _ = problem.scores_shape
+        counted = last_real(self.real, self.last or queries)
+        return (TimesQueries(counted.reshape(*batch, 1, queries, 1).to(problem.dtype)),)
+
+
+def last_real(real: Bool[Tensor, "batch queries"], count: int) -> Bool[Tensor, "batch queries"]:
+    """Return which queries are the last `count` real ones of each text.
+
+    >>> last_real(torch.tensor([[True, True, True, False]]), 2)
+    tensor([[False,  True,  True, False]])
+    """
+    return real & (real.flip(-1).cumsum(-1).flip(-1) <= count)
+
+
+def _called_with(
+    calls: Sequence[ModuleCall], met: Met, position: int, batch: int
+) -> Bool[Tensor, "batch queries"] | None:
+    """Return the real queries by the arguments of the modules around; None where these do not tell.
+
+    The innermost mask that fits counts: the same name means other tokens further out, such as
+    those of the encoder for a decoder.
+    """
+    decoding = False
+    for call in calls:
+        given = call.arguments
+        if "tgt_key_padding_mask" in given:
+            decoding = True
+            masks = [(given["tgt_key_padding_mask"], True)]
+        else:
+            masks = [(given.get("attention_mask"), False)]
+            if not met.crossing:
+                masks.append((given.get("key_padding_mask"), True))
+            if not decoding:
+                masks.append((given.get("src_key_padding_mask"), True))
+        for mask, hides in masks:
+            real = _real_queries(mask, met, position, batch, hides=hides)
+            if real is not None:
+                return real
+        if "decoder_input_ids" in given:
+            return None
+        if "attention_mask" in given and not _INPUTS.isdisjoint(given):
+            # It reads the text itself: without a mask, or by one of pairs that was made before.
+            if given["attention_mask"] is None:
+                return torch.ones(batch, met.queries, dtype=torch.bool)
+            return _by_columns(met, batch)
+    return None
+
+
+def _by_columns(met: Met, batch: int) -> Bool[Tensor, "batch queries"] | None:
+    """Return which queries of a text to itself have a key that some query sees.
+
+    In models of transformers a token sees itself, so that a key that nobody sees is padding.
+    """
+    problem = met.problem
+    queries, keys = problem.scores_shape[-2:]
+    offset = problem.offset
+    if met.crossing or not isinstance(offset, int) or offset + queries > keys:
+        return None
+    if problem.mask is None or isinstance(problem.mask, Band):
+        return torch.ones(batch, queries, dtype=torch.bool)
+    height = max(1, _PAIRS // (batch * keys))
+    seen = torch.zeros(batch, keys, dtype=torch.bool, device=problem.query.device)
+    for start in range(0, queries, height):
+        rows = Span(start, min(start + height, queries))
+        shown = problem.mask.visible(replace(problem.tile(), queries=rows))
+        shown = shown[(None,) * (4 - shown.ndim)].flatten(0, -4)
+        seen |= shown.any((-3, -2)).expand(batch, keys)
+    return seen[:, offset : offset + queries]
+
+
+def _real_queries(
+    mask: Any, met: Met, position: int, batch: int, *, hides: bool
+) -> Bool[Tensor, "batch queries"] | None:
+    """Return the part of a mask of tokens that is about the queries; None where it does not fit."""
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch:
+        return None
+    end = position + met.queries
+    # Masks of tokens grow with the text; one of other tokens has another length.
+    if mask.shape[1] != end and not (mask.shape[1] > end and position):
+        return None
+    mask = mask.detach()[:, position:end]
+    if mask.is_floating_point():
+        additive = bool((mask < 0).any())
+        return mask == 0 if hides or additive else mask != 0
+    return mask == 0 if hides else mask != 0
+
+
+def _by_recipe(met: Met, position: int, batch: int) -> Bool[Tensor, "batch queries"] | None:
+    """Return the real queries of a text to itself whose mask is told key by key, as `padding`."""
+    problem, mask = met.problem, met.problem.mask
+    of_keys = [part for part in _parts(mask) if _is_of_keys(part)]
+    end = position + met.queries
+    *leading, _, _, keys = problem.scores_shape
+    if met.crossing or not of_keys or end > keys:
+        return None
+    visible = combined(of_keys).visible(problem.tile())  # type: ignore[union-attr]
+    return visible.expand(*leading, 1, 1, keys).reshape(batch, keys)[:, position:end]
+
+
+def _is_of_keys(mask: Mask | None) -> bool:
+    """Whether a mask says the same of every query and every head."""
+    return isinstance(mask, KeysBelow | Keys) or (isinstance(mask, Not) and _is_of_keys(mask.mask))
+
+
+def _looks_padded(met: Met) -> bool:
+    """Whether some keys of a text to itself are hidden from all of its queries."""
+    queries, keys = met.problem.scores_shape[-2:]
+    if met.crossing or queries != keys or queries < 2:
+        return False
+    mask = met.problem.mask
+    # Those that follow from positions show every token to itself.
+    written_out = [one.tensor for one in _parts(mask) if isinstance(one, Dense)]
+    return any(
+        shown.shape[-1] == keys and not bool(shown[(None,) * (3 - shown.ndim)].any((-3, -2)).all())
+        for shown in written_out
+    )
+
+
+def _parts(mask: Mask | None) -> Sequence[Mask | None]:
+    """Return the masks that all have to show a pair."""
+    return mask.masks if isinstance(mask, AllOf) else [mask]
+
+
+def _encodes(name: str) -> bool:
+    return any("encoder" in part for part in name.split(".")) and not _decodes(name)
+
+
+def _decodes(name: str) -> bool:
+    return any("decoder" in part for part in name.split("."))
