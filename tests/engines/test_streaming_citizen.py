@@ -54,7 +54,7 @@ def test_opcheck_of_the_forward_operator():
 def test_opcheck_of_the_backward_operator():
     *first, per_key, _, scale, softcap = operands(requires_grad=False)[:13]
     arriving = (
-        torch.randn(2, 6, 5),
+        torch.rand(2, 6, 2, 5),
         torch.randn(2, 6, 5, 5),
         torch.randn(2, 6, 5),
         torch.randn(2, 6, 5),

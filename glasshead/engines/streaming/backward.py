@@ -1,4 +1,4 @@
-"""The backward pass: the weights are made anew from the logsumexp, a block at a time."""
+"""The backward pass: the weights are made anew, a block at a time."""
 
 import threading
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def backward(
     key: Tensor,
     value: Tensor | None,
     structure: Structure,
-    logsumexp: Tensor,
+    said: Tensor,
     arriving: Arriving,
     wanted: tuple[bool, bool, bool],
 ) -> Leaving:
@@ -32,7 +32,8 @@ def backward(
 
     Args:
         query, key, value, structure: As given to `forward`.
-        logsumexp: What it said of each row, `[batch, heads, queries]`.
+        said: The largest score and the factor that it said of each row, `[batch, heads, 2,
+            queries]`.
         arriving: The gradients of its results.
         wanted: Whether those of bias, table and sink are wanted.
     """
@@ -49,7 +50,7 @@ def backward(
     # Whether gradients are recorded is each thread's own affair.
     @torch.no_grad()
     def work(units: Iterator[Unit]) -> None:
-        one = _Pass(query, key, value, structure, logsumexp, arriving, leaving, cut, added)
+        one = _Pass(query, key, value, structure, said, arriving, leaving, cut, added)
         for unit in units:
             one.run(unit, tables, sinks)
 
@@ -70,7 +71,7 @@ class _Pass:
         key: Tensor,
         value: Tensor | None,
         structure: Structure,
-        logsumexp: Tensor,
+        said: Tensor,
         arriving: Arriving,
         leaving: Leaving,
         cut: Cut,
@@ -78,7 +79,7 @@ class _Pass:
     ) -> None:
         self.query, self.key, self.structure, self.cut = query, key, structure, cut
         self.value = value if arriving.context is not None else None
-        self.logsumexp, self.arriving, self.leaving = logsumexp, arriving, leaving
+        self.said, self.arriving, self.leaving = said, arriving, leaving
         self.added = added
         self.real = real = real_of(query)
         across = cut.largest(structure.bounds.numpy())
@@ -115,7 +116,7 @@ class _Pass:
                     recipe._replace(visible=visible),
                     rows,
                     values,
-                    self.logsumexp[batch, head].numpy(),
+                    self.said[batch, head].numpy(),
                     given,
                     gradients,
                     self.room,

@@ -14,7 +14,7 @@ from glasshead.engines.streaming.results import (
     room_for_gradients,
     room_for_sums,
 )
-from glasshead.engines.streaming.said import ENTROPY, LOG_SUM
+from glasshead.engines.streaming.said import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
 from glasshead.engines.streaming.structure import Structure, VisibleRule, Wanted
 
 _numbers = itertools.count(1)
@@ -99,7 +99,7 @@ def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[T
 torch.library.define(
     "glasshead::streaming_backward",
     "(Tensor query, Tensor key, Tensor? value, Tensor bounds, Tensor offsets, Tensor? visible, "
-    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? per_key, Tensor logsumexp, "
+    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? per_key, Tensor said, "
     "Tensor? of_context, Tensor? of_logsumexp, Tensor? of_entropy, Tensor? of_by_key, "
     "float scale, float softcap, bool[] wanted, int rule) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -118,7 +118,7 @@ def _(  # noqa: PLR0913, PLR0917
     table: Tensor | None,
     sink: Tensor | None,
     per_key: Tensor | None,
-    logsumexp: Tensor,
+    said: Tensor,
     of_context: Tensor | None,
     of_logsumexp: Tensor | None,
     of_entropy: Tensor | None,
@@ -134,7 +134,7 @@ def _(  # noqa: PLR0913, PLR0917
     structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
     arriving = Arriving(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
     some = wanted[0], wanted[1], wanted[2]
-    return tuple(backward(query, key, value, structure, logsumexp, arriving, some))  # type: ignore[return-value]
+    return tuple(backward(query, key, value, structure, said, arriving, some))  # type: ignore[return-value]
 
 
 @torch.library.register_fake("glasshead::streaming_backward")
@@ -149,14 +149,14 @@ def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     *tensors, scale, softcap, _, _, _, _, _, rule = inputs
     tensors.pop()  # What multiplies from the left has no gradient.
     sums = Sums(*output)
-    ctx.save_for_backward(*tensors, sums.rows[..., LOG_SUM, :].clone())
+    ctx.save_for_backward(*tensors, sums.rows[..., [MAX_SCORE, FACTOR], :])
     ctx.scale, ctx.softcap, ctx.number = scale, softcap, rule
     # While this lives, so does the rule.
     ctx.rule = _rule(rule)
 
 
 def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-    *inputs, logsumexp = ctx.saved_tensors
+    *inputs, said = ctx.saved_tensors
     (query, key, value, *_), (bias, table, sink) = inputs, inputs[6:9]
     of = Sums(*arriving)  # type: ignore[arg-type]
     rows = of.rows
@@ -166,7 +166,7 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     result = Leaving(
         *streaming_backward(
             *inputs,
-            logsumexp,
+            said,
             of.context,
             None if rows is None else rows[..., LOG_SUM, :],
             None if rows is None else rows[..., ENTROPY, :],

@@ -1,4 +1,4 @@
-"""The backward pass over the blocks of one head: weights are made anew from the logsumexp."""
+"""The backward pass over the blocks of one head: weights are made anew from what is said of a row."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from glasshead.engines.streaming.kernels.product import ROWS, multiply_tile
 
 @entry
 def backward_blocks(
-    recipe, key, values, logsumexp, given, gradients, room, width, height, first_row, step, last_row
+    recipe, key, values, said, given, gradients, room, width, height, first_row, step, last_row
 ):
     """Every `step`-th row from the first on begins a block of at most `height` queries.
 
@@ -25,7 +25,8 @@ def backward_blocks(
         recipe: What makes the scores.
         key: The keys, in rows of which a product's tile is full.
         values: The values, packed; of size 0 where no gradient of the context arrives.
-        logsumexp: Of each row, `[queries]`.
+        said: What `weigh` said of each row: its largest score, and what makes weights of
+            exp(s - the largest of it and the sink), `[2, queries]`.
         given, gradients: What arrives, and where the results go.
         room: Room for a block.
         width, height: How many keys a panel has, and queries a block.
@@ -47,17 +48,24 @@ def backward_blocks(
         flat = room.gradient[: rows * keys]
         wide = len(room.context) // height
         if len(values):
-            copy_rows(
-                given.context, first, last - first, real(1), wide, room.context[: rows * wide]
-            )
+            copy_rows(given.context, first, last - first, wide, room.context[: rows * wide])
             times_panels(
-                room.context, rows, wide, given.context.width, values, start, keys, width, flat
+                room.context,
+                rows,
+                wide,
+                given.context.width,
+                values,
+                start,
+                keys,
+                width,
+                real(1),
+                flat,
             )
         else:
             fill(flat, 0)
         gradient = flat.reshape(rows, keys)
         _gradient_of_scores(
-            scores, gradient, first, last, start, recipe, logsumexp, given, gradients.sink
+            scores, gradient, first, last, start, recipe, said, given, gradients.sink
         )
         if len(gradients.table):
             add_diagonals(
@@ -76,6 +84,8 @@ def backward_blocks(
             _add_transposed(
                 room.scores, rows, keys, room.context, wide, gradients.value, start, width
             )
+        for j in range(rows * across):
+            room.query[j] *= real(recipe.scale)
         _add_transposed(flat, rows, keys, room.query, across, gradients.key, start, width)
         times_matrix(flat, rows, keys, start, recipe.keys, key, room.product, width)
         for i in range(last - first):
@@ -86,24 +96,27 @@ def backward_blocks(
 
 
 @kernel
-def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, logsumexp, given, sink):
+def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, given, sink):
     """Scores become weights, and the gradients of weights those of scores.
 
     With u_j the gradient of p_j, that of s_j is p_j (u_j - Σ_k p_k u_k + that of the logsumexp).
+    A logsumexp alone would not do: next to scores of 1e9, the logarithm of a sum is rounded away.
     """
     real = scores.dtype.type
     zero = real(0)
     least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
     for i in range(len(scores)):
         start = stop = 0
-        log = zero
+        largest = top = log = zero
         if first + i < last:
-            log = logsumexp[first + i]
+            largest = said[0, first + i]
+            top = max(largest, real(recipe.sink))
+            log = real(-np.log(said[1, first + i]))
             start, stop = (
                 recipe.bounds[0, first + i] - first_key,
                 recipe.bounds[1, first + i] - first_key,
             )
-            start, stop = (start, stop) if start < stop and log != -np.inf else (0, 0)
+            start, stop = (start, stop) if start < stop and largest != -np.inf else (0, 0)
         row, change = scores[i, start:stop], gradient[i, start:stop]
         fill(scores[i, :start], zero)
         fill(scores[i, stop:], zero)
@@ -120,7 +133,7 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, logsum
         entropy = given.entropy[first + i]
         mean = zero
         for j in range(len(row)):
-            x = row[j] - log
+            x = (row[j] - top) - log
             x = max(x, least)
             p = exponential(x)
             u = change[j] - entropy * (x + real(1))
@@ -131,7 +144,7 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, logsum
         for j in range(len(row)):
             change[j] = row[j] * (change[j] + rest)
         if len(sink):
-            sink[0] += np.exp(recipe.sink - log) * rest
+            sink[0] += np.exp((recipe.sink - top) - log) * rest
 
 
 @kernel
@@ -164,4 +177,5 @@ def _add_transposed(block, rows, keys, vectors, across, sums, first_key, width):
                 (first_key + j) * across + d,
                 across,
                 True,
+                1,
             )

@@ -28,15 +28,15 @@ def pack(matrix, count, width, panels):
 
 
 @kernel
-def copy_rows(matrix, first, count, scale, across, block):
-    """scale · the vectors from the first on, in rows of `across` numbers; the rest is 0."""
+def copy_rows(matrix, first, count, across, block):
+    """The vectors from the first on, in rows of `across` numbers; the rest is 0."""
     dim = matrix.width
     for i in range(count):
         place = (first + i) * matrix.row
         vector = matrix.numbers[place : place + dim]
         row = block[i * across : (i + 1) * across]
         for d in range(dim):
-            row[d] = vector[d] * scale
+            row[d] = vector[d]
         fill(row[dim:], 0)
     fill(block[count * across :], 0)
 
@@ -55,8 +55,8 @@ def hull(bounds, first, last, width):
 
 
 @together
-def times_panels(block, rows, across, dim, panels, first_key, keys, width, product):
-    """block · vectorsᵀ, `[rows, keys]`, for packed vectors and a multiple of a tile's rows."""
+def times_panels(block, rows, across, dim, panels, first_key, keys, width, scale, product):
+    """scale · block · vectorsᵀ, `[rows, keys]`, for packed vectors and a multiple of a tile's rows."""
     for j in range(0, keys, width):
         panel = (first_key + j) * dim
         for i in range(0, rows, ROWS):
@@ -73,6 +73,7 @@ def times_panels(block, rows, across, dim, panels, first_key, keys, width, produ
                 i * keys + j,
                 keys,
                 False,
+                scale,
             )
 
 
@@ -80,7 +81,7 @@ def times_panels(block, rows, across, dim, panels, first_key, keys, width, produ
 def score(recipe, first, last, first_key, keys, width, across, query, scores, capped):
     """β q·k of a block and what follows up to the normalizer; what is hidden within bounds is -inf.
 
-    β q goes to `query`, in rows of `across` numbers; what the softcap made of the scores is kept
+    q goes to `query`, in rows of `across` numbers; what the softcap made of the scores is kept
     in `capped`, if that has room. Returns the scores as a matrix, of which the rows beyond the
     last query hold anything.
     """
@@ -88,9 +89,20 @@ def score(recipe, first, last, first_key, keys, width, across, query, scores, ca
     rows = (count + ROWS - 1) // ROWS * ROWS
     dim = recipe.query.width
     real = query.dtype.type
-    copy_rows(recipe.query, first, count, real(recipe.scale), across, query[: rows * across])
+    copy_rows(recipe.query, first, count, across, query[: rows * across])
     flat = scores[: rows * keys]
-    times_panels(query, rows, across, dim, recipe.panels, first_key, keys, width, flat)
+    times_panels(
+        query,
+        rows,
+        across,
+        dim,
+        recipe.panels,
+        first_key,
+        keys,
+        width,
+        real(recipe.scale),
+        flat,
+    )
     if recipe.softcap > 0:
         cap(flat, recipe.softcap)
         for j in range(min(len(flat), len(capped))):
@@ -131,4 +143,5 @@ def times_matrix(block, rows, across, first, count, matrix, product, width):
                     i * matrix.width + j,
                     matrix.width,
                     k > 0,
+                    1,
                 )

@@ -11,7 +11,8 @@ _OPTIONS: dict[str, Any] = {
     "nogil": True,
 }
 
-# What Python calls; it is kept on disk.
+# What Python calls. It is kept on disk until its own file changes: where a kernel that it calls has
+# changed, its file is to change too.
 entry = njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)
 # What only other kernels call.
 kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)

@@ -23,7 +23,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
     """Every `step`-th row from the first on begins a block of at most `height` queries.
 
     Args:
-        recipe: What makes the scores.
+        recipe: What makes the scores, which are rounded as those of the reference are.
         value: The values; of no numbers where no context is wanted.
         wants, results: Which sums, and where they go.
         room: Room for a block.

@@ -47,17 +47,19 @@ def multiply_tile(
     c_first: Any,
     c_row: Any,
     add: Any,
+    scale: Any,
 ) -> Any:
-    """C = A B, or C += A B, for one tile of C.
+    """C = scale · A B, or C = scale · (C + A B), for one tile of C.
 
     A, B and C are flat arrays. Each begins at its first place; a step down a row of A, B and C is
-    so many places, one to the next column of A too.
+    so many places, one to the next column of A too. Scaling the sum, rather than what is summed,
+    rounds as `(q @ k.T) * scale` does.
     """
     real = ir.FloatType() if a.dtype == types.float32 else ir.DoubleType()
     lanes = TILE.bytes // (4 if a.dtype == types.float32 else 8)
     vector = ir.VectorType(real, lanes)
     signature = types.void(
-        a, a_first, a_row, a_column, b, b_first, b_row, depth, c, c_first, c_row, add
+        a, a_first, a_row, a_column, b, b_first, b_row, depth, c, c_first, c_row, add, scale
     )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
@@ -68,7 +70,9 @@ def multiply_tile(
             ).data
         for place in (1, 2, 3, 5, 6, 7, 9, 10):
             values[place] = context.cast(builder, values[place], sig.args[place], types.int64)
-        pa, fa, ra, ca, pb, fb, rb, n, pc, fc, rc, more = values
+        pa, fa, ra, ca, pb, fb, rb, n, pc, fc, rc, more, factor = values
+        number = types.float32 if a.dtype == types.float32 else types.float64
+        factor = context.cast(builder, factor, sig.args[12], number)
         i64 = ir.IntType(64)
 
         def vector_at(pointer: Any, place: Any) -> Any:
@@ -129,8 +133,14 @@ def multiply_tile(
             value.add_incoming(total, loop)
         builder.cbranch(builder.icmp_signed("<", following, n), loop, done)
         builder.position_at_end(done)
+        one = builder.insert_element(undefined, factor, ir.IntType(32)(0))
+        factors = builder.shuffle_vector(one, undefined, splat)
         for (i, v), total in zip(tile, nexts, strict=True):
-            builder.store(total, vector_at(pc, place_in_c(i, v)), align=real_bytes(real))
+            builder.store(
+                builder.fmul(total, factors),
+                vector_at(pc, place_in_c(i, v)),
+                align=real_bytes(real),
+            )
         return context.get_dummy_value()
 
     return signature, code
