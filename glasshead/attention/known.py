@@ -1,7 +1,8 @@
-"""The weights of some pairs of a softmax, whose rows are known by their logsumexps."""
+"""The weights of some pairs of a softmax, at their price alone."""
 
 import math
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,29 +11,142 @@ from torch.nn import functional as F
 
 from glasshead.engines.autocast import without_autocast
 from glasshead.engines.reference import as_computed
+from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import InnerProduct
 from glasshead.recipe.tile import Tile
 
+# From here on, products of matrices are rounded alike whatever their shape; those of a vector, or
+# of a few, are summed in another order.
+_ALIKE = 16
+# What rounding may change of a weight, as a share of it, before the order of a sum counts.
+_ROUNDING = 3e-5
+
+
+class KnownRows(NamedTuple):
+    """What makes weights of the scores of complete rows: P_ij = exp(s_ij - score_i) · weight_i.
+
+    Attributes:
+        score: The largest score of each row, or its logsumexp; -inf where a query sees nothing.
+        weight: The weight of such a score; None: 1, that of a logsumexp.
+    """
+
+    score: Float[Tensor, "*batch heads all_queries"]
+    weight: Float[Tensor, "*batch heads all_queries"] | None = None
+
+    def at(self, place: tuple[Any, ...]) -> "KnownRows":
+        """Some of the rows."""
+        return KnownRows(self.score[place], None if self.weight is None else self.weight[place])
+
 
 def known_weights(
-    problem: Problem, tile: Tile, logsumexp: Float[Tensor, "*batch heads all_queries"]
+    problem: Problem, tile: Tile, rows: KnownRows
 ) -> Float[Tensor, "*batch heads queries keys"]:
-    """P_ij = exp(s_ij - lse_i) for the pairs of a tile, at their price alone, without a gradient.
+    """P_ij for the pairs of a tile, at their price alone, without a gradient.
 
     Args:
         problem: The whole of it, of exponentials.
         tile: Which queries and keys.
-        logsumexp: Of every row; -inf where a query sees nothing, whose weights are 0.
+        rows: Of every row.
 
     >>> import glasshead as gh
     >>> x = torch.eye(3)
     >>> problem = gh.Attention(mask=gh.causal()).problem(x, x, x)
     >>> tile = replace(problem.tile(), queries=range(1, 3), keys=range(2))
-    >>> known_weights(problem, tile, torch.tensor([[0.577, 1.025, 1.310]]))
+    >>> known_weights(problem, tile, KnownRows(torch.tensor([[0.577, 1.025, 1.310]])))
     tensor([[[0.3588, 0.6391],
              [0.2698, 0.2698]]])
     """
+    scores, visible = _scores_and_visible(problem, tile)
+    score, weight = rows.at((..., slice(tile.queries.start, tile.queries.stop), None))
+    weights = _exponentials(scores.sub_(score.masked_fill(score.isneginf(), 0.0)), weight)
+    return weights if visible is None else weights.masked_fill_(~visible, 0.0)
+
+
+def complete_weights(
+    problem: Problem, tile: Tile
+) -> Float[Tensor, "*batch heads queries all_keys"]:
+    """P_ij of rows with all of their keys, which need nothing beside: each is divided by its sum.
+
+    Args:
+        problem: The whole of it, with a softmax without a sink.
+        tile: Which queries, and every key.
+    """
+    scores, visible = _scores_and_visible(problem, tile)
+    if not scores.numel():
+        return scores
+    if visible is not None:
+        scores.masked_fill_(~visible, -torch.inf)
+    largest = scores.amax(-1, keepdim=True)
+    weights = _exponentials(scores.sub_(largest.masked_fill(largest.isneginf(), 0.0)), None)
+    weights.div_(weights.sum(-1, keepdim=True).clamp_(min=1.0))
+    return weights if visible is None else weights.masked_fill_(~visible, 0.0)
+
+
+def is_complete(problem: Problem, keys: range) -> bool:
+    """Whether rows of these keys are all that a weight is divided by."""
+    plain = type(problem.normalizer).normalize is Softmax.normalize
+    return plain and len(keys) == problem.scores_shape[-1]
+
+
+def rounded_alike(problem: Problem, rows: range, columns: range) -> tuple[range, range]:
+    """A tile that holds the rows and columns, of a shape at which scores are rounded as all are.
+
+    A vector times a matrix is summed in another order than two matrices are, which for scores of
+    1e4 is a difference of 1e-3.
+    """
+    queries, keys = problem.scores_shape[-2:]
+    if min(queries, keys) < _ALIKE:
+        return range(queries), range(keys)
+    return _widened(rows, queries), _widened(columns, keys)
+
+
+def _widened(part: range, length: int) -> range:
+    start = max(0, min(part.start, length - _ALIKE))
+    return range(start, max(part.stop, start + _ALIKE))
+
+
+def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
+    """Whether float32 rounds scores so much that weights of another rounding are others.
+
+    The product of queries and keys may be large where the scores are not, as a bias is added.
+
+    Args:
+        problem: What they are computed from.
+        scores: Some that stand for the largest of each row, such as their logsumexps.
+    """
+    largest = scores.masked_fill(scores.isneginf(), 0.0).abs()
+    bound = largest.amax() if largest.numel() else largest.new_zeros(())
+    score, query, key = problem.score, problem.query, problem.key
+    if isinstance(score, InnerProduct) and query.numel() and key.numel():
+        query, key = score.features(query.to(problem.dtype), key.to(problem.dtype))
+        sizes = [torch.linalg.vector_norm(x, dim=-1).amax(-1) for x in (query, key)]
+        size = sizes[0] * sizes[1].repeat_interleave(problem.group, -1)
+        scale = problem.scale
+        if isinstance(scale, Tensor):
+            scale = scale.to(size).flatten()
+        bound = torch.maximum(bound, (size * scale).abs().amax())
+    # What is not a number is neither.
+    return not bool(bound * torch.finfo(problem.dtype).eps <= _ROUNDING)
+
+
+def _exponentials(
+    scores: Float[Tensor, "*shape"], weight: Float[Tensor, "*rows 1"] | None
+) -> Float[Tensor, "*shape"]:
+    """weight · exp(s) in place, 0 where it is all but below the least normal number.
+
+    PyTorch's exp takes ten times as long, for all of them, where one falls below that, which is
+    1e-38 in float32.
+    """
+    least = math.log(torch.finfo(scores.dtype).tiny) + 1
+    exact = scores.clamp_(min=least).exp_()
+    if weight is not None:
+        exact.mul_(weight)
+    return F.threshold(exact, math.exp(least + 0.5), 0.0, inplace=True)
+
+
+def _scores_and_visible(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor | None]:
+    """What the normalizer is given of a tile, in memory of its own, and what is not hidden."""
     # Where the mask hides nothing of the tile, nothing is asked pair by pair.
     mask = None if problem.mask is None else problem.mask.simplified(tile)
     with torch.no_grad(), without_autocast(problem.query.device):
@@ -42,23 +156,11 @@ def known_weights(
             scores.div_(problem.softcap).tanh_().mul_(problem.softcap)
         if bias is not None:
             scores += bias
-        lse = logsumexp[..., tile.queries.start : tile.queries.stop, None]
-        weights = _exponentials(scores.sub_(lse.masked_fill(lse.isneginf(), 0.0)))
-        return weights if visible is None else weights.masked_fill_(~visible, 0.0)
-
-
-def _exponentials(scores: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """exp(s) in place, 0 where it is all but below the least normal number, 1e-38 in float32.
-
-    PyTorch's exp takes ten times as long, for all of them, where one falls below that.
-    """
-    least = math.log(torch.finfo(scores.dtype).tiny) + 1
-    exact = scores.clamp_(min=least).exp_()
-    return F.threshold(exact, math.exp(least + 0.5), 0.0, inplace=True)
+    return scores, visible
 
 
 def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
-    """β times the score of each pair, in memory of its own."""
+    """β times the score of each pair, in memory of its own, rounded as the reference's."""
     some = replace(
         problem,
         query=problem.query[..., tile.queries.start : tile.queries.stop, :],
@@ -71,8 +173,7 @@ def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
     score, scale = problem.score, problem.scale
     if isinstance(scale, Tensor):
         scale = scale.to(query)
-    # A score of one's own may be an inner product no more, and its β stays outside of it.
+    # A score of one's own may be an inner product no more.
     if isinstance(score, InnerProduct) and type(score).forward is InnerProduct.forward:
-        query, key = score.features(query, key)
-        return (query * scale) @ key.transpose(-1, -2)
+        return score(query, key).mul_(scale)
     return (score(query, key) * scale).expand(some.scores_shape).contiguous()

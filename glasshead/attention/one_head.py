@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention.indexing import checked_range, inside
+from glasshead.attention.known import KnownRows
 from glasshead.attention.narrowing import narrowed
 from glasshead.attention.place import Place
 from glasshead.attention.products import factor_of
@@ -31,16 +32,19 @@ def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
     if problem.axes == 2:
         return weights
     batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
-    logsumexp = weights._logsumexp[(*batch, slice(head, head + 1))]  # noqa: SLF001
+    place = (*batch, slice(head, head + 1))
+    logsumexp, known = weights._logsumexp[place], weights._known  # noqa: SLF001
     one = narrowed(problem, batch, head)
-    return OneOfAll(weights, places, logsumexp) if one is None else _Held(one, logsumexp)
+    if one is None:
+        return OneOfAll(weights, places, logsumexp)
+    return _Held(one, logsumexp, None if known is None else known.at(place))
 
 
 class _Held(Weights):
     """Weights of queries and keys that nobody else writes to, which need not be copied again."""
 
-    def __init__(self, problem: Problem, logsumexp: Tensor) -> None:
-        self._problem, self._logsumexp = problem, logsumexp
+    def __init__(self, problem: Problem, logsumexp: Tensor, rows: KnownRows | None) -> None:
+        self._problem, self._logsumexp, self._known = problem, logsumexp, rows
 
 
 class OneOfAll(Weights):
@@ -56,6 +60,7 @@ class OneOfAll(Weights):
 
     def __init__(self, whole: Weights, places: tuple[int, ...], logsumexp: Tensor) -> None:
         self._whole, self._places, self._logsumexp = whole, places, logsumexp
+        self._known = None
         problem = whole._problem  # noqa: SLF001 - of one family
         # It stands for the shape, numbers and offset of one head; the whole computes.
         batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
@@ -74,6 +79,9 @@ class OneOfAll(Weights):
         rows = checked_range(rows, self.shape[-2], "tile(rows)")
         columns = checked_range(columns, self.shape[-1], "tile(columns)")
         return self._whole.tile(rows, columns)[self._places].clone()
+
+    def _computed(self, rows: range, columns: range) -> tuple[range, range]:
+        return self._whole._computed(rows, columns)  # noqa: SLF001 - of one family
 
     def seen(self, rows: range) -> range:
         return self._whole.seen(rows)

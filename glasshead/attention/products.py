@@ -12,8 +12,8 @@ from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import TimesKeys, TimesQueries
 
 # The sums beside a context go through the weights once a column; from here on, a context of its
-# own is faster.
-_FEW = 8
+# own is faster. Scores of as few queries are rounded otherwise there.
+_FEW, _FEW_QUERIES = 8, 4
 
 
 def factor_of(
@@ -55,7 +55,9 @@ def times_keys(
     problem: Problem, right: Float[Tensor, "... keys r"]
 ) -> Float[Tensor, "*batch heads queries r"]:
     """P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`: few columns are sums, many values."""
-    if right.shape[-1] > _FEW and STREAMING.refusal(problem) is None and _finite(right):
+    queries = problem.scores_shape[-2]
+    wide = right.shape[-1] > _FEW and queries > _FEW_QUERIES
+    if wide and STREAMING.refusal(problem) is None and _finite(right):
         return STREAMING.run(_with_values(problem, right))
     ((result,),) = reductions_of(problem, [TimesKeys(right)])
     return result

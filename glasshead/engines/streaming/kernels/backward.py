@@ -1,4 +1,4 @@
-"""The backward pass over the blocks of one head: weights are made anew from what is said of a row."""
+"""The backward pass over the blocks of one head: weights are made anew, row by row."""
 
 import numpy as np
 
@@ -107,11 +107,11 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, 
     least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
     for i in range(len(scores)):
         start = stop = 0
-        largest = top = log = zero
+        largest = top = inverse = zero
         if first + i < last:
             largest = said[0, first + i]
             top = max(largest, real(recipe.sink))
-            log = real(-np.log(said[1, first + i]))
+            inverse = said[1, first + i]
             start, stop = (
                 recipe.bounds[0, first + i] - first_key,
                 recipe.bounds[1, first + i] - first_key,
@@ -131,12 +131,13 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, 
                 for j in range(len(row)):
                     change[j] += factor * column[j]
         entropy = given.entropy[first + i]
+        constant = entropy * (real(np.log(inverse)) + real(1))
         mean = zero
         for j in range(len(row)):
-            x = (row[j] - top) - log
+            x = row[j] - top
             x = max(x, least)
-            p = exponential(x)
-            u = change[j] - entropy * (x + real(1))
+            p = exponential(x) * inverse
+            u = change[j] - (entropy * x + constant)
             row[j] = p
             change[j] = u
             mean += p * u
@@ -144,7 +145,7 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, 
         for j in range(len(row)):
             change[j] = row[j] * (change[j] + rest)
         if len(sink):
-            sink[0] += np.exp((recipe.sink - top) - log) * rest
+            sink[0] += np.exp(recipe.sink - top) * inverse * rest
 
 
 @kernel
