@@ -189,7 +189,7 @@ class Attention(nn.Module):
     ) -> Weights:
         """The matrix of weights, before dropout, of which any part is computed when asked for.
 
-        It holds copies of queries and keys, a number a row, and the recipe as it is: what that
+        It holds copies of queries and keys, three numbers a row, and the recipe as it is: what that
         learns is not to change meanwhile. It has no gradient.
 
         Errors: as for a call, and a ValueError for a normalizer that has no logsumexp.

@@ -12,9 +12,7 @@ from glasshead.attention.asked import Asked
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.autocast import without_autocast
-from glasshead.recipe.masks import Band, Mask
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.mask import AllOf
+from glasshead.recipe.masks import Band
 from glasshead.recipe.normalizers.softmax import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
@@ -23,6 +21,7 @@ from glasshead.watching.naming import Layers, ModuleCall, calling, calls_in_prog
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.refusing import BudgetError, UnseenError
 from glasshead.watching.sequence import SequenceTracker
+from glasshead.watching.snapshots import Snapshots
 from glasshead.watching.verifying import differs
 from glasshead.watching.watched import Call, CallInfo, Watched
 
@@ -100,7 +99,7 @@ class Watcher:
         self.own: dict[str, str] = {}
         self.compiled = False
         self._kept = 0
-        self._shared: set[int] = set()
+        self._snapshots = Snapshots()
         self._tracker, self._pass = SequenceTracker(), _Pass()
         self._padding = PaddingFinder(choice.attention_mask, self.names.values())
 
@@ -261,20 +260,25 @@ class Watcher:
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
-        rows = problem.query.shape[:-1].numel()
-        held = [problem.query, problem.key]
-        for tensor in (*_tensors_of(problem.mask), *problem.biases):
-            # Layers share these, and they live as long as the weights that hold them.
-            if isinstance(tensor, Tensor) and id(tensor) not in self._shared:
-                self._shared.add(id(tensor))
-                held.append(tensor)
-        self._kept += sum(x.numel() * x.itemsize for x in held) + rows * problem.dtype.itemsize
+        logsumexp = _logsumexp(met, problem)
+        # The largest score and weight of each row beside it, where no kernel has told it.
+        numbers = problem.query.shape[:-1].numel() * (3 if logsumexp is None else 1)
+        vectors = sum(x.numel() * x.itemsize for x in (problem.query, problem.key))
+        self._charge(vectors + numbers * problem.dtype.itemsize, name)
+        snapshots = self._snapshots.of(problem, lambda needed: self._charge(needed, name))
+        return Weights(snapshots, logsumexp)
+
+    def _charge(self, needed: int, name: str) -> None:
+        """Count bytes that are to be kept.
+
+        Errors: a `BudgetError` where all of them are more than the budget.
+        """
+        self._kept += needed
         if self._kept > self.choice.budget:
             raise BudgetError(
                 f"keep='weights' takes at most budget={self.choice.budget} bytes, and would need "
                 f"{self._kept} by {name!r}: raise budget=, or narrow layers=."
             )
-        return Weights(problem, _logsumexp(met, problem))
 
 
 def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, Any]:
@@ -295,13 +299,6 @@ def _logsumexp(met: Met, problem: Problem) -> Tensor | None:
         return known
     _, visible = problem.bias_and_visible(problem.mask, problem.tile())
     return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)
-
-
-def _tensors_of(mask: Mask | None) -> list[Tensor]:
-    """What a mask holds, pair by pair."""
-    if isinstance(mask, AllOf):
-        return [tensor for one in mask.masks for tensor in _tensors_of(one)]
-    return [mask.tensor] if isinstance(mask, Dense) else []
 
 
 def _of_heads(value: Any, heads: list[int], axis: int) -> Any:

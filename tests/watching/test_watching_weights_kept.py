@@ -89,16 +89,17 @@ def test_without_keep_there_are_none():
 
 def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
     # Queries and keys of 2·3·7·5 numbers each, a logsumexp of 2·3·7, and a mask of 7·7 booleans,
-    # which each layer makes anew.
-    needed = 4 * (2 * 210 + 42) + 49
-    watched([], keep="weights", budget=2 * needed)
+    # of which there is one for both layers, although each makes it anew.
+    layer = 4 * (2 * 210 + 42)
+    needed = 2 * layer + 49
+    watched([], keep="weights", budget=needed)
     sentence = (
-        rf"^keep='weights' takes at most budget={2 * needed - 1} bytes, and would need "
-        rf"{2 * needed} by 'layers.1': raise budget=, or narrow layers=.$"
+        rf"^keep='weights' takes at most budget={needed - 1} bytes, and would need "
+        rf"{needed} by 'layers.1': raise budget=, or narrow layers=.$"
     )
     with pytest.raises(ValueError, match=sentence):
-        watched([], keep="weights", budget=2 * needed - 1)
-    watched([], keep="weights", budget=needed, layers="layers.1")
+        watched([], keep="weights", budget=needed - 1)
+    watched([], keep="weights", budget=layer + 49, layers="layers.1")
 
 
 def test_a_rule_without_a_logsumexp_has_none_to_keep():

@@ -25,8 +25,9 @@ class Read(NamedTuple):
 
 
 _NOTHING = Read(None, None, None)
-# What was read last, as the layers of a model are given one tensor after another.
-_last: list[tuple["weakref.ref[Tensor]", int, Read]] = []
+# What was read last, as the layers of a model are given one tensor after another: the tensor, a
+# copy of the numbers that it had, and what they say.
+_last: list[tuple["weakref.ref[Tensor]", Tensor, Read]] = []
 
 
 def read_mask(tensor: Tensor | None) -> Read:
@@ -34,18 +35,21 @@ def read_mask(tensor: Tensor | None) -> Read:
 
     Of numbers, -inf hides and so does what is near the lowest of their type, which libraries write
     for it; others are a bias.
+
+    What a tensor said is known again where it still has the same numbers: a model may refill its
+    mask, and its version does not tell of it where that goes through `.data`.
     """
     if tensor is None:
         return _NOTHING
-    if tensor.is_inference():
-        # It has no version, and may have been written to since.
-        return _read(tensor)
-    version = tensor._version  # noqa: SLF001 - it has no other name
-    for known, known_version, read in _last:
-        if known() is tensor and known_version == version:
+    given = tensor.detach()
+    if given.dtype == torch.bool:
+        return Read(dense(given), None, given)
+    for known, numbers, read in _last:
+        if known() is tensor and numbers.shape == given.shape and torch.equal(numbers, given):
             return read
-    read = _read(tensor.detach())
-    _last[:] = [(weakref.ref(tensor, _forget), version, read), *_last[:3]]
+    read = _read(given)
+    others = [one for one in _last if one[0]() is not tensor]
+    _last[:] = [(weakref.ref(tensor, _forget), given.clone(), read), *others[:3]]
     return read
 
 
@@ -60,8 +64,6 @@ def _forget(gone: "weakref.ref[Tensor]") -> None:
 
 
 def _read(tensor: Tensor) -> Read:
-    if tensor.dtype == torch.bool:
-        return Read(dense(tensor), None, tensor)
     # Half of it, as the lowest number of bfloat16 may have become one of float32.
     hidden = tensor <= torch.finfo(tensor.dtype).min / 2
     bias = tensor.masked_fill(hidden, 0.0)

@@ -9,8 +9,12 @@ from torch import Tensor
 
 from glasshead.attention import Attention
 from glasshead.layers import MultiHeadAttention
-from glasshead.recipe.masks import Band, Mask
-from glasshead.recipe.masks.mask import AllOf
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks.dense import Dense
+from glasshead.recipe.masks.keys import Keys
+from glasshead.recipe.masks.mask import AllOf, AnyOf, Not
+from glasshead.recipe.masks.padding import KeysBelow
 from glasshead.watching.ablater import without_heads
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.replacing import Replaced
@@ -53,12 +57,14 @@ def _layer(
 def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> Met:
     problem = replace(rule.problem(*inputs, **asked).detached(), dropout=0.0)
     queries, keys = problem.scores_shape[-2:]
-    crossing = (queries != keys or ACTIVE.crosses()) and not _looks_back(problem.mask)
-    return Met(problem, crossing=crossing)
+    compares = _compares(problem.mask) or any(isinstance(bias, Bias) for bias in problem.biases)
+    return Met(problem, crossing=(queries != keys or ACTIVE.crosses()) and not compares)
 
 
-def _looks_back(mask: Mask | None) -> bool:
-    """Whether it compares positions, which are those of one text then."""
-    if isinstance(mask, AllOf):
-        return any(_looks_back(one) for one in mask.masks)
-    return isinstance(mask, Band)
+def _compares(mask: Mask | None) -> bool:
+    """Whether it may compare positions, which are those of one text then."""
+    if isinstance(mask, AllOf | AnyOf):
+        return any(_compares(one) for one in mask.masks)
+    if isinstance(mask, Not):
+        return _compares(mask.mask)
+    return not isinstance(mask, Dense | Keys | KeysBelow | None)

@@ -56,7 +56,7 @@ def hull(bounds, first, last, width):
 
 @together
 def times_panels(block, rows, across, dim, panels, first_key, keys, width, scale, product):
-    """scale · block · vectorsᵀ, `[rows, keys]`, of packed vectors; rows are a multiple of a tile's."""
+    """scale · block · vectorsᵀ, `[rows, keys]`, of packed vectors and rows that fill tiles."""
     for j in range(0, keys, width):
         panel = (first_key + j) * dim
         for i in range(0, rows, ROWS):
