@@ -99,7 +99,8 @@ _HOMES = {
         "repeated_random_tokens",
         "rollout",
     ),
-    "glasshead.watching.corpus": ("CorpusStatistics",),
+    "glasshead.watching.corpus": ("CorpusResult", "CorpusStatistics"),
+    "glasshead.watching.loading": ("load",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -19,6 +19,14 @@ from torch import Tensor
 from glasshead.whole_file import whole_file
 
 _ENTRY, _VERSION = "glasshead", 1
+# The class whose `load` reads each kind, all of them in `glasshead` itself.
+READERS = {
+    "observation": "Observation",
+    "weights": "Weights",
+    "watch": "Seen",
+    "statistics of a corpus": "CorpusResult",
+    "statistics of a model": "CorpusResult",
+}
 # What JSON itself has no numbers for.
 _NAMES = {math.inf: "inf", -math.inf: "-inf"}
 
@@ -58,12 +66,35 @@ def write(
         ) from error
 
 
-def read(file: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(file: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors of a file that `write` has written.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it is not safetensors, or
-    was written by something else.
+    Args:
+        file: Where it is.
+        kinds: What it may hold; the description tells which, as "kind".
+
+    Errors: an OSError where the file cannot be read; a ValueError where it is not safetensors, was
+    written by something else, or holds another kind, with the class that reads that.
     """
+    with _opened(file) as opened:
+        description = _described(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
+        # A copy, as what is mapped lies where products may round it in another way.
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
+    return description, tensors
+
+
+def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """The description of a file of any kind that has a reader; no tensor is read.
+
+    Errors: as of `read`.
+    """
+    with _opened(file) as opened:
+        return _described(Path(file), tuple(READERS), (opened.metadata() or {}).get(_ENTRY))
+
+
+@contextmanager
+def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open a safetensors file; what goes wrong while it is read is an OSError or a ValueError."""
     path = Path(file)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}: check its name.")
@@ -71,10 +102,7 @@ def read(file: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
     try:
         with safe_open(path, framework="pt") as opened:
-            told = (opened.metadata() or {}).get(_ENTRY)
-            description = _described(path, kind, told)
-            # A copy, as what is mapped lies where products may round it in another way.
-            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
+            yield opened
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file ({error}).") from error
     except OSError as error:
@@ -82,7 +110,6 @@ def read(file: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     except (KeyError, AttributeError, RuntimeError) as error:
         # What types of numbers end in that torch does not know.
         raise ValueError(f"{path} has numbers that torch cannot read ({error}).") from error
-    return description, tensors
 
 
 @contextmanager
@@ -119,23 +146,37 @@ def from_json(told: Any) -> Any:
     return tuple(from_json(part) for part in told) if isinstance(told, list) else told
 
 
-def _described(path: Path, kind: str, told: str | None) -> dict[str, Any]:
+def _described(path: Path, kinds: tuple[str, ...], told: str | None) -> dict[str, Any]:
+    """What the metadata says, where it is of one of these kinds and of a version that is known."""
+    wanted = f"no {kinds[0]}" if len(_readers(kinds)) == 1 else "nothing"
     try:
         description = json.loads(told or "")
         found, version = description["kind"], description["version"]
         newer = version > _VERSION
     except (ValueError, TypeError, LookupError, RecursionError):
         raise ValueError(
-            f"{path} holds no {kind} that glasshead has saved: its metadata does not tell of one."
+            f"{path} holds {wanted} that glasshead has saved: its metadata does not tell of one."
         ) from None
-    if found != kind:
-        raise ValueError(f"{path} holds no {kind}, but {found}: load it as what it is.")
+    if found not in kinds:
+        if not isinstance(found, str) or found not in READERS:
+            raise ValueError(
+                f"{path} holds {wanted}, but something that this glasshead does not know: update "
+                f"glasshead, or name another file."
+            )
+        raise ValueError(
+            f"{path} holds {wanted}, but {found}: load it as what it is, by "
+            f"gh.{READERS[found]}.load or by gh.load."
+        )
     if newer:
         raise ValueError(
             f"{path} was written by a newer glasshead, in version {version} of its form, and this "
             f"one reads version {_VERSION}: update glasshead."
         )
     return description
+
+
+def _readers(kinds: tuple[str, ...]) -> set[str | None]:
+    return {READERS.get(kind) for kind in kinds}
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

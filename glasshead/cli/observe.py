@@ -47,6 +47,15 @@ def observe(
             "text on its own. If not given, as many as it can, at most 1024.",
         ),
     ] = None,
+    truncate: Annotated[
+        bool,
+        Option(
+            "--truncate",
+            rich_help_panel=_SUBJECT,
+            help="With --length whole: cut a text that is longer than MODEL reads at once to what "
+            "it reads, and tell how many were cut. If not given, such a text is refused.",
+        ),
+    ] = False,
     vectors: Annotated[
         str | None,
         Option(
@@ -116,8 +125,9 @@ def observe(
         Option(
             metavar="FILE",
             rich_help_panel=OUTPUT,
-            help="Also write the observation, as safetensors, for gh.Observation.load in Python. "
-            "Of a model: the means, \\[heads, …], such as blocks.0.attention.entropy.",
+            help="Also write the observation, as safetensors, for gh.load in Python, which gives a "
+            "gh.Observation. Of a model it gives a gh.CorpusResult: the means, \\[heads, …], such "
+            "as those of blocks.0.attention.entropy, and the tokens where FILE is one text.",
         ),
     ] = None,
     html: Annotated[
@@ -148,9 +158,14 @@ def observe(
             raise ValueError(
                 "--length goes with --text, which a model reads: add it, or leave it out."
             )
+        if truncate:
+            raise ValueError(
+                "--truncate goes with --text FILE and --length whole: add them, or leave it out."
+            )
         request = ObserveRequest(text=subject, **options)
     else:
-        request = ObserveRunRequest(run=subject, text=file, length=_length(length), **options)
+        options |= {"length": _length(length), "truncate": truncate}
+        request = ObserveRunRequest(run=subject, text=file, **options)
     request.check()
     request.execute()
 

@@ -177,6 +177,186 @@ def test_a_model_whose_positions_begin_later_reads_as_many_fewer(command, place)
     assert f"in {-(-len(TEXT.split()) // (CONTEXT - 4))} pieces of {CONTEXT - 2}" in out
 
 
+def test_the_first_position_may_follow_a_padding_of_number_0(command, place):
+    tokenizer = SMALL.tokenizer("bert")
+    config = transformers.RobertaConfig(vocab_size=len(tokenizer), pad_token_id=0, **SMALL.sizes)
+    transformers.RobertaModel(config).save_pretrained(place / "roberta")
+    tokenizer.save_pretrained(place / "roberta")
+    out = " ".join(observe(command, "roberta", "--text", "text.txt").out.split())
+    assert f"pieces of {CONTEXT - 1}" in out
+
+
+def limited(folder, limit):
+    """Write into a folder's tokenizer how many tokens it takes."""
+    config = folder / "tokenizer_config.json"
+    told = json.loads(config.read_text()) | {"model_max_length": limit}
+    config.write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+@pytest.mark.parametrize("limit", [5, 7.0, 23, 10**30])
+def test_the_config_of_a_model_overrules_the_limit_of_its_tokenizer(command, place, kind, limit):
+    limited(place / kind, limit)
+    out = " ".join(observe(command, kind, "--text", "text.txt").out.split())
+    assert f"pieces of {CONTEXT}" in out
+    refused(command, "reads at most 11 tokens", kind, "--text", "text.txt", "--length", "13")
+
+
+def test_the_limit_of_a_tokenizer_counts_where_positions_are_distances_alone(command, place):
+    tokenizer = SMALL.tokenizer("llama")
+    sizes = SMALL.sizes | {"vocab_size": len(tokenizer)}
+    config = transformers.FalconConfig(alibi=True, new_decoder_architecture=False, **sizes)
+    transformers.FalconForCausalLM(config).save_pretrained(place / "falcon")
+    tokenizer.save_pretrained(place / "falcon")
+    out = " ".join(observe(command, "falcon", "--text", "text.txt").out.split())
+    assert "25 tokens in 1 piece" in out
+    limited(place / "falcon", 7)
+    out = " ".join(observe(command, "falcon", "--text", "text.txt").out.split())
+    assert "pieces of 7" in out
+
+
+LONG = TEXT.split()
+# With what stands around them: 4, 26, 6, 0, 14 and 12 tokens of llama's, which reads 11.
+FOLDER = [LONG[:3], LONG + LONG[:1], LONG[:5], [], LONG[3:16], LONG[5:16]]
+
+
+@pytest.fixture
+def folder(place):
+    (place / "texts").mkdir()
+    for number, words in enumerate(FOLDER):
+        rows = place / "texts" / f"{number}.jsonl"
+        rows.write_text(json.dumps({"text": " ".join(words)}) + "\n")
+    return place
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_whole_texts_that_are_too_long_are_cut_and_counted(command, folder, kind):
+    options = ("--text", "texts", "--length", "whole")
+    refused(command, "cuts 3 of 6 texts, or --length 11", kind, *options)
+    options += ("--truncate", "--save", "seen.safetensors", *asked("entropy", "received"))
+    outcome = observe(command, kind, *options)
+    begin, end = [0], [] if kind == "llama" else [1]
+    room = CONTEXT - len(begin) - len(end)
+    tokenizer = SMALL.tokenizer(kind)
+    texts = [tokenizer(" ".join(words), add_special_tokens=False)["input_ids"] for words in FOLDER]
+    beyond = sum(max(len(one) - room, 0) for one in texts)
+    for printed in (outcome.err, outcome.out.replace("│", " ")):
+        said = " ".join(printed.split())
+        assert f"3 of 5 texts were cut to the 11 tokens that the model reads at once: {beyond}" in (
+            said
+        )
+        assert "1 text without a token was left out." in said
+    # It is the last that is told.
+    assert outcome.err.splitlines()[-1] == "1 text without a token was left out."
+    P = eager(folder / kind, [[*begin, *one[:room], *end] for one in texts if one])
+    result = gh.load("seen.safetensors")
+    assert result.source["cut"] == {"texts": 3, "tokens": beyond}
+    for layer, name in enumerate(layers_of(kind)):
+        right = torch.cat([-torch.special.xlogy(p, p).sum(-1)[layer] for p in P], -1).mean(-1)
+        torch.testing.assert_close(result[name].entropy, right, atol=1e-5, rtol=1e-5)
+
+
+def test_nothing_is_told_of_what_was_not_cut(command, place):
+    options = ("--text", "text.txt", "--length", "whole", "--truncate")
+    limited_text = " ".join(LONG[:7])
+    (place / "text.txt").write_text(limited_text)
+    outcome = observe(command, "llama", *options)
+    assert outcome.err == ""
+    assert "cut" not in outcome.out
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+@pytest.mark.parametrize("count", [5, 25])
+def test_what_is_saved_is_read_with_its_tokens(command, place, kind, count):
+    (place / "text.txt").write_text(" ".join(LONG[:count]))
+    names = ["entropy", "received", "max-score", "mass-on:0,2", "distance-histogram:0,1,inf"]
+    observe(command, kind, "--text", "text.txt", "--save", "seen.safetensors", *asked(*names))
+    tensors = load_file("seen.safetensors")
+    for result in (gh.load("seen.safetensors"), gh.CorpusResult.load("seen.safetensors")):
+        assert isinstance(result, gh.CorpusResult)
+        assert list(result) == layers_of(kind)
+        for layer, own in ((layer, result[layer]) for layer in result):
+            assert torch.equal(own.entropy, tensors[f"{layer}.entropy"])
+            assert torch.equal(own[gh.MassOn((0, 2))], own["mass_on_0_2"])
+            assert torch.equal(own[gh.Received()], own.received)
+            assert own.pooled_map.ndim == 3
+        assert set(result.to_frame().columns) == {"entropy", "max_score", "mass_on_0_2"}
+        assert ", score: the largest" in str(result.summary())
+        pieces = pieces_of(kind, [" ".join(LONG[:count])])
+        written = [SMALL.tokenizer(kind).decode([one]) for piece in pieces for one in piece]
+        assert list(result.tokens) == written
+        assert result.documents == len(pieces)
+        assert (result.source["model"], result.source["text"]) == (kind, "text.txt")
+        frame = result.to_frame("received")
+        assert ("token" in frame) == (len(pieces) == 1)
+        if len(pieces) == 1:
+            assert frame.loc[result.keys()[1], 2].token.tolist() == written
+    # What was read can be saved, and read again.
+    result.save("again.safetensors")
+    again = gh.load("again.safetensors")
+    assert (again.tokens, again.source, again.documents) == (
+        result.tokens, result.source, result.documents,
+    )  # fmt: skip
+    assert all(torch.equal(again[layer].received, result[layer].received) for layer in result)
+
+
+def test_a_file_of_several_texts_has_no_tokens(command, folder):
+    options = ("--text", "texts", "--save", "seen.safetensors")
+    observe(command, "llama", *options)
+    assert gh.load("seen.safetensors").tokens is None
+
+
+def test_a_file_written_before_statistics_were_described_is_read(command, place):
+    options = ("--text", "text.txt", "--save", "seen.safetensors")
+    observe(command, "llama", *options, *asked("entropy", "max-score", "received:2"))
+    tensors = load_file("seen.safetensors")
+    with safe_open("seen.safetensors", "pt") as opened:
+        told = json.loads(opened.metadata()["glasshead"])
+    older = {name: told[name] for name in told.keys() - {"asked", "written_tokens", "cut"}}
+    save_file(tensors, "older.safetensors", metadata={"glasshead": json.dumps(older)})
+    result, layer = gh.load("older.safetensors"), layers_of("llama")[1]
+    assert (result.tokens, result.documents) == (None, told["pieces"])
+    assert torch.equal(result[layer][gh.Entropy()], tensors[f"{layer}.entropy"])
+    assert result.to_frame("received_2").index.names == ["layer", "head", "key"]
+    assert ", score: the largest" in str(result.summary())
+
+
+class Bars:
+    """What a counter was told, instead of a terminal."""
+
+    told: dict = {}  # noqa: RUF012 - of each test anew
+
+    def __init__(self, doing, **_):
+        self.doing = doing
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def show(self, done, of):
+        self.told.setdefault(self.doing, []).append((done, of))
+
+
+@pytest.mark.parametrize("texts", [[LONG[:10]], [LONG, LONG[:7], LONG]])
+def test_progress_is_told_within_a_batch_and_ends_with_all(command, place, monkeypatch, texts):
+    monkeypatch.setattr(Bars, "told", {})
+    monkeypatch.setattr("glasshead.cli.observing.runs.run.Counter", Bars)
+    rows = [json.dumps({"text": " ".join(words)}) for words in texts]
+    (place / "rows.jsonl").write_text("\n".join(rows) + "\n")
+    observe(command, "llama", "--text", "rows.jsonl", "--length", "whole", "--truncate")
+    characters = sum(len(" ".join(words)) for words in texts)
+    assert Bars.told["reading texts"] == [(0, characters), (characters, characters)]
+    shown = Bars.told["observing"]
+    done, (total,) = [one for one, _ in shown], {of for _, of in shown}
+    assert total == sum(min(len(words) + 1, CONTEXT) for words in texts)
+    assert done == sorted(done)
+    assert done[-1] == total
+    # A batch, of which there is one here or two, is told of after each layer.
+    assert len(set(done)) >= LAYERS * len({min(len(words) + 1, CONTEXT) for words in texts})
+
+
 def test_the_page_has_everything(command, place):
     observe(command, "llama", "--text", "text.txt", "--html", "page.html")
     page = (place / "page.html").read_text(encoding="utf-8")
@@ -382,6 +562,11 @@ def refused(command, sentence, *arguments):
         (["--text", "text.txt", "--stat", "mass-on:11"], "keys below the number of them, 11, and"),
         (["--text", "text.txt", "--save", "llama/config.json"], "--save takes another place than"),
         (["--length", "7"], "--length goes with --text, which a model reads: add it, or leave it"),
+        (["--truncate"], "--truncate goes with --text FILE and --length whole: add them, or leave"),
+        (
+            ["--text", "text.txt", "--truncate"],
+            "--truncate cuts texts that are read whole: add --length whole, or leave it out",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments, sentence):

@@ -17,6 +17,10 @@ _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _SPACES = ("\u2581", " ")
 # More than any error's.
 _SILENT = 100
+# What configs call the number of tokens that a model reads at most.
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# Tokenizers write a number of this size, or larger, for none.
+_NO_LIMIT = 2**30
 _IN_PYTHON = "watch it in Python by gh.watch(model, …)"
 
 
@@ -155,13 +159,23 @@ def _without_cache(config: Any) -> dict[str, Any]:
 
 
 def _context(model: Any, config: Any, tokenizer: Any) -> int | None:
-    """How many tokens the model reads at most, as its config and its tokenizer say."""
-    known = [tokenizer.model_max_length] if tokenizer.model_max_length < 2**30 else []
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
-        if isinstance(length := getattr(config, name, None), int) and length > 0:
-            known.append(length - _first_position(model))
-            break
-    return min(known, default=None)
+    """How many tokens the model reads at most: as its config says, or else as its tokenizer does.
+
+    A tokenizer's limit is what its authors had in mind, and often that of another model. None where
+    neither says, or positions are distances alone, as those of ALiBi: then there is no limit.
+    """
+    lengths = (getattr(config, name, None) for name in _LENGTHS)
+    own = next((one for one in lengths if type(one) is int and one > 0), None)
+    if own is not None and not _has_distances_alone(config):
+        return own - _first_position(model)
+    limit = tokenizer.model_max_length
+    return int(limit) if isinstance(limit, int | float) and 0 < limit < _NO_LIMIT else None
+
+
+def _has_distances_alone(config: Any) -> bool:
+    """Whether attention is biased by any distance, as ALiBi is; that of MPT has a longest one."""
+    alibi = getattr(config, "alibi", False) is True
+    return config.model_type == "bloom" or (alibi and config.model_type != "mpt")
 
 
 def _first_position(model: Any) -> int:
@@ -170,7 +184,8 @@ def _first_position(model: Any) -> int:
         (
             module.padding_idx + 1
             for name, module in model.named_modules()
-            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None)
+            if name.endswith("position_embeddings")
+            and getattr(module, "padding_idx", None) is not None
         ),
         default=0,
     )

@@ -1,38 +1,68 @@
 """Result: what a corpus showed of each layer and head."""
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import glasshead.statistics as known_statistics
 from glasshead.attention.files import read, understood, write
 from glasshead.attention.frame import import_pandas
-from glasshead.attention.saved_observation import described, found
+from glasshead.attention.saved_observation import Kept, described, found
+from glasshead.recipe.numbers import whole_number
 from glasshead.statistics import Statistic
 from glasshead.watching.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_KIND = "statistics of a corpus"
+_KIND, OF_A_MODEL = "statistics of a corpus", "statistics of a model"
+"""The kinds of file that are read: what `CorpusResult.save` writes, and what the command `observe`
+writes of a model."""
+
+
+class LayerStatistics(dict[str, Tensor]):
+    """The statistics of one layer, `[heads, …]` each: `.entropy` or `[gh.Entropy()]`, as of `Seen`.
+
+    Attributes:
+        statistics: What they are, by name.
+    """
+
+    def __init__(self, values: Mapping[str, Tensor], statistics: Mapping[str, Statistic]) -> None:
+        super().__init__(values)
+        self.statistics = dict(statistics)
+
+    def __getitem__(self, asked: "str | Statistic") -> Tensor:
+        return super().__getitem__(_name_of(asked, self.__dict__.get("statistics", {})))
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"nothing named {name!r} was asked; there is {', '.join(self)}.")
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *self])
 
 
 class CorpusResult:
     """Each statistic of a corpus, `[heads, …]` in float64, by the names of layer and statistic.
 
-    It is no `Mapping`, as torchmetrics would take those apart.
+    `result["layers.0"].entropy` is that of one layer, `result.stacked("entropy")` that of all. It
+    is no `Mapping`, as torchmetrics would take those apart.
 
     Attributes:
         documents: How many there were.
         statistics: What was asked, by name.
+        tokens: The tokens of the text as they are written, where one text alone was read.
+        source: What is known of the model and the texts, such as their names.
 
     >>> import glasshead as gh
     >>> entropy = torch.tensor([0.5, 1.5], dtype=torch.float64)
     >>> result = CorpusResult({"layers.0": {"entropy": entropy}}, {"entropy": gh.Entropy()}, 7)
-    >>> result["layers.0"]["entropy"].mean().item()
+    >>> result["layers.0"].entropy.mean().item()
     1.0
     >>> print(result)
     The statistics of 7 documents in 1 layer
@@ -44,11 +74,16 @@ class CorpusResult:
         values: Mapping[str, Mapping[str, Tensor]],
         statistics: Mapping[str, Statistic],
         documents: int,
+        *,
+        tokens: Sequence[str] | None = None,
+        source: Mapping[str, Any] | None = None,
     ) -> None:
-        self._values = {layer: dict(own) for layer, own in values.items()}
+        self._values = {layer: LayerStatistics(own, statistics) for layer, own in values.items()}
         self.statistics, self.documents = dict(statistics), documents
+        self.tokens = None if tokens is None else tuple(tokens)
+        self.source = dict(source or {})
 
-    def __getitem__(self, layer: str) -> dict[str, Tensor]:
+    def __getitem__(self, layer: str) -> LayerStatistics:
         if layer not in self._values:
             raise KeyError(f"{layer!r} was not seen; there is {', '.join(self._values)}.")
         return self._values[layer]
@@ -88,6 +123,8 @@ class CorpusResult:
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
         """A pandas table with a row for each layer and head, and each place of further axes.
 
+        Where the keys are the tokens of one text, a column `token` has these.
+
         Args:
             names: Names, or statistics, of the same axes; without any, all that are a number a
                 head.
@@ -108,7 +145,7 @@ class CorpusResult:
             shape = own[asked[0]].shape
             index = pandas.MultiIndex.from_product(map(range, shape), names=["head", *axes[0]])
             columns = {name: own[name].cpu().reshape(-1).numpy() for name in asked}
-            tables.append(pandas.DataFrame(columns, index=index))
+            tables.append(pandas.DataFrame({**self._written(axes[0], shape), **columns}, index))
         return pandas.concat(tables, keys=list(self), names=["layer"])
 
     def save(self, file: str | os.PathLike[str]) -> None:
@@ -123,23 +160,39 @@ class CorpusResult:
             for name, value in own.items()
         }
         description = {"layers": list(self), "documents": self.documents, "statistics": told}
+        known = {"written_tokens": self.tokens, "source": self.source or None}
+        description |= {name: value for name, value in known.items() if value is not None}
         write(file, _KIND, description, tensors)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "CorpusResult":
-        """Read what `save` has written; nothing in the file is run.
+        """Read what `save` has written, or the command `observe` of a model; no code is run.
 
         Errors: an OSError where the file cannot be read; a ValueError where it holds no such thing.
         """
-        description, tensors = read(file, _KIND)
-        with understood(file, _KIND):
+        description, tensors = read(file, _KIND, OF_A_MODEL)
+        of_a_model = description["kind"] == OF_A_MODEL
+        with understood(file, description["kind"]):
+            told = description.get("asked" if of_a_model else "statistics")
             values, statistics = {}, {}
             for layer in map(str, description["layers"]):
-                own = {
-                    name: tensors[f"{layer}.{name}"] for name in map(str, description["statistics"])
-                }
-                statistics, values[layer] = found(description["statistics"], own)
-            return cls(values, statistics, int(description["documents"]))
+                names = description["statistics"]
+                own = {name: tensors[f"{layer}.{name}"] for name in map(str, names)}
+                if not all(value.ndim for value in own.values()):
+                    raise ValueError(f"{layer!r} has a number without heads")
+                statistics, values[layer] = (
+                    (_as_written(names), own) if told is None else found(told, own)
+                )
+            source = description.get("source")
+            if of_a_model:
+                source = {name: description[name] for name in description.keys() - _NOT_SOURCE}
+            return cls(
+                values,
+                statistics,
+                whole_number(description["pieces" if of_a_model else "documents"], "documents"),
+                tokens=_checked_tokens(description.get("written_tokens")),
+                source=source,
+            )
 
     def __repr__(self) -> str:
         layers = "1 layer" if len(self) == 1 else f"{len(self)} layers"
@@ -159,10 +212,51 @@ class CorpusResult:
         """Of the value, after that of the heads; a mean has none for queries."""
         return tuple(axis for axis in self.statistics[name].axes if axis != "query")
 
+    def _written(self, axes: tuple[str, ...], shape: Sequence[int]) -> dict[str, Any]:
+        """A column of tokens, where the last axis counts the tokens of one text.
+
+        A text that was read in pieces of one length has no token for a position of them all.
+        """
+        keys = shape[-1]
+        if axes != ("key",) or self.tokens is None or not keys <= len(self.tokens) < 2 * keys:
+            return {}
+        return {"token": list(self.tokens[:keys]) * shape[0]}
+
     def _name(self, asked: "str | Statistic") -> str:
-        name = asked
-        if not isinstance(asked, str):
-            name = next((n for n, one in self.statistics.items() if one == asked), None)
-        if not isinstance(name, str) or name not in self.statistics:
-            raise KeyError(f"{asked!r} was not asked; there is {', '.join(self.statistics)}.")
-        return name
+        return _name_of(asked, self.statistics)
+
+
+# What the file of a model says of its numbers, and not of where they come from.
+_NOT_SOURCE = {"kind", "version", "layers", "statistics", "asked", "written_tokens"}
+
+
+def _name_of(asked: "str | Statistic", statistics: Mapping[str, Statistic]) -> str:
+    """The name of a statistic; a KeyError where it was not asked."""
+    name = asked
+    if not isinstance(asked, str):
+        name = next((n for n, one in statistics.items() if one == asked), None)
+    if not isinstance(name, str) or name not in statistics:
+        raise KeyError(f"{asked!r} was not asked; there is {', '.join(statistics)}.")
+    return name
+
+
+def _as_written(told: Mapping[str, Any]) -> dict[str, Statistic]:
+    """The statistics of an older file, which has them as the command line wrote them."""
+    without_arguments = {"entropy", "log-sum-exp", "max-score", "max-weight", "mean-distance"}
+    statistics: dict[str, Statistic] = {}
+    for name, one in told.items():
+        kind, axes = str(one["written"]), tuple(map(str, one["axes"][1:]))
+        statistics[name] = (
+            getattr(known_statistics, kind.title().replace("-", ""))()
+            if kind in without_arguments
+            else Kept(kind, str(one["unit"]), axes)
+        )
+    return statistics
+
+
+def _checked_tokens(told: Any) -> tuple[str, ...] | None:
+    if told is None:
+        return None
+    if not isinstance(told, list) or not all(isinstance(token, str) for token in told):
+        raise ValueError("its tokens are not a list of texts")
+    return tuple(told)

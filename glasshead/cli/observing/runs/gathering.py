@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 import glasshead as gh
 from glasshead.cli.observing.pooled import MAP, pooled_map
@@ -73,20 +73,27 @@ class Gathering:
 
         Args:
             checked: Is told how many layers there are and how many heads the first has, once.
-            progress: Is told how many batches are done, and of how many.
+            progress: Is told how many tokens are read, and of how many; while a batch goes through
+                the layers, the share of the layers that it has passed.
 
         Errors: a ValueError where a statistic does not fit, and those of `checked`.
         """
         share = self._pieces.share(self._processes.place, self._processes.count)
-        with self._processes.together(), torch.inference_mode():
-            if share:
-                seen = self._watch(share[0])
-                if seen:
-                    checked(len(seen), next(iter(seen.values()))[0].shape[-2])
-        with torch.inference_mode():
-            for done, batch in enumerate(share[1:], 1):
-                progress(done, len(share))
+        done, of = 0, sum(batch.numel() for batch in share)
+        with torch.inference_mode(), _told_of_layers(self._reader.model) as layers:
+            with self._processes.together():
+                for batch in share[:1]:
+                    layers.begin(batch.numel(), lambda read: progress(read, of))
+                    seen = self._watch(batch)
+                    done = batch.numel()
+                    if seen:
+                        checked(len(seen), next(iter(seen.values()))[0].shape[-2])
+            for batch in share[1:]:
+                progress(done, of)
+                layers.begin(batch.numel(), lambda read, before=done: progress(before + read, of))
                 self._watch(batch)
+                done += batch.numel()
+        progress(of, of)
 
     def gathered(self) -> Gathered:
         """What all processes have read.
@@ -123,6 +130,48 @@ class Gathering:
         for corpus in corpora:
             corpus.update(seen)
         return seen
+
+
+class _Layers:
+    """Tells how far a batch has come: of its tokens as many as the layers that it has passed.
+
+    Args:
+        count: How many layers there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count, self._passed, self._tokens = count, 0, 0
+        self._told: Callable[[int], None] | None = None
+
+    def begin(self, tokens: int, told: Callable[[int], None]) -> None:
+        """Begin another batch, of so many tokens."""
+        self._passed, self._tokens, self._told = 0, tokens, told
+
+    def __call__(self, *of_the_module: object) -> None:
+        del of_the_module
+        # A layer may run more than once.
+        self._passed = min(self._passed + 1, self._count)
+        if self._told is not None:
+            self._told(self._tokens * self._passed // self._count)
+
+
+@contextmanager
+def _told_of_layers(model: nn.Module) -> Iterator[_Layers]:
+    """Call what is given after each layer of a model: the modules of its longest list of them."""
+    lists = (list(one) for one in model.modules() if isinstance(one, nn.ModuleList))
+    # A hook on one of PyTorch's own would turn off what it runs as one operator.
+    blocks = [
+        one
+        for one in max(lists, key=len, default=[])
+        if not isinstance(one, nn.TransformerEncoderLayer | nn.MultiheadAttention)
+    ]
+    layers = _Layers(len(blocks))
+    hooks = [one.register_forward_hook(layers) for one in blocks]
+    try:
+        yield layers
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

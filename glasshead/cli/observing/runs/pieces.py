@@ -1,7 +1,7 @@
 """Pieces: texts as a model reads them, cut to one length, or each whole."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,9 +16,25 @@ from glasshead.tasks.reading import read_texts
 # A length that is not asked for is no longer than this.
 _MOST = 1024
 _TOKENS_AT_ONCE = 8192
+_CHARACTERS_AT_ONCE = 2**20
 
 WHOLE = "whole"
 Length = int | str | None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What of the texts the model does not read, where each is read on its own.
+
+    Attributes:
+        texts: How many texts were cut, as they are longer than the model reads at once.
+        tokens: How many tokens these have beyond that.
+        empty: How many texts have no token.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    empty: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +44,14 @@ class Pieces:
     Attributes:
         groups: Pieces of one length each, the longest first.
         texts: Whether a piece is a text, and not part of all texts one after another.
+        of_one_text: Whether all pieces are parts of one text, in their order.
+        left_out: What is not read.
     """
 
     groups: tuple[Int[Tensor, "pieces length"], ...]
     texts: bool
+    of_one_text: bool = False
+    left_out: LeftOut = LeftOut()
 
     @property
     def length(self) -> int:
@@ -73,7 +93,14 @@ class Pieces:
         return batches
 
 
-def read_pieces(reader: Reader, source: Path, length: Length) -> Pieces:
+def read_pieces(
+    reader: Reader,
+    source: Path,
+    length: Length,
+    *,
+    truncate: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Pieces:
     """The texts of a file or a folder, as a model reads them.
 
     Args:
@@ -81,33 +108,76 @@ def read_pieces(reader: Reader, source: Path, length: Length) -> Pieces:
         source: Where they are.
         length: How many tokens a piece has, "whole" for a text each; None: as the context of the
             model, but at most 1024.
+        truncate: Whether a whole text that the model does not read at once is cut to what it reads.
+        progress: Is told how many characters are tokens, and of how many.
 
     Errors: an OSError or ValueError where a file cannot be read, there is no token, or the model
     does not read as many at once.
     """
-    texts = read_texts(text_files(source), reader.field)
-    encoded = reader.encode(texts)
+    encoded = _encoded(reader, read_texts(text_files(source), reader.field), progress)
     if not any(encoded):
         raise ValueError(f"{shown(source)} has no text in it: name a file that has some.")
-    before, after = reader.around
     if length == WHOLE:
-        pieces = _whole([[*before, *tokens, *after] for tokens in encoded if tokens])
-    else:
-        ending = reader.ending if len(encoded) > 1 else ()
-        tokens = torch.tensor([token for text in encoded for token in (*text, *ending)])
-        own = _length(reader, length) - len(before) - len(after)
-        pieces = _cut(tokens, own, before, after)
+        return _whole(reader, encoded, truncate=truncate)
+    before, after = reader.around
+    ending = reader.ending if len(encoded) > 1 else ()
+    tokens = torch.tensor([token for text in encoded for token in (*text, *ending)])
+    own = _length(reader, length) - len(before) - len(after)
+    pieces = _cut(tokens, own, before, after)
     _check_context(reader, pieces.length)
-    return pieces
+    return replace(pieces, of_one_text=len(encoded) == 1)
 
 
-def _whole(texts: Sequence[Sequence[int]]) -> Pieces:
-    """Each text as a piece."""
+def _encoded(
+    reader: Reader, texts: Sequence[str], progress: Callable[[int, int], None] | None
+) -> list[list[int]]:
+    """The tokens of each text; a million characters at once, so that progress can be told."""
+    encoded: list[list[int]] = []
+    done, total = 0, sum(map(len, texts))
+    while len(encoded) < len(texts):
+        begin = end = len(encoded)
+        before = done
+        while end < len(texts) and (end == begin or done - before < _CHARACTERS_AT_ONCE):
+            done += len(texts[end])
+            end += 1
+        if progress is not None:
+            progress(before, total)
+        encoded += reader.encode(texts[begin:end])
+    if progress is not None:
+        progress(total, total)
+    return encoded
+
+
+def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) -> Pieces:
+    """Each text as a piece, those without a token left out.
+
+    Errors: a ValueError where the model does not read one at once, and it is not to be cut.
+    """
+    before, after = reader.around
+    around = len(before) + len(after)
+    room = max(map(len, texts)) if reader.context is None else reader.context - around
+    long = [tokens for tokens in texts if len(tokens) > room]
+    if long and not (truncate and room > 0):
+        longest = max(map(len, long)) + around
+        raise ValueError(
+            f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
+            f"have {longest:,}: take --truncate too, which cuts {len(long):,} of {len(texts):,} "
+            f"texts, or --length {min(room + around, _MOST)}, which cuts all into pieces."
+        )
     by_length: dict[int, list[Sequence[int]]] = {}
-    for tokens in texts:
-        by_length.setdefault(len(tokens), []).append(tokens)
+    for tokens in filter(None, texts):
+        own = tokens
+        if len(tokens) > room:
+            own = tokens[:room] if reader.shorten is None else reader.shorten(tokens)[:room]
+        by_length.setdefault(len(own) + around, []).append([*before, *own, *after])
     longest_first = sorted(by_length.items(), reverse=True)
-    return Pieces(tuple(torch.tensor(group) for _, group in longest_first), texts=True)
+    left_out = LeftOut(
+        texts=len(long),
+        tokens=sum(len(tokens) - room for tokens in long),
+        empty=sum(not tokens for tokens in texts),
+    )
+    groups = tuple(torch.tensor(group) for _, group in longest_first)
+    return Pieces(groups, texts=True, of_one_text=len(texts) == 1, left_out=left_out)
 
 
 def _cut(

@@ -29,6 +29,7 @@ class Observed:
         text: What the text is called.
         pieces: What it read.
         names: The tokens of the piece, where one alone has the full length.
+        tokens: All tokens in their order, where they are those of one text.
         asked: The statistics.
         gathered: Their values.
         mask: Which pairs of a piece see each other.
@@ -40,6 +41,7 @@ class Observed:
     text: str
     pieces: Pieces
     names: tuple[str, ...] | None
+    tokens: list[str] | None
     asked: tuple[Asked, ...]
     gathered: Gathered
     mask: Mask | None
@@ -107,6 +109,24 @@ def _notes(observed: Observed) -> Iterator[Note]:
         yield Note(
             "Texts of several lengths have no map in common: --length N cuts them to one length."
         )
+    for sentence in left_out(pieces, observed.reader):
+        yield Note(sentence)
+
+
+def left_out(pieces: Pieces, reader: Reader) -> list[str]:
+    """What was not read of the texts, a sentence each."""
+    out, sentences = pieces.left_out, []
+    if out.texts:
+        of = f"{out.texts:,} of {counted(pieces.count, 'text')}"
+        sentences.append(
+            f"{of} {'was' if out.texts == 1 else 'were'} cut to the {reader.context:,} tokens that "
+            f"the model reads at once: {counted(out.tokens, 'token')} "
+            f"{'was' if out.tokens == 1 else 'were'} left out."
+        )
+    if out.empty:
+        was = "was" if out.empty == 1 else "were"
+        sentences.append(f"{counted(out.empty, 'text')} without a token {was} left out.")
+    return sentences
 
 
 def _heads(

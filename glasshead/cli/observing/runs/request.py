@@ -25,6 +25,7 @@ class ObserveRunRequest(Options):
     mask: str | None = None
     engine: str | None = None
     length: int | str | None = None
+    truncate: bool = False
 
     @property
     def folder(self) -> Path:
@@ -59,6 +60,10 @@ class ObserveRunRequest(Options):
         for option, why in self._of_one_attention():
             raise ValueError(f"{option} does not go with --text, as {why}: leave one out.")
         self.statistics()
+        if self.truncate and self.length != "whole":
+            raise ValueError(
+                "--truncate cuts texts that are read whole: add --length whole, or leave it out."
+            )
         if self.head is not None and self.layer is None:
             raise ValueError(
                 "--head takes the layer that the head is in, too: add --layer N, or leave it out."

@@ -13,14 +13,18 @@ from glasshead.cli.observing.runs.choice import Choice
 from glasshead.cli.observing.runs.gathering import Gathered, Gathering
 from glasshead.cli.observing.runs.pieces import Pieces, read_pieces
 from glasshead.cli.observing.runs.processes import Processes, processes
-from glasshead.cli.observing.runs.report import Observed, report
+from glasshead.cli.observing.runs.report import Observed, left_out, report
 from glasshead.cli.observing.runs.request import ObserveRunRequest
 from glasshead.cli.observing.runs.saving import save
 from glasshead.cli.outputs.progress import Counter
+from glasshead.cli.outputs.terminal import remark
 from glasshead.recipe.masks import Mask
 from glasshead.statistics.reductions import edges
 from glasshead.tasks.opening.opening import open_reader
 from glasshead.tasks.opening.reader import Reader
+
+# What is written of each token is no larger than a file's head may be.
+_MOST_TOKENS = 2**20
 
 
 def run(request: ObserveRunRequest) -> None:
@@ -34,6 +38,8 @@ def run(request: ObserveRunRequest) -> None:
         observed = _observed(request, all_of_them)
     if observed is not None:
         deliver(report(observed), partial(save, observed), request)
+        for sentence in left_out(observed.pieces, observed.reader):
+            remark(sentence)
 
 
 def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | None:
@@ -43,7 +49,15 @@ def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | No
         if processes.count > 1:
             request.check_options()
         reader = open_reader(request.folder, processes.device)
-        pieces, asked = read_pieces(reader, request.text, request.length), request.statistics()
+        with Counter("reading texts", shown=processes.leads) as counter:
+            pieces = read_pieces(
+                reader,
+                request.text,
+                request.length,
+                truncate=request.truncate,
+                progress=counter.show,
+            )
+        asked = request.statistics()
         gathering = Gathering(reader, pieces, asked, processes)
     start = time.perf_counter()
     with Counter("observing", shown=processes.leads) as counter:
@@ -56,6 +70,7 @@ def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | No
         text=shown(request.text),
         pieces=pieces,
         names=_names(reader, pieces),
+        tokens=_tokens(reader, pieces),
         asked=asked,
         gathered=gathered,
         mask=_mask(reader, pieces, gathered),
@@ -69,6 +84,15 @@ def _names(reader: Reader, pieces: Pieces) -> tuple[str, ...] | None:
     if pieces.full > 1 or pieces.uneven:
         return None
     return tuple(map(reader.token, pieces.groups[0][0].tolist()))
+
+
+def _tokens(reader: Reader, pieces: Pieces) -> list[str] | None:
+    """All tokens in their order, where they are those of one text; None of a very long one."""
+    if not pieces.of_one_text or pieces.tokens > _MOST_TOKENS:
+        return None
+    numbers = [token for group in pieces.groups for token in group.flatten().tolist()]
+    written = {token: reader.token(token) for token in set(numbers)}
+    return [written[token] for token in numbers]
 
 
 def _mask(reader: Reader, pieces: Pieces, gathered: Gathered) -> Mask | None:

@@ -1,10 +1,13 @@
 """Saving: the means of every layer and head, for further work in Python."""
 
 from pathlib import Path
+from typing import Any
 
 from glasshead.attention.files import write
+from glasshead.attention.saved_observation import described
 from glasshead.cli.observing.pooled import MAP
 from glasshead.cli.observing.runs.report import Observed
+from glasshead.watching.corpus.result import OF_A_MODEL
 
 
 def save(observed: Observed, file: Path) -> None:
@@ -12,30 +15,35 @@ def save(observed: Observed, file: Path) -> None:
 
     A tensor is called as its layer and its statistic, such as blocks.0.attention.entropy, and
     `safetensors.torch.load_file(file)` gives all by name. What each statistic is, of which text and
-    of how many tokens, stands as JSON in the metadata.
+    of how many tokens, stands as JSON in the metadata, with the tokens where one text was read.
+    `gh.load(file)` and `gh.CorpusResult.load(file)` read all of it.
 
     Errors: an OSError where the file cannot be written; then an older one is as it was.
     """
     gathered, pieces = observed.gathered, observed.pieces
     written = {one.name: one.written for one in observed.asked} | {MAP: MAP}
-    description = {
+    description: dict[str, Any] = {
         observed.reader.kind: observed.reader.name,
         "text": observed.text,
         "tokens": pieces.tokens,
         "pieces": pieces.count,
         "length": pieces.length,
+        "cut": {"texts": pieces.left_out.texts, "tokens": pieces.left_out.tokens},
         "layers": gathered.layers,
         "statistics": {
             name: {"written": written[name], "unit": one.unit, "axes": ["head", *_left(one.axes)]}
             for name, one in gathered.statistics.items()
         },
+        "asked": described(gathered.statistics, gathered.values),
     }
+    if observed.tokens is not None:
+        description["written_tokens"] = observed.tokens
     tensors = {
         f"{layer}.{name}": value[place]
         for name, value in gathered.values.items()
         for place, layer in enumerate(gathered.layers)
     }
-    write(file, "statistics of a model", description, tensors)
+    write(file, OF_A_MODEL, description, tensors)
 
 
 def _left(axes: tuple[str, ...]) -> list[str]:

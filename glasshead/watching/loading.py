@@ -1,0 +1,49 @@
+"""Loading: whatever the library has saved, read again as what it is."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glasshead.attention import Observation, Weights
+from glasshead.attention.files import READERS, description_of
+from glasshead.watching.seen import Seen
+
+if TYPE_CHECKING:
+    from glasshead.watching.corpus import CorpusResult
+
+
+def load(file: str | os.PathLike[str]) -> "Observation | Weights | Seen | CorpusResult":
+    """Read a file that `save` or `glasshead observe --save` has written, as what it holds.
+
+    That is an `Observation` of one attention, the `Weights` of one, the `Seen` of a watched model,
+    or the `CorpusResult` of texts that a model has read, whichever the file tells. Nothing in it is
+    run.
+
+    Errors: an OSError where the file cannot be read; a ValueError where it holds none of these.
+
+    >>> import tempfile
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x, file = torch.eye(3), Path(tempfile.mkdtemp()) / "seen.safetensors"
+    >>> gh.Attention(mask=gh.causal()).observe(x, x, x, [gh.Entropy()]).save(file)
+    >>> print(gh.load(file))
+    Observation of 3 queries
+    context  [3, 3]
+    entropy  [3]     0.000 … 1.058  mean 0.570  nats
+    """
+    description = description_of(file)
+    reader = READERS[description["kind"]]
+    if reader == Weights.__name__ and "recipe" not in description:
+        raise ValueError(
+            f"{Path(file)} holds the parameters of a model, without its config: load the folder "
+            f"that it is in, as by gh.Writer.load."
+        )
+    if reader == Observation.__name__:
+        return Observation.load(file)
+    if reader == Weights.__name__:
+        return Weights.load(file)
+    if reader == Seen.__name__:
+        return Seen.load(file)
+    from glasshead.watching.corpus import CorpusResult
+
+    return CorpusResult.load(file)
