@@ -7,6 +7,7 @@ from torch import Tensor
 from glasshead.attention import saved_observation as saved
 from glasshead.attention.frame import frame
 from glasshead.statistics import Statistic
+from glasshead.statistics.statistic import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,8 +126,8 @@ class Values:
 
 
 def _spread(tensor: Tensor, unit: str) -> str:
-    """From the least to the largest, and the mean, of what is finite."""
-    if not tensor.is_floating_point():
+    """From the least to the largest, and the mean, of what is finite; of keys nothing is told."""
+    if not tensor.is_floating_point() or unit == KEY:
         return ""
     numbers = tensor.detach().double()
     numbers = numbers[numbers.isfinite()]

@@ -10,6 +10,9 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.reductions import Reduction
 
+# The unit of numbers that name keys.
+KEY = "key"
+
 
 class Statistic(ABC):
     """Something to know of the attention weights, without keeping them.
@@ -19,7 +22,7 @@ class Statistic(ABC):
     engine can take while it goes.
 
     Attributes:
-        unit: Of the numbers, as text.
+        unit: Of the numbers, as text; "key" where they are the places of keys.
         axes: What the axes of its value count, after those of batch and heads: "query", "key", or
             a name of its own.
         differentiable: Whether it can be asked for with its gradient.
@@ -28,6 +31,11 @@ class Statistic(ABC):
     unit: ClassVar[str]
     axes: ClassVar[tuple[str, ...]] = ("query",)
     differentiable: ClassVar[bool] = False
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether a mean of its numbers tells something: that of the places of keys does not."""
+        return self.unit != KEY
 
     @abstractmethod
     def of(self, trace: Trace) -> Any:

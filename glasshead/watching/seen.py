@@ -63,7 +63,8 @@ class Seen(Mapping[str, Watched]):
         """A table for each statistic that is a number a query or a head: layers × heads.
 
         A number a query is averaged over the queries of all calls, without padding. A query that
-        sees no key counts with 0; of a logsumexp it is left out.
+        sees no key counts with 0; of a logsumexp it is left out. What names keys, such as `ArgMax`,
+        has no mean, and no table: `to_frame` has it.
         """
         return Summary.of(self.layers)
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.drawing import Document, Paragraph, Table, number
+from glasshead.drawing import Block, Document, Paragraph, Table, number
 from glasshead.statistics import MaxScore, Statistic
 from glasshead.watching.watched import Call, Watched
 
@@ -48,14 +48,20 @@ class Summary:
         values = {
             name: [_of_heads(one, name, statistic) for one in watched.values()]
             for name, statistic in statistics.items()
-            if statistic.axes == ("query",) or isinstance(statistic, MaxScore)
+            if (statistic.axes == ("query",) and statistic.has_mean)
+            or isinstance(statistic, MaxScore)
         }
         heads = next(iter(watched.values()))[0].heads if watched else None
         return cls(tuple(watched), values, statistics, heads)
 
     def document(self) -> Document:
         """The same as a document for the terminal or a page."""
-        blocks = [self._table(name, rows) for name, rows in self.values.items()]
+        blocks: list[Block] = [self._table(name, rows) for name, rows in self.values.items()]
+        blocks += [
+            Paragraph(f"{name} names keys, which have no mean: to_frame() has each.")
+            for name, one in self.statistics.items()
+            if one.axes == ("query",) and not one.has_mean
+        ]
         said = Paragraph("Nothing that was asked is a number a query or a head.")
         layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
         return Document(blocks or [said], title=f"The attention of {layers}")

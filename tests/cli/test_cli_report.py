@@ -4,7 +4,11 @@ import re
 
 import pytest
 
+from glasshead.studio.refusals import Refusal
 from glasshead.studio.report.holding import steps
+from glasshead.studio.report.holding.views import HOLDING
+from glasshead.tasks.write import Writer
+from glasshead.watching import UnseenError
 from translated import translated
 from written import written
 
@@ -56,6 +60,41 @@ def test_it_speaks_the_language_that_is_asked_for_or_that_of_the_environment(
     assert '<html lang="es">' in (place / "out.html").read_text()
     assert command(*asked, "--lang", "zh-TW").code == 0
     assert '<html lang="zh-Hant">' in (place / "out.html").read_text()
+
+
+def test_what_is_cut_of_the_text_is_told_in_the_terminal(command, place):
+    # The writer reads 13 tokens at once, and each letter is one.
+    outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
+    assert outcome.code == 0
+    context = Writer.load("writer").model.config.context_length
+    tokens = len(Writer.load("writer").tokenizer.encode(TEXT))
+    assert context < tokens
+    assert outcome.err.splitlines() == ["The page is at out.html"] + [
+        f"Its view {view} shows {context} of the {tokens} tokens of text.txt."
+        for view in ("heads", "atlas")
+    ]
+
+
+def test_a_model_whose_attention_cannot_be_seen_has_no_report(command, place, monkeypatch):
+    def unseen(*_arguments, **_options):
+        raise UnseenError("watch saw no attention of Writer: take another.")
+
+    monkeypatch.setattr("glasshead.studio.views.running.gh.watch", unseen)
+    outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "glasshead: error: watch saw no attention of Writer: take another.\n"
+    assert not (place / "out.html").exists()
+
+
+def test_one_view_that_is_refused_is_told_and_the_others_are_written(command, place, monkeypatch):
+    def refuse(*_arguments):
+        raise Refusal("no map today.")
+
+    monkeypatch.setitem(HOLDING, "atlas", refuse)
+    outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
+    assert outcome.code == 0
+    assert "It has no view atlas: no map today.\n" in outcome.err
+    assert (place / "out.html").is_file()
 
 
 def test_standard_input_is_read(command, place, typed):

@@ -48,6 +48,33 @@ def test_what_is_asked_for_is_a_column():
     assert seen.to_frame("score").index.names == ["layer", "call", "batch", "head"]
 
 
+class Farthest(gh.ArgMax):
+    """A statistic of a user's own that names keys, as numbers with a point."""
+
+    def finish(self, problem, *reduced):
+        return super().finish(problem, *reduced).double()
+
+
+def test_what_names_keys_has_no_mean_anywhere():
+    asked = {"entropy": gh.Entropy(), "arg_max": gh.ArgMax(), "far": Farthest(), "top": gh.TopK(2)}
+    seen, _ = watched(asked)
+    summary = seen.summary()
+    assert list(summary.values) == ["entropy"]
+    for printed in (str(summary), summary._repr_html_()):
+        assert "nats: mean over queries" in printed
+        assert "key: mean over queries" not in printed
+        for name in ("arg_max", "far"):
+            assert f"{name} names keys, which have no mean: to_frame() has each." in printed
+    for line in repr(seen["layers.0"][0]).splitlines():
+        name = line.split()[0]
+        assert ("mean" in line) == (name in ("entropy", "top.weights")), line
+    for statistic in (gh.ArgMax(), Farthest(), gh.TopK(2)):
+        with pytest.raises(ValueError, match="the keys of one text are not those of the next"):
+            gh.CorpusStatistics([statistic])
+    frame = seen.to_frame("arg_max", "far")
+    assert (frame["arg_max"] == frame["far"]).all()
+
+
 def test_what_was_not_asked_of_the_model_is_no_column():
     seen, _ = watched({"received": gh.Received(), "entropy": gh.Entropy()})
     with pytest.raises(KeyError, match="'sink' was not observed; there is received, entropy"):

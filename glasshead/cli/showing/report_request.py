@@ -59,6 +59,14 @@ class ReportRequest:
         with going_on("Reading…"):
             from glasshead.studio.report import Report
 
-            page = Report(self.folder, text, lang=lang).html()
+            report = Report(self.folder, text, lang=lang)
+            page = report.html()
         write_page(self.html, page)
         remark(f"The page is at {shown(self.html)}")
+        for view, why in report.refused.items():
+            remark(f"It has no view {view}: {why}")
+        for view, (count, of) in report.tokens.items():
+            if count < of:
+                remark(
+                    f"Its view {view} shows {count:,} of the {of:,} tokens of {shown(self.text)}."
+                )

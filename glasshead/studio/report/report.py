@@ -9,7 +9,7 @@ from glasshead.explanation.language import Say
 from glasshead.studio.about import LANGUAGES, about
 from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Refusal
-from glasshead.studio.report.answers import Answers
+from glasshead.studio.report.answers import Answers, key_of
 from glasshead.studio.report.document import document, framed, icon
 from glasshead.studio.report.holding.asked import Asked
 from glasshead.studio.report.holding.views import HOLDING
@@ -21,6 +21,8 @@ from glasshead.whole_file import whole_file
 _SHOWN = 40
 # Tokens whose maps a file has room for, and those that are read in a time that one waits.
 _LIMITS = {"heads": 256, "atlas": 2**14}
+# The view of a sentence by itself.
+_WITHOUT_A_MODEL = "steps"
 # The rest of a text is not shown, and is not held.
 _CHARACTERS = 2000
 
@@ -30,7 +32,12 @@ class Report:
 
     It holds the steps of the text's first sentence, the heads and the atlas of as many of its
     tokens as a small file has room for, and, of a translator, the alignment; each number as the
-    library computes it. A page says what of the text it leaves out, and why a view is not there.
+    library computes it. A page says what of the text it leaves out, and why a view is not there;
+    where the model can be shown in none, there is no report.
+
+    Attributes:
+        tokens: How many tokens of the text are shown, and of how many, by view.
+        refused: Why a view that the model has is not there, by view.
 
     Args:
         model: The folder of a run or of a model of Hugging Face, or a `Studio`; None: only what
@@ -39,8 +46,8 @@ class Report:
         lang: In which language the page speaks, as of `explain`.
         work: Is told how far it is; where it is cancelled, `Cancelled` is raised.
 
-    Errors: a ValueError where the text has no word, the language is not there, or the model cannot
-    be loaded; an OSError where there is no such folder.
+    Errors: a ValueError where the text has no word, the language is not there, the model cannot be
+    loaded, or its attention cannot be seen; an OSError where there is no such folder.
 
     >>> report = Report(None, "Hello shiny sun!")
     >>> report
@@ -73,7 +80,9 @@ class Report:
             work=work or Work(),
         )
         self._words = words(asked.lang)
-        self._title, self._answers = _title(studio), _answered(asked, self._words)
+        self._title = _title(studio)
+        self._answers, self.refused = _answered(asked, self._words)
+        self.tokens = _tokens(self._answers, asked.name)
 
     def html(self) -> str:
         """The whole page, which loads nothing."""
@@ -116,21 +125,36 @@ def _name(studio: Studio) -> str | None:
     return None if folder is None else printable(folder.resolve().name)
 
 
-def _answered(asked: Asked, spoken: dict[str, str]) -> Answers:
-    """What the page is told first, and what each view asks for."""
+def _answered(asked: Asked, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
+    """What the page is told first, and what each view asks for; and the views that are refused.
+
+    Errors: a `Refusal` where all views of the model are refused.
+    """
     answers, told = Answers(), about(asked.studio)
     views: dict[str, str | None] = {view: told["views"][view] for view in HOLDING}
     notes: dict[str, list[str]] = {}
+    refused: dict[str, Refusal] = {}
     for view, hold in HOLDING.items():
         if views[view] is None:
             try:
                 notes[view] = hold(answers, asked)
             except Refusal as error:
-                views[view] = str(error)
+                views[view], refused[view] = str(error), error
+    of_the_model = [view for view in (*notes, *refused) if view != _WITHOUT_A_MODEL]
+    if of_the_model and all(view in refused for view in of_the_model):
+        raise refused[of_the_model[0]]
     answers.hold(f"texts/{asked.name}", {}, {"text": asked.text[:_CHARACTERS]})
     answers.hold("about", {}, _about(told, asked, views, notes))
     answers.hold("words", {"lang": asked.lang}, spoken)
-    return answers
+    return answers, {view: str(error) for view, error in refused.items()}
+
+
+def _tokens(answers: Answers, text: str) -> dict[str, tuple[int, int]]:
+    """How many tokens each view shows, and how many the text has."""
+    heads = answers.told.get(key_of("heads/reading", {"text": text}))
+    atlas = answers.told.get(key_of("atlas/read", {}))
+    shown = {} if heads is None else {"heads": (len(heads["tokens"]), heads["of"])}
+    return shown if atlas is None else shown | {"atlas": (atlas["length"], atlas["of"])}
 
 
 def _about(

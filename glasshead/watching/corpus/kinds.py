@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.statistics import (
-    ArgMax,
     DistanceHistogram,
     MassOn,
     MaxScore,
@@ -180,7 +179,7 @@ def sums_of(statistic: Statistic, positions: int) -> Sums:
 
     Errors: a ValueError where one of a corpus would mean nothing.
     """
-    if statistic.axes == ("query",) and not isinstance(statistic, ArgMax):
+    if statistic.axes == ("query",) and statistic.has_mean:
         return (OnKeys if isinstance(statistic, MassOn) else OverQueries)(statistic)
     match statistic:
         case MaxScore():
@@ -191,7 +190,7 @@ def sums_of(statistic: Statistic, positions: int) -> Sums:
             return ByDistance(statistic)
         case PooledMap():
             return OverMaps(statistic)
-    of_keys = statistic.axes[:1] == ("query",)
+    of_keys = statistic.axes[:1] == ("query",) or not statistic.has_mean
     why = (
         "the keys of one text are not those of the next"
         if of_keys
