@@ -45,6 +45,12 @@ class Subject:
         return None if self.folder is None else printable(str(self.folder))
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is named as a file of weights, there or not."""
+        folder = self.folder
+        return folder is not None and folder.suffix == ".safetensors" and not folder.is_dir()
+
+    @property
     def kind(self) -> Kind | None:
         """What it is; None where there is no folder.
 
@@ -52,7 +58,7 @@ class Subject:
         """
         if self.folder is None:
             return None
-        if self.folder.suffix == ".safetensors" and not self.folder.is_dir():
+        if self.is_file:
             if not self.folder.is_file():
                 raise NotThere(f"{self.name} is not there: check its name.")
             return "weights"

@@ -5,14 +5,21 @@ import re
 
 import pytest
 import schemathesis
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+import glasshead as gh
+from glasshead.explanation.splitting import split
 from glasshead.studio.limits import Limits
+from glasshead.studio.refusals import Refusal
 from glasshead.studio.server.application import application
+from glasshead.studio.server.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
 from glasshead.studio.studio import Studio
+from glasshead.studio.views.alignment import check_sentence
+from glasshead.studio.words import words
 from studio.asking import ask
 from translated import translated
 from written import written
@@ -23,8 +30,10 @@ EXAMPLES = 8
 PYTHONS_OWN = b"not supported between|NoneType|positional argument|object is not|has no attribute"
 OWN = {"Host": "localhost"}
 # A schema tells the form of a request. Whether the text was sent, and whether there is such a
-# layer, it cannot: some that conform are refused, as the description says.
+# layer, it cannot: some that conform are refused, for what is not there, or as the description of
+# the operation says.
 LEFT_OUT = [positive_data_acceptance]
+NOT_THERE = {404, 409, 410, 429}
 
 
 @pytest.fixture(scope="module", params=["nothing", "translate", "write"])
@@ -59,6 +68,10 @@ def test_every_answer_is_one_that_is_described(described, mode):
             nonlocal asked
             asked += 1
             answer = case.call_and_validate(headers=OWN, excluded_checks=LEFT_OUT)
+            refused = answer.status_code >= 400 and answer.status_code not in NOT_THERE
+            if mode.is_positive and refused:
+                said = case.operation.definition.raw["description"]
+                assert str(answer.status_code) in said, (case.operation.label, answer.content)
             # A fault of our own that is told as a refusal, in Python's words.
             assert not re.search(PYTHONS_OWN, answer.content)
 
@@ -66,6 +79,70 @@ def test_every_answer_is_one_that_is_described(described, mode):
         with contextlib.suppress(Unsatisfiable):
             conforms()
     assert asked > EXAMPLES
+
+
+@pytest.mark.parametrize("limits", [SMALL, Limits()], ids=["small", "usual"])
+def test_limits_stand_in_the_schema(limits):
+    paths = application(Studio(None, limits)).openapi()["paths"]
+
+    def schema(path, name):
+        (found,) = (one for one in paths[path]["get"]["parameters"] if one["name"] == name)
+        return found["schema"]
+
+    for path, name in (("/api/steps", "text"), ("/api/alignment", "sentence")):
+        assert (schema(path, name)["minLength"], schema(path, name)["maxLength"]) == (
+            1,
+            limits.sentence,
+        )
+    (position, _) = schema("/api/steps", "query")["anyOf"]
+    assert position["exclusiveMaximum"] == limits.words
+    ends = schema("/api/alignment", "sentence")["pattern"]
+    for count, fits in ((0, False), (1, True), (limits.words, True), (limits.words + 1, False)):
+        words = "\x1c ".join(["one"] * count)
+        assert bool(re.search(ends, f" {words}\t")) == fits
+        with contextlib.nullcontext() if fits else pytest.raises(Refusal):
+            check_sentence(f" {words}\t", limits)
+    body = application(Studio(None, limits)).openapi()["components"]["schemas"]
+    (text,) = (one["properties"]["text"] for one in body.values() if "text" in one["properties"])
+    assert (text["minLength"], text["maxLength"]) == (1, limits.text)
+
+
+@pytest.mark.parametrize(
+    "character", [" ", "\x1c", "\x85", "\u2003", "\u200b", "\ufeff", "\x1b", "."]
+)
+def test_the_patterns_of_texts_are_what_is_checked(character):
+    for pattern, taken in (
+        (HAS_A_WORD, bool(character.strip())),
+        (HAS_A_SIGN, bool(split(character))),
+        (words_of(SMALL), bool(character.split())),
+    ):
+        assert bool(re.search(pattern, character)) == taken
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["en", "tr_TR.UTF-8", "ZH-tw", "zh", "es@euro\n", "en\n", "english", "", "xx", "-en", "z"],
+)
+def test_the_codes_of_languages_are_what_is_read(app, code):
+    (lang,) = app.openapi()["paths"]["/api/words"]["get"]["parameters"]
+    # At the end of a text alone, as a schema has it.
+    pattern = lang["schema"]["pattern"].replace("$", r"\Z")
+    refused = pytest.raises(ValueError, match="lang takes one of en, tr, es")
+    with contextlib.nullcontext() if re.search(pattern, code) else refused:
+        words(code)
+
+
+def test_a_text_is_asked_for_but_of_stored_weights(app, tmp_path):
+    x = torch.eye(3)
+    gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")
+    stored = application(Studio(tmp_path / "kept.safetensors"))
+    for one, needed in ((app, True), (stored, False)):
+        for path in ("read", "map", "overview", "tile", "tokens"):
+            asked = one.openapi()["paths"][f"/api/atlas/{path}"]["get"]["parameters"]
+            (text,) = (each for each in asked if each["name"] == "text")
+            assert text["required"] == needed
+    assert ask(stored, "/api/atlas/map", query="layer=0&head=0").status == 200
+    assert ask(app, "/api/atlas/map", query="layer=0&head=0").status == 422
 
 
 def test_the_description_names_each_route_and_what_it_refuses(app):

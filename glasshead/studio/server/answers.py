@@ -34,14 +34,19 @@ class Told(BaseModel):
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"description": told, "model": Told}
     for status, told in (
-        (400, "What was asked for is not to be had."),
+        (400, "What was asked for is not to be had: there is no such head, or parts do not fit."),
+        (401, "The address lacks the studio's token."),
         (403, "Another page asks than the studio's own."),
         (404, "There is no such thing here."),
+        (408, "Nothing more of the request came."),
         (409, "It takes something that has to be made first."),
         (410, "The text was forgotten, and has to be sent again."),
         (413, "It is larger than the limits."),
+        (421, "The studio answers under its own address alone."),
         (422, "A parameter is missing, or is none of those that are taken."),
         (429, "As much is being done already as is allowed at once."),
+        (499, "The studio ends, and does no work any more."),
+        (500, "The studio has a fault, which its terminal tells."),
     )
 }
 """What each route may refuse with, for its description."""

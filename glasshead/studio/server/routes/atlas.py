@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from glasshead.studio.server.answers import (
     LINES,
@@ -13,20 +13,33 @@ from glasshead.studio.server.answers import (
     waited_for_reading,
 )
 from glasshead.studio.server.doing import Job
+from glasshead.studio.server.parameters import NAME, TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.atlas import TOKENS, Atlases
 from glasshead.studio.views.reading import is_read
 
 _MANY = 2**31 - 1
-Text = Annotated[str | None, Query(max_length=64, description="None: of stored weights.")]
 Number = Annotated[int, Query(ge=0, le=_MANY)]
 Level = Annotated[int, Query(ge=0, le=31, description="Of blocks of 2^level tokens.")]
+
+
+def _one_text(text: TextName) -> str:
+    return text
+
+
+def _no_text_or_one(
+    text: Annotated[
+        str | None, Query(pattern=NAME, description="Stored weights are of no text that is named.")
+    ] = None,
+) -> str | None:
+    return text
 
 
 def atlas_routes(studio: Studio) -> APIRouter:
     """The data of the view."""
     routes = APIRouter(prefix="/atlas", tags=["atlas"], responses=REFUSALS)
     atlases = Atlases(studio)
+    named = _no_text_or_one if studio.subject.is_file else _one_text
 
     async def answered(request: Request, text: str | None, job: Job) -> Any:
         return await waited_for_reading(
@@ -34,19 +47,27 @@ def atlas_routes(studio: Studio) -> APIRouter:
         )
 
     @routes.get("/read", response_class=Response, responses=LINES)
-    def read(text: Text = None) -> Response:
+    def read(text: Annotated[str | None, Depends(named)]) -> Response:
         """Read a text, as progress and then how long it is and which layers and heads there are."""
         return Streamed(studio, lambda work: atlases.opened(text, work))
 
     @routes.get("/map")
     async def size(
-        request: Request, layer: Number, head: Number, text: Text = None
+        request: Request,
+        layer: Number,
+        head: Number,
+        text: Annotated[str | None, Depends(named)],
     ) -> dict[str, Any]:
-        """The size of a head's map, and its levels."""
+        """The size of a head's map, and its levels.
+
+        400 where there is no such layer or head, 413 where the text takes too much memory.
+        """
         return await answered(request, text, lambda work: atlases.map(text, layer, head, work))
 
     @routes.get("/overview", response_class=Response, responses=LINES)
-    def overview(layer: Number, head: Number, text: Text = None) -> Response:
+    def overview(
+        layer: Number, head: Number, text: Annotated[str | None, Depends(named)]
+    ) -> Response:
         """Go through a head's whole matrix, as progress and then that it is done."""
         return Streamed(studio, lambda work: atlases.overview(text, layer, head, work))
 
@@ -58,9 +79,13 @@ def atlas_routes(studio: Studio) -> APIRouter:
         level: Level,
         row: Number,
         column: Number,
-        text: Text = None,
+        text: Annotated[str | None, Depends(named)],
     ) -> Response:
-        """256 × 256 blocks at most: sums over a block's keys, means over its queries."""
+        """256 × 256 blocks at most: sums over a block's keys, means over its queries.
+
+        400 where there is no such layer, head or tile, 409 where it takes the overview, 413 where
+        the text takes too much memory.
+        """
         place = level, row, column
         return numbers(
             await answered(request, text, lambda work: atlases.tile(text, layer, head, place, work))
@@ -68,9 +93,12 @@ def atlas_routes(studio: Studio) -> APIRouter:
 
     @routes.get("/tokens")
     async def tokens(
-        request: Request, start: Number, stop: Number, text: Text = None
+        request: Request,
+        start: Number,
+        stop: Number,
+        text: Annotated[str | None, Depends(named)],
     ) -> dict[str, Any]:
-        """How tokens of a text are written, at most 512 at once."""
+        """How tokens of a text are written, at most 512 at once; 413 as of the map."""
         end = min(stop, start + TOKENS)
         return await answered(request, text, lambda work: atlases.tokens(text, start, end, work))
 

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body
 
 from glasshead.studio.about import about
 from glasshead.studio.server.answers import REFUSALS
+from glasshead.studio.server.parameters import HAS_A_WORD, Language, TextInPath
 from glasshead.studio.studio import Studio
 from glasshead.studio.words import words
 
@@ -13,6 +14,8 @@ from glasshead.studio.words import words
 def shell_routes(studio: Studio) -> APIRouter:
     """What all views share."""
     routes = APIRouter(tags=["shell"], responses=REFUSALS)
+    # A character takes a byte at least; the bytes are counted when the text is there.
+    described = {"minLength": 1, "maxLength": studio.limits.text, "pattern": HAS_A_WORD}
 
     @routes.get("/about")
     def told() -> dict[str, Any]:
@@ -25,18 +28,23 @@ def shell_routes(studio: Studio) -> APIRouter:
         return {"id": studio.id}
 
     @routes.get("/words")
-    def spoken(lang: Annotated[str, Query(max_length=35)] = "en") -> dict[str, str]:
+    def spoken(lang: Language = "en") -> dict[str, str]:
         """The page's own words in a language, one of en, tr, es, zh-Hant, zh-Hans."""
         return words(lang)
 
     @routes.post("/texts")
-    def sent(text: Annotated[str, Body(embed=True)]) -> dict[str, str]:
-        """Remember a text; views name it by what is given back."""
+    def sent(
+        text: Annotated[str, Body(embed=True, json_schema_extra=described)],
+    ) -> dict[str, str]:
+        """Remember a text; views name it by what is given back.
+
+        413 where it has more bytes than are taken, of which a character may have four.
+        """
         return {"id": studio.texts.add(text)}
 
     @routes.get("/texts/{name}")
-    def text(name: Annotated[str, Path(max_length=64)]) -> dict[str, str]:
-        """A text that is remembered."""
+    def text(name: TextInPath) -> dict[str, str]:
+        """A text that is remembered; 410 where it is not, or no longer."""
         return {"text": studio.texts[name]}
 
     return routes
