@@ -93,7 +93,8 @@ def test_the_server_answers_with_the_same(serving):
         ({"heads": 5}, 422),
         ({"mask": "diagonal"}, 422),
         ({"heads": 2}, 400),
-        ({"text": "a" * 501}, 413),
+        ({"text": "a" * 501}, 422),
+        ({"text": "a " * 25}, 413),
     ],
 )
 def test_the_server_refuses_in_one_sentence(serving, given, status):

@@ -53,6 +53,6 @@ def words_of(limits: Limits) -> str:
     return rf"^{space}*({word}{space}+){{0,{limits.words - 1}}}{word}{space}*$"
 
 
-def sentence(limits: Limits, pattern: str) -> dict[str, Any]:
-    """What a schema says of a sentence that is refused by a sentence of the library's own."""
-    return {"minLength": 1, "maxLength": limits.sentence, "pattern": pattern}
+def has_a_word(pattern: str) -> dict[str, Any]:
+    """What a schema says of a sentence; without a word it is refused in the library's own words."""
+    return {"minLength": 1, "pattern": pattern}

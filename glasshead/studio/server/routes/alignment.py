@@ -5,8 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from glasshead.studio.server.answers import NUMBERS, REFUSALS, numbers, waited_for
-from glasshead.studio.server.parameters import sentence as described
-from glasshead.studio.server.parameters import words_of
+from glasshead.studio.server.parameters import has_a_word, words_of
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, weights
 
@@ -19,8 +18,8 @@ _Tokens = Annotated[str, Query(max_length=_LONGEST, pattern=r"^([0-9]{1,9}(,[0-9
 def alignment_routes(studio: Studio) -> APIRouter:
     """The data of the view."""
     routes = APIRouter(prefix="/alignment", tags=["alignment"], responses=REFUSALS)
-    schema = described(studio.limits, words_of(studio.limits))
-    query = Query(max_length=studio.limits.sentence, json_schema_extra=schema)
+    words = has_a_word(words_of(studio.limits))
+    query = Query(max_length=studio.limits.sentence, json_schema_extra=words)
 
     @routes.get("")
     async def candidates(

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body
 
 from glasshead.studio.about import about
 from glasshead.studio.server.answers import REFUSALS
-from glasshead.studio.server.parameters import HAS_A_WORD, Language, TextInPath
+from glasshead.studio.server.parameters import HAS_A_WORD, Language, TextInPath, has_a_word
 from glasshead.studio.studio import Studio
 from glasshead.studio.words import words
 
@@ -15,7 +15,7 @@ def shell_routes(studio: Studio) -> APIRouter:
     """What all views share."""
     routes = APIRouter(tags=["shell"], responses=REFUSALS)
     # A character takes a byte at least; the bytes are counted when the text is there.
-    described = {"minLength": 1, "maxLength": studio.limits.text, "pattern": HAS_A_WORD}
+    described = {**has_a_word(HAS_A_WORD), "maxLength": studio.limits.text}
 
     @routes.get("/about")
     def told() -> dict[str, Any]:

@@ -7,13 +7,10 @@ from fastapi import APIRouter, Depends, Query
 
 from glasshead.studio.limits import Limits
 from glasshead.studio.server.answers import REFUSALS
-from glasshead.studio.server.parameters import HAS_A_SIGN, Language, sentence
+from glasshead.studio.server.parameters import HAS_A_SIGN, Language, has_a_word
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
 from glasshead.studio.views.steps.asked import Beta, Mask, Normalizer
-
-# Longer ones are refused with their length; what no sentence is long by far is not read at all.
-_LONGEST = 2**16
 
 
 def steps_routes(studio: Studio) -> APIRouter:
@@ -50,7 +47,7 @@ def _asked_of(limits: Limits) -> Callable[..., StepsAsked]:
     def asked(
         text: Annotated[
             str | None,
-            Query(max_length=_LONGEST, json_schema_extra=sentence(limits, HAS_A_SIGN)),
+            Query(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
         ] = None,
         beta: Beta | None = None,
         mask: Mask = "none",
