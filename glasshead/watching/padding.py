@@ -39,6 +39,7 @@ class PaddingFinder:
     Args:
         attention_mask: 1 or True where a token that the model reads is real; None: not given.
         names: Of all modules of the model.
+        known: Whether the statistics that are asked for know of the padding themselves.
 
     Attributes:
         looks_padded: The first attention whose keys look padded while nothing tells; None: none.
@@ -49,7 +50,10 @@ class PaddingFinder:
         self,
         attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None,
         names: Iterable[str],
+        *,
+        known: bool = False,
     ) -> None:
+        self._known = known
         self._given = None if attention_mask is None else attention_mask.bool()
         self._fits: dict[str, bool] = {}
         self._has_encoder = any(_encodes(name) for name in names)
@@ -73,7 +77,7 @@ class PaddingFinder:
         real = self._by_argument(name, met, position, batch)
         if real is None:
             real = _called_with(calls, met, position, batch)
-        if real is None:
+        if real is None and any(isinstance(call.arguments.get("mask"), Mask) for call in calls):
             real = _by_recipe(met, position, batch)
         if real is None and self._checked != forward and self.looks_padded is None:
             self._checked = forward
@@ -96,7 +100,7 @@ class PaddingFinder:
                 f"attention_mask tells of {list(self._given.shape)} tokens, and no attention that "
                 f"was seen has as many queries: give the mask of what the model read."
             )
-        if self.looks_padded is not None:
+        if self.looks_padded is not None and not self._known:
             warnings.warn(
                 f"watch saw keys of {self.looks_padded!r} that no query sees, as of padding, and "
                 f"counted their queries as tokens: give watch(…, attention_mask=), 1 where a token "
@@ -280,7 +284,7 @@ def _looks_padded(met: Met) -> bool:
     # Those that follow from positions show every token to itself.
     written_out = [one.tensor for one in _parts(mask) if isinstance(one, Dense)]
     return any(
-        shown.shape[-1] == keys and not bool(shown[(None,) * (3 - shown.ndim)].any((-3, -2)).all())
+        shown.ndim > 3 and shown.shape[-1] == keys and not bool(shown.any((-3, -2)).all())
         for shown in written_out
     )
 

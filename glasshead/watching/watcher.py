@@ -101,7 +101,8 @@ class Watcher:
         self._kept = 0
         self._snapshots = Snapshots()
         self._tracker, self._pass = SequenceTracker(), _Pass()
-        self._padding = PaddingFinder(choice.attention_mask, self.names.values())
+        known = any(hasattr(one, "padding") for one in choice.statistics.values())
+        self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
 
     def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
         """Observe an attention, where its layer is asked for.

@@ -35,10 +35,10 @@ def observed(model, *inputs, **asked):
     return found
 
 
-def assert_same(watched, found):
+def assert_same(watched, found, left_out=()):
     assert list(watched) == list(found)
     for name, one in found.items():
-        for statistic in STATISTICS:
+        for statistic in STATISTICS.keys() - {*left_out}:
             ours, theirs = watched[name][statistic], one[statistic]
             pairs = zip(ours, theirs, strict=True) if statistic == "top" else [(ours, theirs)]
             for mine, expected in pairs:
@@ -55,10 +55,25 @@ def test_a_language_model(positions, training):
     assert_same(undisturbed(model, TOKENS, gradient=training, padding=padding), found)
 
 
+def check_received(model, seen, lengths, *inputs):
+    """What keys receive from the queries that are no padding, where a layer has any."""
+    with gh.watch(model, keep="weights") as kept:
+        model(*inputs)
+    for name, watched in seen.items():
+        weights = kept[name].weights.dense()
+        real = torch.arange(weights.shape[-2]) < lengths[:, None]
+        padded = not name.startswith("decoder")
+        assert (watched.real is None) != padded
+        counted = weights * real[:, None, :, None] if padded else weights
+        torch.testing.assert_close(watched.received, counted.sum(-2))
+
+
 def test_a_classifier():
     model = loud(gh.Classifier(gh.ClassifierConfig(**SIZES, num_answers=3))).eval()
     lengths = torch.tensor([7, 4])
-    assert_same(undisturbed(model, TOKENS, lengths), observed(model, TOKENS, lengths))
+    seen = undisturbed(model, TOKENS, lengths)
+    assert_same(seen, observed(model, TOKENS, lengths), ["received"])
+    check_received(model, seen, lengths, TOKENS, lengths)
 
 
 def test_a_translator():
@@ -71,12 +86,13 @@ def test_a_translator():
             # Queries and keys are of two texts, both counted from their beginning.
             assert seen[name][0].position == 0
     distances = {name: one.values.pop("distance") for name, one in found.items()}
-    statistics = STATISTICS.keys() - {"distance"}
+    statistics = STATISTICS.keys() - {"distance", "received"}
     for name, one in found.items():
         for statistic in statistics:
             torch.testing.assert_close(seen[name][statistic], one[statistic])
         if len(one.received[0, 0]) == one.entropy.shape[-1]:
             torch.testing.assert_close(seen[name].distance, distances[name])
+    check_received(model, seen, lengths, source, lengths, TOKENS)
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])

@@ -32,6 +32,7 @@ EMPTY = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
 EMPTY[[0, 3]] = False
 
 
+@pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
 @pytest.mark.parametrize("mask", [None, PADDED, EMPTY, PADDED & EMPTY])
 def test_dense_and_logsumexp_are_what_an_explicit_softmax_says(mask):
     seen, model = watched([], keep="weights", mask=mask)

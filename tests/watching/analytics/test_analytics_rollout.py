@@ -21,6 +21,7 @@ def kept(**asked):
     return watched([], keep="weights", **asked)
 
 
+@pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
 @pytest.mark.parametrize("mask", [None, PADDED, EMPTY, PADDED & EMPTY])
 @pytest.mark.parametrize("residual", [0.5, 0.0, 0.3])
 def test_rows_are_those_of_the_product_of_whole_matrices(mask, residual):

@@ -163,6 +163,7 @@ def test_what_was_not_watched_for_the_corpus_is_refused():
     refused(lambda: corpus.update(seen), "and 'distances' of 'first' is DistanceHistogram")
 
 
+@pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_that_was_watched_as_if_it_were_real_is_refused(side):
     model = Model()
@@ -203,6 +204,7 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_added():
     assert_equal(corpus.compute(), by_hand(model, documents((5, 7))))
 
 
+@pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
 def test_a_mask_tells_of_one_text_alone():
     model, corpus = Model(), gh.CorpusStatistics([gh.Entropy()])
     batch, real = corpora.padded(documents((5, 7)), "right")
