@@ -28,7 +28,7 @@ class Ablater:
         heads: Which, by the names of their modules.
 
     Attributes:
-        compiled: Whether a part of what ran was compiled meanwhile.
+        compiled: Whether a part of what ran, and may lose heads, was compiled meanwhile.
 
     Errors: a ValueError for a name that no module has.
     """
@@ -73,6 +73,14 @@ class Ablater:
                 f"not {max(heads)}: name others."
             )
         return heads
+
+    def is_compiled(self) -> None:
+        """Take note that a part of what runs is being compiled, where it may lose heads."""
+        module = calling(self._names)
+        # Of a model that is compiled as a whole no module is called any more.
+        name = "" if module is None else self._names[module]
+        if any(not name or f"{one}.".startswith(f"{name}.") for one in self._heads):
+            self.compiled = True
 
     def check_met(self) -> None:
         """Say loudly which attention has kept its heads, as it was never met.

@@ -7,11 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import is_fake
 from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshead.watching.ablater import Ablater
 from glasshead.watching.met import Met
-from glasshead.watching.refusing import UnseenError
+from glasshead.watching.refusing import (
+    NUMBERLESS,
+    UNDER_VMAP,
+    BudgetError,
+    UnseenError,
+    unreadable,
+)
 from glasshead.watching.watcher import Watcher
 
 _functorch: Any = torch._C._functorch  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
@@ -19,6 +26,9 @@ _functorch: Any = torch._C._functorch  # type: ignore[reportAttributeAccessIssue
 
 # Those of all threads.
 _ANYWHERE: list[Ablater] = []
+_WATCHERS: list[Watcher] = []
+# After so many operators in which no module of a watched model is at work, nobody looks for it.
+_PATIENCE = 4096
 
 
 class Active(threading.local):
@@ -29,6 +39,7 @@ class Active(threading.local):
         ablaters: Those that remove heads, which they do after the watchers have looked.
         watching, ablating: What closes the doors again when the last of either has left.
         crosses: Whether the layer that is at work was given the keys of another text.
+        waiting: For how many more operators somebody wants to know whether a model has run.
     """
 
     def __init__(self) -> None:
@@ -36,6 +47,7 @@ class Active(threading.local):
         self.ablaters: list[Ablater] = []
         self.watching, self.ablating = ExitStack(), ExitStack()
         self.crosses: Callable[[], bool] = _stays
+        self.waiting = 0
         self._inside = 0
         self._told: list[Tensor] = []
 
@@ -81,21 +93,25 @@ class Active(threading.local):
         if self._inside:
             self._told.append(logsumexp)
 
-    def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
+    def saw(self, module: nn.Module | None, met: Callable[[], Met], output: Any) -> None:
         """Let each watcher observe what has run; of none the module, that which is being called.
 
         What runs in a backward pass has been seen: there gradient checkpointing runs the forward
-        pass again.
+        pass again. What cannot be observed, as under vmap, where a tensor stands for many, is
+        refused at the end of the block, so that the model runs on.
 
-        Errors: an `UnseenError` under vmap, where a tensor stands for many.
+        Args:
+            module: Whose attention it is.
+            met: Tells what it was.
+            output: What it gave.
+
+        Errors: a ValueError and an `UnseenError` as of `Watcher.saw`.
         """
         if not self.watchers or _in_backward():
             return
-        if _under_vmap():
-            raise UnseenError(
-                "watch sees a model as it runs, and not under torch.vmap: give the model the batch "
-                "itself."
-            )
+        if why := _hindrance(output):
+            self.missed(why, module)
+            return
         one: list[Met] = []
 
         def once() -> Met:
@@ -106,16 +122,55 @@ class Active(threading.local):
         # Our own operators are nobody's business, be it this watch or somebody who counts them.
         with self.running(), _disable_current_modes():
             for watcher in self.watchers:
-                watcher.saw(module, once)
+                try:
+                    watcher.saw(module, once)
+                except (UnseenError, BudgetError):
+                    raise
+                except Exception as error:
+                    if one and not isinstance(error, RuntimeError):
+                        raise
+                    # Whatever a model may hand to its attention is no reason to end its run.
+                    watcher.missed(unreadable(error), module)
 
-    def computed_a_softmax(self, *, surely: bool) -> None:
+    def missed(self, why: str, module: nn.Module | None = None) -> None:
+        """Let each watcher take note of attention that has run and cannot be observed.
+
+        Args:
+            why: As `Watcher.missed` takes it.
+            module: Whose attention it is; None: that of the innermost module being called.
+        """
+        for watcher in self.watchers if not _in_backward() else ():
+            watcher.missed(why, module)
+
+    def computed_a_softmax(self, axes: int) -> None:
         """Let each watcher take note of a softmax outside of any attention that it knows.
 
         Args:
-            surely: Whether it is one of attention, whatever its module is called.
+            axes: How many axes it has.
         """
         for watcher in self.watchers if not _in_backward() else ():
-            watcher.computed_a_softmax(surely=surely)
+            watcher.computed_a_softmax(axes)
+
+    @contextmanager
+    def everywhere(self, watcher: Watcher) -> Iterator[None]:
+        """While a watcher is open, learn whether its model runs, in this thread or another."""
+        self.waiting = _PATIENCE
+        _WATCHERS.append(watcher)
+        try:
+            yield
+        finally:
+            _WATCHERS.remove(watcher)
+
+    def noticed(self) -> None:
+        """An operator has run: learn whose models are at work."""
+        runs = [watcher.runs() for watcher in self.watchers]
+        self.waiting = 0 if all(runs) else self.waiting - 1
+
+    def overheard(self) -> None:
+        """Attention has run that nobody looks at: tell other threads' watchers that wait for it."""
+        if not (self.watchers or self._inside):
+            for watcher in [*_WATCHERS]:
+                watcher.runs(elsewhere=True)
 
     def removed(self, module: nn.Module | None, count: int | None) -> list[int]:
         """Which heads are removed from what has run; of none the module, as for `saw`.
@@ -139,10 +194,16 @@ class Active(threading.local):
         finally:
             _ANYWHERE.remove(ablater)
 
-    def is_compiled(self) -> None:
-        """Let each watcher take note that a part of what runs is being compiled."""
-        for one in (*self.watchers, *self.ablaters):
-            one.compiled = True
+    def is_compiled(self, *, seen: bool) -> None:
+        """Let all take note that a part of what runs is being compiled.
+
+        Args:
+            seen: Whether watchers see it all the same, by the kernels that it runs.
+        """
+        for watcher in self.watchers if not seen else ():
+            watcher.is_compiled()
+        for ablater in self.ablaters:
+            ablater.is_compiled()
 
 
 def _stays() -> bool:
@@ -156,6 +217,15 @@ def _in_backward() -> bool:
 def _under_vmap() -> bool:
     transforms = _functorch.get_interpreter_stack() or ()
     return any(one.key() == _functorch.TransformType.Vmap for one in transforms)
+
+
+def _hindrance(output: Any) -> str | None:
+    """Why attention cannot be observed that gave this; None where it can."""
+    if _under_vmap():
+        return UNDER_VMAP
+    if isinstance(output, Tensor) and (output.is_meta or is_fake(output)):
+        return NUMBERLESS
+    return None
 
 
 ACTIVE = Active()

@@ -123,8 +123,18 @@ class Layers:
             return True
         return any(_within(name, layer) for named in self._named.values() for layer in named)
 
-    def check_seen(self, seen: Iterable[str]) -> None:
+    def touch(self, name: str) -> bool:
+        """Whether a module is asked for, or one within it."""
+        inner = (layer for named in (self._named or {}).values() for layer in named)
+        return name in self or any(_within(layer, name) for layer in inner)
+
+    def check_seen(self, seen: Iterable[str], others: Iterable[str] = (), why: str = "") -> None:
         """Say loudly which pattern, or which layer of a pattern, has shown no attention.
+
+        Args:
+            seen: The names of modules whose attention was seen.
+            others: Those of attention that was not asked for, told where there is no other.
+            why: What may be the matter, a sentence that ends with "else".
 
         Errors: an `UnseenError` for a pattern; of a layer among others it is a warning, as models
         with layers of several kinds exist.
@@ -135,7 +145,8 @@ class Layers:
             if len(blind) == len(named):
                 raise UnseenError(
                     f"watch saw no attention in what layers={pattern!r} names, {_some(named)}; it "
-                    f"saw {_some(seen)}: correct the pattern, or let the model run that layer."
+                    f"saw {_some(seen or [*others])}: {why}correct the pattern, or let the model "
+                    f"run that layer."
                 )
             numbered = [layer for layer in blind if layer.rpartition(".")[2].isdigit()]
             if numbered:

@@ -19,7 +19,18 @@ from glasshead.statistics import Statistic
 from glasshead.watching.met import Met, keys_before
 from glasshead.watching.naming import Layers, ModuleCall, calling, calls_in_progress, names_of
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
-from glasshead.watching.refusing import BudgetError, UnseenError
+from glasshead.watching.refusing import (
+    NUMBERLESS,
+    BudgetError,
+    UnseenError,
+    attends,
+    described,
+    is_a_head,
+    not_run,
+    softmax_of,
+    way_out,
+    without_attention,
+)
 from glasshead.watching.sequence import SequenceTracker
 from glasshead.watching.snapshots import Snapshots
 from glasshead.watching.verifying import differs
@@ -85,8 +96,7 @@ class Watcher:
 
     Attributes:
         watched: The attentions that were seen, by name, in the order in which they ran.
-        own: The modules that computed a softmax by code of their own, by name: their class.
-        compiled: Whether a part of what ran was compiled meanwhile.
+        ran: Whether a module of the model was called in this thread.
     """
 
     def __init__(
@@ -96,8 +106,13 @@ class Watcher:
         self.names = names_of(model)
         self.layers = Layers(layers, self.names.values())
         self.watched: dict[str, Watched] = {}
-        self.own: dict[str, str] = {}
-        self.compiled = False
+        self.ran = False
+        self._elsewhere = False
+        self._others: dict[str, None] = {}
+        self._softmaxes: dict[str, str] = {}
+        self._own: dict[str, str] = {}
+        self._missed: dict[str, str] = {}
+        self._compiled: dict[str, None] = {}
         self._kept = 0
         self._snapshots = Snapshots()
         self._tracker, self._pass = SequenceTracker(), _Pass()
@@ -122,6 +137,7 @@ class Watcher:
         name = self._name(own.module)
         run, apart = self._pass.run(name, calls, own)
         if name not in self.layers:
+            self._others[name] = None
             self._tracker.passed(met, self._pass.number)
             return
         one = met()
@@ -141,18 +157,49 @@ class Watcher:
             module = module.self_attn
         return self.names[module]
 
-    def computed_a_softmax(self, *, surely: bool) -> None:
+    def runs(self, *, elsewhere: bool = False) -> bool:
+        """Take note of whether a module of the model is being called; whether one ever was.
+
+        Args:
+            elsewhere: Whether this is another thread than that of the block.
+        """
+        if not self.ran and calling(self.names) is not None:
+            self.ran, self._elsewhere = not elsewhere, self._elsewhere or elsewhere
+        return self.ran
+
+    def missed(self, why: str, module: nn.Module | None) -> None:
+        """Take note of attention that has run and cannot be observed, for the end of the block.
+
+        Args:
+            why: The sentence, with {module} for its class and name.
+            module: Whose it is; None: that of the innermost module that is being called.
+        """
+        module = module if module in self.names else calling(self.names)
+        if module is not None and (name := self._name(module)) in self.layers:
+            self._missed.setdefault(name, why)
+
+    def is_compiled(self) -> None:
+        """Take note that a part of what runs is being compiled."""
+        module = calling(self.names)
+        # Of a model that is compiled as a whole no module is called any more.
+        name = "" if module is None else self.names[module]
+        if self.layers.touch(name):
+            self._compiled[name] = None
+
+    def computed_a_softmax(self, axes: int) -> None:
         """Take note of a module that computes weights by itself, where nothing can be seen.
 
         Args:
-            surely: Whether they are of attention; else its name or its class is to say so.
+            axes: How many the softmax has. With two or more it is one of attention where the name
+                of the module says so, its class's, or that of the class whose heads it is one of.
         """
         module = calling(self.names)
         if module is None:
             return
         name, kind = self.names[module], type(module).__name__
-        if surely or any(word in f"{name} {kind}".lower() for word in ("attention", "attn")):
-            self.own[name] = kind
+        self._softmaxes.setdefault(name, kind)
+        if axes > 1 and (attends(f"{name} {kind}") or is_a_head(self.model, name)):
+            self._own[name] = kind
 
     def check_seen(self) -> None:
         """Say loudly what was not seen.
@@ -160,27 +207,35 @@ class Watcher:
         Errors: an `UnseenError` where there was no attention at all, none in what a pattern names,
         or one that cannot be seen.
         """
-        if self.compiled:
+        if self._compiled:
             raise UnseenError(
-                "watch sees what is not compiled, and a part of what ran was compiled on the way: "
-                "watch it as it was before torch.compile, and give generate disable_compile=True."
+                f"watch sees what is not compiled, and a part of what ran was compiled on the way, "
+                f"in {described(self.model, [*self._compiled])}: watch it as it was before "
+                f"torch.compile, and give generate disable_compile=True."
             )
-        hidden = {n: kind for n, kind in self.own.items() if n in self.layers and not self._saw(n)}
+        hidden = [n for n in self._own if n in self.layers and not self._saw(n)]
         if hidden:
-            name, kind = next(iter(hidden.items()))
-            others = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""
             raise UnseenError(
                 f"watch sees attention that goes through scaled_dot_product_attention or the "
-                f"attention interface of transformers, and {kind} at {name!r}{others} computes its "
-                f"own: load the model with attn_implementation='sdpa' if it has one, or leave "
-                f"these out by layers=."
+                f"attention interface of transformers, and {described(self.model, hidden)} "
+                f"computes its own: {way_out(self.model, hidden[0])}, or leave these out by "
+                f"layers=."
             )
-        self.layers.check_seen(self.watched)
+        for name, why in self._missed.items():
+            if why == NUMBERLESS and self._saw(name):
+                # A trace of a model that ran as well.
+                continue
+            raise UnseenError(why.format(module=described(self.model, [name])))
+        softmaxes = [name for name in self._softmaxes if name in self.layers]
+        self.layers.check_seen(
+            self.watched, self._others, softmax_of(self.model, softmaxes) if softmaxes else ""
+        )
         self._padding.check(list(self.watched))
         if not self.watched:
             raise UnseenError(
-                f"watch saw no attention of {type(self.model).__name__}: run the model inside the "
-                f"block and in the thread that opened it, and not compiled."
+                without_attention(self.model, softmaxes)
+                if self.ran
+                else not_run(self.model, elsewhere=self._elsewhere)
             )
 
     def _saw(self, name: str) -> bool:

@@ -32,9 +32,11 @@ def watch(
 
     The model runs as it is, on the kernels that it runs on: its outputs, its gradients and the
     random numbers that it draws stay the same, bit for bit. It may be any PyTorch model that calls
-    `F.scaled_dot_product_attention`, PyTorch's own transformer layers, a model of transformers in
-    any attention mode, or one of ours. Statistics are exact, of the weights before dropout, and
-    take memory that grows with queries + keys. Nothing of the model is changed.
+    `F.scaled_dot_product_attention`, by any name and on any backend, or `flex_attention` that is
+    not compiled; PyTorch's own transformer layers, a model of transformers in any attention mode,
+    or one of ours. What runs within `torch.cond` and other operators that take functions is seen,
+    and goes by the name of the module that calls them. Statistics are exact, of the weights before
+    dropout, and take memory that grows with queries + keys. Nothing of the model is changed.
 
     A watch belongs to the thread that opened it. What gradient checkpointing computes again counts
     once. A compiled model has no attention left to see. In beam search the rows of a batch change
@@ -64,7 +66,8 @@ def watch(
     or a head is not there, a `BudgetError`, which is one, where the budget does not suffice, and an
     `UnseenError`, a RuntimeError, where an attention is not what it seems. At the end of the block
     an `UnseenError` where no attention was seen, none in what a pattern names, or some that cannot
-    be seen. A statistic that asks for more queries or keys
+    be seen, as that of a softmax by hand, under `torch.vmap` or on the meta device; the model has
+    run undisturbed then. A statistic that asks for more queries or keys
     than a short text has is told of those that there are.
 
     >>> import torch

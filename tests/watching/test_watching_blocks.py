@@ -152,11 +152,23 @@ def in_threads(*jobs):
 
 def test_what_another_thread_runs_is_not_seen_and_the_error_says_so():
     model = Model()
-    sentence = "watch saw no attention of Model: run .* in the thread that opened it"
+    sentence = "watch saw no attention of Model: run .* in the thread that opened it, and not in an"
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]) as seen:
         in_threads(lambda: model(text()))
     assert not len(seen)
     assert nothing_is_open()
+
+
+def test_a_part_without_attention_that_ran_here_is_told_so_whatever_ran_elsewhere():
+    model = nn.ModuleList([Model(), nn.Linear(3, 5)])
+
+    def run():
+        in_threads(lambda: model[0](text()))
+        model[1](torch.randn(2, 3))
+
+    sentence = "^watch saw no attention of ModuleList, which ran: "
+    with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
+        run()
 
 
 def test_two_threads_watch_at_the_same_time_and_end_one_after_the_other():

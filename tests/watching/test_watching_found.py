@@ -12,6 +12,7 @@ import glasshead as gh
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors import mask_tensors
 from glasshead.watching.doors.kernels import Kernels
+from watching.torch.explicit import check, undisturbed, weights
 
 
 class Cross(nn.Module):
@@ -73,7 +74,8 @@ def test_what_was_read_of_a_mask_does_not_outlive_the_block():
     assert (seen[""].arg_max == 0).all()
 
 
-def test_the_long_way_of_pytorch_is_told_whatever_its_module_is_called():
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_long_way_of_pytorch_is_seen_by_whatever_name_it_was_imported(inference):
     bound = F.scaled_dot_product_attention
 
     class Part(nn.Module):
@@ -81,11 +83,10 @@ def test_the_long_way_of_pytorch_is_told_whatever_its_module_is_called():
             return bound(x, x, x, dropout_p=0.5)
 
     model, x = Blocks(Part()), torch.randn(1, 2, 3, 5)
-    with (
-        pytest.raises(RuntimeError, match="Part at 'second' computes its own"),
-        gh.watch(model, [gh.Entropy()]),
-    ):
-        model(x)
+    with torch.inference_mode(inference):
+        seen = undisturbed(model, x)
+        given = model.first(x, x, None)
+    check(seen["second"], weights(given, given))
 
 
 def test_what_is_compiled_inside_of_the_block_is_told():

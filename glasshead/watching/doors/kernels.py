@@ -1,18 +1,19 @@
 """Kernels: PyTorch's own attention operators, whatever Python leads to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.fast_paths import FAST_PATHS
+from glasshead.watching.doors.higher_order import run_higher_order
 from glasshead.watching.doors.one_thread import OneThread
-from glasshead.watching.doors.sdpa import met_sdpa
-from glasshead.watching.met import Met
+from glasshead.watching.doors.sdpa import met_scores, met_sdpa
 
 _aten = torch.ops.aten
 _C: Any = torch._C  # noqa: SLF001 - it has no other name
@@ -25,19 +26,21 @@ _TELLING = {
     _aten._scaled_dot_product_fused_attention_overrideable.default,  # noqa: SLF001
 }
 # In inference mode, operators arrive before they are taken apart.
-_WHOLE = _aten.scaled_dot_product_attention.default
+_WHOLE = {
+    _aten.scaled_dot_product_attention.default,
+    _aten._scaled_dot_product_attention_math.default,  # noqa: SLF001
+}
 # PyTorch's attention alone has this one, where it takes the long way.
 _SAFE_SOFTMAX = _aten._safe_softmax.default  # noqa: SLF001
-_SOFTMAXES = {
-    _SAFE_SOFTMAX,
-    _aten._softmax.default,  # noqa: SLF001
-    _aten.softmax.int,
-}
+_SOFTMAXES = {_aten._softmax.default, _aten.softmax.int}  # noqa: SLF001
+_LOOKED_AT = {*_TELLING, *_WHOLE, _SAFE_SOFTMAX, *_SOFTMAXES, *FAST_PATHS}
 _NAMES = {"attn_bias": "attn_mask"}
 
 
 class Kernels(OneThread, TorchDispatchMode):
     """Sees every operator that this thread runs, lets it run, and looks at those of attention."""
+
+    supports_higher_order_operators = True
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -51,20 +54,32 @@ class Kernels(OneThread, TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if ACTIVE.waiting:
+            ACTIVE.noticed()
+        if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
+            return run_higher_order(self, func, args, kwargs or {})
         output = _run(func, types, args, kwargs or {})
         if func in _TELLING:
             ACTIVE.told(output[1])
-            if ACTIVE.looking:
-                told = [output[1]]
-                ACTIVE.saw(None, _met(func, args, kwargs, output=output[0], told=told))
-        elif func is _WHOLE and ACTIVE.looking:
-            ACTIVE.saw(None, _met(func, args, kwargs, output=output))
-        elif func in FAST_PATHS and ACTIVE.looking:
-            met = partial(FAST_PATHS[func], **_named(func, args, kwargs))
-            ACTIVE.saw(None, met)
-        elif func in _SOFTMAXES and output.ndim > 2 and ACTIVE.looking:
-            ACTIVE.computed_a_softmax(surely=func is _SAFE_SOFTMAX)
+        if func in _LOOKED_AT and ACTIVE.looking:
+            _look(func, args, kwargs, output)
         return output
+
+
+def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, output: Any) -> None:
+    """Let who watches see an operator of attention, which has run."""
+    if func in _SOFTMAXES:
+        ACTIVE.computed_a_softmax(output.ndim)
+        return
+    context = output if isinstance(output, Tensor) else output[0]
+    if func is _SAFE_SOFTMAX:
+        met = partial(met_scores, args[0])
+    elif func in FAST_PATHS:
+        met = partial(FAST_PATHS[func], **_named(func, args, kwargs))
+    else:
+        told = [output[1]] if func in _TELLING else []
+        met = partial(met_sdpa, **_named(func, args, kwargs), output=context, told=told)
+    ACTIVE.saw(None, met, context)
 
 
 def _run(func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -85,15 +100,6 @@ def _has_parts(func: Any) -> bool:
     """Whether an operator is made of others; views are marked as such on the way to us."""
     marked = _C._dispatch_has_kernel_for_dispatch_key(func.name(), "ADInplaceOrView")  # noqa: SLF001
     return func._can_decompose() and not marked  # noqa: SLF001
-
-
-def _met(
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None,
-    **made: Any,
-) -> Callable[[], Met]:
-    return partial(met_sdpa, **_named(func, args, kwargs), **made)
 
 
 def _named(

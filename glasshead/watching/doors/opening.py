@@ -28,7 +28,7 @@ def opened(watcher: Watcher) -> Iterator[None]:
     Watchers may stand within each other, and leave in any order: each sees all.
     """
     # A block may be left in another thread, as that of a generator, and is this one's all the same.
-    with _among(ACTIVE.watchers, watcher, ACTIVE.watching, Kernels()):
+    with _among(ACTIVE.watchers, watcher, ACTIVE.watching, Kernels()), ACTIVE.everywhere(watcher):
         yield
 
 

@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch._higher_order_ops.utils import _in_hop_compile
 
 from glasshead.watching.active import ACTIVE
 
@@ -18,20 +19,22 @@ class Replaced:
         home: Where it is looked up.
         name: By which name.
         stand_in: Called instead, with the original before the arguments.
+        kernels: Whether it is seen by the kernels that it runs, if not by its name.
     """
 
     home: Any
     name: str
     stand_in: Callable[..., Any]
+    kernels: bool = False
 
     def open(self) -> None:
         """Put the stand-in in its place."""
         self._original = original = getattr(self.home, self.name)
-        stand_in = self.stand_in
+        stand_in, kernels = self.stand_in, self.kernels
 
         def standing(*inputs: Any, **named: Any) -> Any:
             if torch.compiler.is_compiling():
-                _is_compiled()
+                _is_compiled(kernels)
                 return original(*inputs, **named)
             return stand_in(original, *inputs, **named)
 
@@ -45,7 +48,12 @@ class Replaced:
 
 
 @torch.compiler.assume_constant_result
-def _is_compiled() -> bool:
-    """Take note of it, while the compiler reads on."""
-    ACTIVE.is_compiled()
+def _is_compiled(kernels: bool) -> bool:
+    """Take note of it, while the compiler reads on.
+
+    Higher-order operators have their functions read by the compiler, too, and run them as they
+    are, kernel by kernel. What is exported does not run.
+    """
+    if not torch.compiler.is_exporting():
+        ACTIVE.is_compiled(seen=kernels and _in_hop_compile())
     return True

@@ -33,10 +33,11 @@ def _forward(
     original: Callable[..., Tensor], rule: Attention, *inputs: Tensor, **asked: Any
 ) -> Tensor:
     if not ACTIVE.looking:
+        ACTIVE.overheard()
         return original(rule, *inputs, **asked)
     with ACTIVE.running():
         output = original(rule, *inputs, **asked)
-    ACTIVE.saw(None, partial(_met, rule, *inputs, **asked))
+    ACTIVE.saw(None, partial(_met, rule, *inputs, **asked), output)
     heads = output.shape[-3] if output.ndim > 3 else None
     return without_heads(output, ACTIVE.removed(None, heads), -3)
 

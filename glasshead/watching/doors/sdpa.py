@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.engines.autocast import cast_inputs
-from glasshead.recipe.masks import causal
+from glasshead.recipe.masks import causal, dense
 from glasshead.recipe.problem import Problem
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.mask_tensors import read_mask
@@ -64,6 +64,44 @@ def met_sdpa(
     if output is not None:
         output = output.reshape(*problem.query.shape[:-1], value.shape[-1])
     return Met(problem, crossing=crossing, logsumexp=of_rows(told, problem), output=output)
+
+
+def met_scores(
+    scores: Float[Tensor, "... queries keys"],
+    *,
+    value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
+    output: Float[Tensor, "*batch heads queries value_dim"] | None = None,
+) -> Met:
+    """Attention of which the scores are there, masked with -inf, and no queries and keys.
+
+    PyTorch's function has them where it takes the long way, for a backend that was asked for, or
+    dropout, and FlexAttention where it is not compiled. They are a bias here, to scores that are 0.
+
+    Args:
+        scores: What its softmax is given; three axes are of a batch.
+        value, output: What it averages, and what it gave, where that is known.
+    """
+    scores = scores.detach()
+    scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
+    queries, keys = scores.shape[-2:]
+    hidden = scores.isneginf()
+    visible = ~hidden if bool(hidden.any()) else None
+    offset = position_among(queries, keys, visible)
+    other = (queries != keys and queries > 1) or ACTIVE.crosses()
+    crossing = other and _same_for_all(visible)
+    query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
+    problem = stated(
+        query,
+        key,
+        key if value is None else value,
+        scale=1.0,
+        offset=offset,
+        mask=None if visible is None else dense(visible),
+        bias=scores if visible is None else scores.masked_fill(hidden, 0.0),
+    )
+    if not crossing:
+        problem = first_keys(problem, offset + queries)
+    return Met(problem, crossing=crossing, output=None if output is None else output.detach())
 
 
 def of_rows(told: Sequence[Tensor], problem: Problem) -> Tensor | None:

@@ -43,6 +43,7 @@ def interface() -> list[Replaced]:
 def _get_interface(original: _Function, interface: Any, *asked: Any, **named: Any) -> _Function:
     function = original(interface, *asked, **named)
     if not ACTIVE.looking:
+        ACTIVE.overheard()
         return function
     name = asked[0] if asked else named.get("attn_implementation")
     return partial(_run, function, str(name))
@@ -57,7 +58,8 @@ def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **n
     # The code that calls knows more than it hands on.
     variables = sys._getframe(1).f_locals  # noqa: SLF001 - it has no other name
     crosses, fed = _crosses(module, variables), _fed(module, variables)
-    ACTIVE.saw(module, partial(_met, name, given, output[0], told, fed, crosses=crosses))
+    met = partial(_met, name, given, output[0], told, fed, crosses=crosses)
+    ACTIVE.saw(module, met, output[0])
     heads = given["query"].shape[-3]
     if removed := ACTIVE.removed(module, heads):
         return _without(removed, output[0], heads), *output[1:]

@@ -33,19 +33,57 @@ def upcasting():
 @pytest.mark.parametrize(
     ("build", "named"),
     [
-        (bloom, "BloomAttention at 'h.0.self_attention' and 1 more"),
-        (deberta, "DisentangledSelfAttention at 'encoder.layer.0.attention.self' and 1 more"),
-        (upcasting, "GPT2Attention at 'transformer.h.0.attn' and 1 more"),
+        (
+            bloom,
+            (
+                "BloomAttention at 'h.0.self_attention' and 1 more computes its own: call "
+                "F.scaled_dot_product_attention in BloomAttention, as BloomModel has no "
+                "attn_implementation='sdpa' in this version of transformers, or leave these out"
+            ),
+        ),
+        (
+            deberta,
+            (
+                "DisentangledSelfAttention at 'encoder.layer.0.attention.self' and 1 more "
+                "computes its own: call .*, as DebertaV2Model has no attn_implementation='sdpa' in"
+            ),
+        ),
+        (
+            upcasting,
+            (
+                "GPT2Attention at 'transformer.h.0.attn' and 1 more computes its own: load the "
+                "model with attn_implementation='sdpa', or leave these out by layers="
+            ),
+        ),
     ],
 )
-def test_attention_of_its_own_is_named(build, named, without_gradients):
+def test_attention_of_its_own_is_named_with_what_its_class_offers(build, named, without_gradients):
     model = build()
     with (
-        pytest.raises(RuntimeError, match=f"{named} computes its own: .* attn_implementation="),
+        pytest.raises(RuntimeError, match=named),
         without_gradients(),
         gh.watch(model, [gh.Entropy()]),
     ):
         model(models.tokens(2, 7))
+
+
+def test_a_class_of_ones_own_within_a_model_of_transformers_is_told_what_to_call():
+    class PastedAttention(torch.nn.Module):
+        def forward(self, hidden_states, **named):
+            scores = hidden_states @ hidden_states.transpose(-1, -2)
+            return scores.softmax(-1) @ hidden_states, None
+
+    model = models.llama("sdpa")
+    model.model.layers[1].self_attn = PastedAttention()
+    with (
+        pytest.raises(RuntimeError) as refused,
+        torch.no_grad(),
+        gh.watch(model, [gh.Entropy()]),
+    ):
+        model(models.tokens(2, 7))
+    assert "PastedAttention at 'model.layers.1.self_attn' computes its own" in str(refused.value)
+    assert "call F.scaled_dot_product_attention there" in str(refused.value)
+    assert "attn_implementation" not in str(refused.value)
 
 
 def test_the_same_model_is_seen_where_it_has_another_way():
