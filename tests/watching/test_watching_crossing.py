@@ -29,6 +29,18 @@ def test_a_layer_of_ours_crosses_where_it_is_given_keys_of_another_text():
     assert crossing(layer, x, y, mask=gh.causal()) == {"": [False]}
 
 
+@pytest.mark.parametrize("recipe", [{"bias": gh.ALiBi(3)}, {"mask": gh.prefix(2) | gh.window(2)}])
+def test_statistics_count_positions_from_where_the_call_does(recipe):
+    attention = gh.Attention(**recipe)
+    query, key = torch.randn(2, 3, 7, 5), torch.randn(2, 3, 11, 5)
+    asked = [gh.Entropy(), gh.Received(), gh.MeanDistance()]
+    with gh.watch(attention, asked) as seen:
+        attention(query, key, key)
+    expected = attention.observe(query, key, key, asked)
+    for name, value in expected.values.items():
+        torch.testing.assert_close(seen[""][name], value)
+
+
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_translator_of_ours_stands_where_it_is_however_long_its_source(length):
     config = gh.TranslatorConfig(vocab_size=11, d_model=WIDTH, num_heads=2, num_layers=1)
