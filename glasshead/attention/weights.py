@@ -134,7 +134,8 @@ class Weights:
             queries=Span(high.start, high.stop),
             keys=Span(wide.start, wide.stop),
         )
-        if is_complete(problem, wide):
+        # To divide a row by its sum takes as long again as its exponentials do.
+        if is_complete(problem, wide) and (self._known is None or self._coarse):
             weights = complete_weights(problem, tile)
         else:
             weights = known_weights(problem, tile, self._rows())
