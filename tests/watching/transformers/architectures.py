@@ -1,12 +1,12 @@
-"""Architectures of transformers, with small random weights, and batches of padded texts for them."""
+"""Architectures of transformers with small random weights, and batches of padded texts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import watched_models as models
 
@@ -62,7 +62,7 @@ class Architecture:
         }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _model(build: Callable[[str], nn.Module], mode: str, dtype: torch.dtype) -> nn.Module:
     return build(mode).to(dtype)
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from architectures import IMAGE_SIZE, LENGTHS, PAD, SOURCE_LENGTHS, Architecture
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import glasshead as gh
 import watched_models as models
-from architectures import IMAGE_SIZE, LENGTHS, PAD, SOURCE_LENGTHS, Architecture
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5, "check_dtype": False}
 EDGES = [0, 1, 3, float("inf")]
@@ -309,7 +309,7 @@ def choices(architecture: Architecture, model: nn.Module) -> dict[str, tuple[Any
         kind: name.partition("#")[0].format("*") for kind, name in architecture.attentions.items()
     }
     names = architecture.layers(model)
-    first, last = list(names)[0], list(names)[-1]
+    first, *_, last = names
     found: dict[str, tuple[Any, list[str]]] = {
         "pattern": (patterns[first], names[first]),
         "one": (names[last][1], [names[last][1]]),

@@ -1,13 +1,13 @@
 """Each text of a padded batch is seen as it is alone, in every architecture and any layers."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
+import single_texts as single
 import torch
+from architectures import ARCHITECTURES
 
 import glasshead as gh
-import single_texts as single
-from architectures import ARCHITECTURES
 
 pytest.importorskip("transformers")
 pytest.importorskip("pandas")
@@ -47,7 +47,7 @@ def stacks(architecture, names):
     }
 
 
-@lru_cache(maxsize=None)
+@cache
 def expected_of(name, side):
     """What the texts say one by one."""
     return single.dense_of(single.batch_of(ARCHITECTURES[name], side))
@@ -105,7 +105,7 @@ class Reader:
         return scores
 
 
-@lru_cache(maxsize=None)
+@cache
 def expected_of_written(name, side, beams, written):
     """What texts that were written say one by one, in one reading."""
     batch = prompts(name, side).repeated(beams).going_on(torch.tensor(written))
