@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glasshead.drawing.printable import printable
+from glasshead.guarded_file import JSON_BYTES, read_regular
 
 
 def read_object(file: Path, otherwise: str) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
         otherwise: What else to do than to mend it, for the sentence.
 
     Errors: a ValueError that names the file, and the line where there is one, where it holds none;
-    an OSError where it cannot be read.
+    an OSError where it cannot be read, or is no regular file.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "config.json"
@@ -25,7 +26,7 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
     """
     name = printable(str(file))
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(file, JSON_BYTES).decode())
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{name} is broken JSON in line {error.lineno} ({error.msg}): mend it, or {otherwise}."
@@ -38,7 +39,9 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no {name}: check the folder's name.") from error
     except OSError as error:
-        raise type(error)(f"{name} cannot be read ({error.strerror}).") from error
+        raise type(error)(
+            f"{name} cannot be read ({error.strerror}): mend it, or {otherwise}."
+        ) from error
     if not isinstance(value, dict):
         raise ValueError(  # noqa: TRY004 - what the file has is a value
             f"{name} is to hold a JSON object, and holds {type(value).__name__}: {otherwise}."

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all."""
 
+import errno
 import secrets
 import stat
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     Until then an older file stays as it was, and whatever happens nothing is left beside it. A link
     stays a link, and who may read the older file may read the new one.
 
-    Errors: an OSError, as the file system words it.
+    Errors: an OSError, as the file system words it; another where a device or a pipe would be
+    replaced.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,6 +26,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     ['words.txt']
     """
     place = path.resolve()
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise OSError(errno.EINVAL, "a file that is not regular is there", str(path))
     beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         beside.touch()

@@ -6,7 +6,7 @@ They are safetensors, whose metadata has one entry: JSON that says what the tens
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from glasshead.guarded_file import check_regular
 from glasshead.whole_file import whole_file
 
 _ENTRY, _VERSION = "glasshead", 1
@@ -66,18 +67,25 @@ def write(
         ) from error
 
 
-def read(file: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(
+    file: str | os.PathLike[str],
+    *kinds: str,
+    check: Callable[[dict[str, list[int]]], None] | None = None,
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors of a file that `write` has written.
 
     Args:
         file: Where it is.
         kinds: What it may hold; the description tells which, as "kind".
+        check: Called with the shape of each tensor before any is read; what it raises is raised.
 
     Errors: an OSError where the file cannot be read; a ValueError where it is not safetensors, was
     written by something else, or holds another kind, with the class that reads that.
     """
     with _opened(file) as opened:
         description = _described(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
+        if check is not None:
+            check({name: opened.get_slice(name).get_shape() for name in opened.keys()})  # noqa: SIM118 - it is no dict
         # A copy, as what is mapped lies where products may round it in another way.
         tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
     return description, tensors
@@ -101,6 +109,7 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as opened:
             yield opened
     except SafetensorError as error:

@@ -1,5 +1,6 @@
 """Saving: weights as safetensors; nothing that is loaded can run code."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,10 +26,23 @@ def read_weights(module: nn.Module, path: Path) -> None:
     Errors: an OSError where it cannot be read; a ValueError that names the tensors that are
     missing, too many, or of another shape; the module is as it was then.
     """
-    _, tensors = read(path, _KIND)
-    wanted = module.state_dict()
-    missing = sorted(wanted.keys() - tensors.keys())
-    surplus = sorted(tensors.keys() - wanted.keys())
+    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
+    _, tensors = read(path, _KIND, lambda shapes: _check_shapes(path, shapes, wanted))
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"{printable(str(path))} takes finite weights, and {printable(name)} has NaN or "
+                "infinity: train the model again."
+            )
+    module.load_state_dict(tensors)
+
+
+def _check_shapes(
+    path: Path, shapes: Mapping[str, list[int]], wanted: Mapping[str, list[int]]
+) -> None:
+    """Raise where a file's tensors are not those of a model, before any of them takes memory."""
+    missing = sorted(wanted.keys() - shapes.keys())
+    surplus = sorted(shapes.keys() - wanted.keys())
     if missing or surplus:
         told = [
             f"{word} {_listed(names)}"
@@ -39,19 +53,13 @@ def read_weights(module: nn.Module, path: Path) -> None:
             f"{printable(str(path))} does not fit the model: it {' and '.join(told)}: take the "
             "weights that belong to its config."
         )
-    for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape:
+    for name, shape in shapes.items():
+        if shape != wanted[name]:
             raise ValueError(
-                f"{printable(str(path))} does not fit the model: {printable(name)} is "
-                f"{list(tensor.shape)} and has to be {list(wanted[name].shape)}: take the weights "
-                "and the tokenizer that belong to its config."
+                f"{printable(str(path))} does not fit the model: {printable(name)} is {shape} and "
+                f"has to be {wanted[name]}: take the weights and the tokenizer that belong to its "
+                "config."
             )
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise ValueError(
-                f"{printable(str(path))} takes finite weights, and {printable(name)} has NaN or "
-                "infinity: train the model again."
-            )
-    module.load_state_dict(tensors)
 
 
 def _listed(names: list[str]) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from glasshead.guarded_file import check_regular
 from glasshead.json_object import read_object
 from glasshead.whole_file import whole_file
 
@@ -188,8 +189,12 @@ class RunFolder:
         Errors: an OSError where it cannot be written.
         """
         if leads():
-            with _told(file), file.open("a", encoding="utf-8", newline="") as opened:
-                opened.write(text)
+            with _told(file):
+                # To open a pipe is to wait for whoever reads it.
+                if file.exists():
+                    check_regular(file)
+                with file.open("a", encoding="utf-8", newline="") as opened:
+                    opened.write(text)
 
     def _taken(self) -> FileExistsError:
         return FileExistsError(

@@ -1,6 +1,5 @@
 """Tensors file: what a safetensors file holds, by name."""
 
-import stat
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from glasshead.cli.inputs.naming import STANDARD_INPUT
 from glasshead.cli.inputs.reading import read_bytes, shown
+from glasshead.guarded_file import read_regular
 
 _SUFFIX = ".safetensors"
 
@@ -21,10 +21,9 @@ def is_tensors_file(path: Path) -> bool:
     if path.suffix.lower() == _SUFFIX:
         return True
     try:
-        if path == STANDARD_INPUT or not stat.S_ISREG(path.stat().st_mode):
+        if path == STANDARD_INPUT:
             return False
-        with path.open("rb") as file:
-            opening = file.read(9)
+        opening = read_regular(path, count=9)
         # The length of the header in eight bytes, and the bracket that opens it. Text has no byte
         # 0, without which the length would be that of no file.
         return opening[8:] == b"{" and 0 in opening[:8]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from glasshead.drawing.printable import printable
+from glasshead.guarded_file import read_regular
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
 
 _HEAD = struct.Struct("<7i")
@@ -64,10 +65,11 @@ def _config(file: Path) -> LanguageModelConfig:
     """What the model is built from."""
     name = printable(str(file))
     try:
-        with file.open("rb") as opened:
-            head = opened.read(_HEAD.size)
+        head = read_regular(file, count=_HEAD.size)
     except OSError as error:
-        raise type(error)(f"{name} cannot be read ({error.strerror}).") from error
+        raise type(error)(
+            f"{name} cannot be read ({error.strerror}): name a .bin file of llama2.c."
+        ) from error
     if len(head) < _HEAD.size:
         raise ValueError(
             f"{name} begins with seven numbers of llama2.c, and has {len(head)} bytes: name "

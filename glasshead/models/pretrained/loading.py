@@ -100,7 +100,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
         raise TypeError(
             f"dtype takes torch.float32, bfloat16, float16 or float64, and got {dtype!r}."
         )
-    if place.is_file():
+    if place.exists() and not place.is_dir():
         return load_llama2c(place).to(dtype)
     if not place.is_dir():
         raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")

@@ -7,6 +7,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from glasshead.drawing.printable import printable
+from glasshead.guarded_file import check_regular
 from glasshead.json_object import read_object
 
 ANEW = "take it anew"
@@ -30,6 +31,7 @@ class Stored(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         file = self._places[name]
         try:
+            check_regular(file)
             with safe_open(file, framework="pt") as opened:
                 # A copy, as what is mapped follows the file.
                 return opened.get_tensor(name).clone()
@@ -109,6 +111,7 @@ def _only(folder: Path) -> Path:
 
 def _names(file: Path) -> list[str]:
     try:
+        check_regular(file)
         with safe_open(file, framework="pt") as opened:
             return list(opened.keys())
     except (SafetensorError, OSError) as error:
@@ -116,6 +119,7 @@ def _names(file: Path) -> list[str]:
 
 
 def _unreadable(file: Path, error: Exception) -> ValueError:
+    said = getattr(error, "strerror", None) or error
     return ValueError(
-        f"{printable(str(file))} cannot be read as safetensors ({error}): take it anew."
+        f"{printable(str(file))} cannot be read as safetensors ({said}): take it anew."
     )

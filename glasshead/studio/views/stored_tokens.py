@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from glasshead.drawing import printable
+from glasshead.guarded_file import read_regular
 
 # Letters of a token that are shown; a file that holds more bytes is none of tokens.
 _LONGEST = 64
@@ -32,7 +33,7 @@ def stored_tokens(weights: Path, keys: int) -> tuple[tuple[str, ...], str | None
 @lru_cache(maxsize=2)
 def _tokens(file: Path, keys: int, size: int, _written: int) -> tuple[tuple[str, ...], str | None]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if size <= _LARGEST else None
+        found = json.loads(read_regular(file).decode()) if size <= _LARGEST else None
     except (ValueError, RecursionError):
         held = "broken JSON"
     except OSError as error:

@@ -1,12 +1,13 @@
 """Labelled texts: from tables, each with what it is."""
 
 from collections.abc import Collection, Sequence
+from itertools import islice
 from pathlib import Path
 
 from glasshead.models.config import closest
 from glasshead.tasks.reading import read_rows
-from glasshead.tasks.reading.files import shown
-from glasshead.tasks.reading.row_by_row import rows_of
+from glasshead.tasks.reading.files import Allowance, shown
+from glasshead.tasks.reading.rows import rows_of
 
 # A text, and its label.
 Labelled = tuple[str, str]
@@ -36,9 +37,9 @@ def read_labelled(
     ...     read_labelled([str(file)])
     [('Not bad at all.', 'good')]
     """
-    labelled = []
+    labelled, allowance = [], Allowance()
     for file in files:
-        rows = [(row[text], row[label]) for row in read_rows(file, [text, label])]
+        rows: list[Labelled] = read_rows(file, [text, label], allowance)  # type: ignore[assignment]
         if known is not None:
             _check_known(file, rows, label, known)
         labelled += rows
@@ -48,7 +49,7 @@ def read_labelled(
 def _check_known(file: str, rows: Sequence[Labelled], column: str, known: Collection[str]) -> None:
     for place, (_, label) in enumerate(rows):
         if label not in known:
-            line, _ = rows_of(Path(file))[place]
+            line, _ = next(islice(rows_of(Path(file)), place, None))
             raise ValueError(
                 f"{shown(Path(file))}, line {line}: expected a {column} that there was in "
                 f"training, and got {label!r}{closest(label, known)}"

@@ -8,10 +8,16 @@ from typing import Any
 
 import torch
 
+from glasshead.guarded_file import JSON_BYTES, TOKENIZER_BYTES, check_regular
 from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.reading.files import shown
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+# What transformers may read of a folder beside the weights, and how large each may be.
+_LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
+    (".txt", ".model", ".jinja", ".bpe", ".spm", ".vocab", ".tiktoken", ".py"), TOKENIZER_BYTES
+)
+_TEMPLATES = "additional_chat_templates"
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # How SentencePiece, and what is made of it, writes the space before a word.
 _SPACES = ("\u2581", " ")
@@ -30,6 +36,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     Errors: a ValueError or an OSError in one sentence where it is none, is not whole, has its
     weights pickled, or takes code from elsewhere.
     """
+    _check_files(folder)
     _check_weights(folder)
     with _quiet():
         kind, config = _kind(folder)
@@ -58,6 +65,21 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
         context=_context(model, config.get_text_config(), tokenizer),
         unknown=_unknown(tokenizer),
     )
+
+
+def _check_files(folder: Path) -> None:
+    """Raise where transformers would wait for a pipe, or read a device or a file without end."""
+    for file in [*sorted(folder.iterdir()), *sorted(folder.glob(f"{_TEMPLATES}/*"))]:
+        most = TOKENIZER_BYTES if file.name.startswith("token") else _LARGEST.get(file.suffix)
+        try:
+            # A link that leads nowhere is nothing to transformers either.
+            if file.exists() and not file.is_dir():
+                check_regular(file, None if file.suffix in (".safetensors", *_PICKLED) else most)
+        except OSError as error:
+            raise type(error)(
+                f"{shown(file)} cannot be read ({error.strerror}): put the file of the model "
+                f"there, or take it away."
+            ) from error
 
 
 def _check_weights(folder: Path) -> None:

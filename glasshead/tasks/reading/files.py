@@ -1,19 +1,75 @@
-"""Files: what a name stands for, and the text that is in it."""
+"""Files: what a name stands for, and the text that is in it, read no further than is allowed."""
 
+import codecs
 import gzip
+import io
 import lzma
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from glasshead.drawing.printable import printable
+from glasshead.guarded_file import open_regular
 
 FileName = str | os.PathLike[str]
 
-_OPEN = {".gz": gzip.open, ".xz": lzma.open}
+SETTING = "GLASSHEAD_MAX_TEXT_BYTES"
+_MOST = 2**30
+# A row or a line takes memory beside its characters, and is counted so.
+_OF_A_LINE = 128
+LONGEST_LINE = 2**25
+
+_PACKINGS = (".gz", ".xz")
+_BLOCK = 2**18
+# What xz takes to unpack what `xz -9` has packed is 65 MiB.
+_XZ_MEMORY = 2**28
 # What gzip and lzma raise for bytes that are not theirs, or that end too early.
 _BROKEN = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
+
+
+class Allowance:
+    """How much text the files that are read together may still hold, once it is unpacked.
+
+    It is 1 GiB, or what the environment variable GLASSHEAD_MAX_TEXT_BYTES says; each line counts
+    for 128 bytes beside its own.
+
+    Args:
+        most: Another number of bytes.
+
+    Errors: a ValueError where the variable is no whole number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = self._left = _most() if most is None else most
+
+    def spend(self, count: int, path: Path) -> None:
+        """Take note of bytes that were read; raise a ValueError where they are too many."""
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(
+                f"{shown(path)} holds too much text, as at most {self.most:,} bytes are read of "
+                f"all files together once they are unpacked: give less, or allow more by the "
+                f"environment variable {SETTING}."
+            )
+
+    def check(self, count: int, path: Path) -> None:
+        """Raise a ValueError where as many bytes would be too many, before any is read."""
+        if count > self._left:
+            self.spend(count, path)
+
+
+def _most() -> int:
+    written = os.environ.get(SETTING, "").strip()
+    if not written:
+        return _MOST
+    if not (written.isascii() and written.isdecimal() and 0 < len(written) <= 18):
+        raise ValueError(
+            f"{SETTING} takes a whole number of bytes, as in {_MOST}, and got "
+            f"{printable(written[:40])!r}: correct or unset it."
+        )
+    return int(written)
 
 
 def shown(path: Path) -> str:
@@ -63,50 +119,159 @@ def ending(path: Path) -> str:
 def packing(path: Path) -> str:
     """How a file is packed, ".gz" or ".xz"; "" where it is not."""
     suffix = path.suffix.lower()
-    return suffix if suffix in _OPEN else ""
+    return suffix if suffix in _PACKINGS else ""
 
 
-def opened(path: Path) -> BinaryIO:
-    """The bytes of a file, unpacked, to be read and closed."""
-    return _OPEN.get(packing(path), open)(path, "rb")  # type: ignore[return-value]
-
-
-def read_text(path: Path) -> str:
+def read_text(path: Path, allowance: Allowance | None = None, most: int | None = None) -> str:
     """All characters of a UTF-8 file as they are, but for a byte order mark.
 
-    Errors: a ValueError where it is empty, is not packed as its name says, or is not UTF-8, with
-    the line; an OSError where it cannot be read.
+    Args:
+        path: The file.
+        allowance: How much may be read, with other files; None: of this one alone.
+        most: How many bytes the file itself may have; None: any number.
+
+    Errors: a ValueError where it is empty, holds more than is allowed, is not packed as its name
+    says, or is not UTF-8, with the line; an OSError where it cannot be read.
     """
+    content = bytearray()
+    for block in _blocks(path, allowance or Allowance(most), most):
+        content += block
+    text = content.decode("utf-8-sig")
+    if not text or text.isspace():
+        raise _empty(path)
+    return text
+
+
+def lines_of(path: Path, allowance: Allowance | None = None, newline: str = "\n") -> Iterator[str]:
+    r"""The lines of a UTF-8 file with their ends, of which one at a time is held.
+
+    Args:
+        path: The file.
+        allowance: How much may be read, with other files; None: of this one alone.
+        newline: What ends a line; "": "\n", "\r\n" and "\r".
+
+    Errors: as of `read_text`, and a ValueError for a line of more than 32 MiB.
+    """
+    allowance = allowance or Allowance()
+    blank = True
+    stream = io.BufferedReader(_Stream(_blocks(path, allowance)), _BLOCK)
+    with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise too_long(path, number)
+            allowance.spend(_OF_A_LINE, path)
+            blank = blank and line.isspace()
+            yield line
+    if blank:
+        raise _empty(path)
+
+
+def too_long(path: Path, line: int) -> ValueError:
+    """What is wrong with a file of which a line, or a row, does not end."""
+    return ValueError(
+        f"{shown(path)}, line {line}: expected lines of at most {LONGEST_LINE:,} characters, and "
+        f"got a longer one: break it, or close the quotes that hold it together."
+    )
+
+
+class _Stream(io.RawIOBase):
+    """Blocks of bytes as a file to read from."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._rest = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] - any that is written
+        if not self._rest:
+            self._rest = memoryview(next(self._blocks, b""))
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        self._blocks.close()  # type: ignore[attr-defined] - that of a generator
+        super().close()
+
+
+def _blocks(path: Path, allowance: Allowance, most: int | None = None) -> Iterator[bytes]:
+    """The bytes of a file, unpacked, as far as they are allowed and UTF-8."""
+    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
     try:
-        with opened(path) as file:
-            content = file.read()
+        with open_regular(path, most) as file:
+            if not packing(path):
+                allowance.check(os.fstat(file.fileno()).st_size, path)
+            for block in _unpacked(file, packing(path)):
+                allowance.spend(len(block), path)
+                _check(path, decoder, block, line)
+                line += block.count(b"\n")
+                yield block
+        _check(path, decoder, b"", line)
     except _BROKEN as error:
         raise ValueError(
             f"{shown(path)} is no whole {packing(path)} file ({error}): pack it again."
         ) from error
     except OSError as error:
         raise _unreadable(path, error) from error
-    text = _decoded(path, content)
-    if not text.strip():
-        raise ValueError(f"{shown(path)} is empty: name a file with text in it.")
-    return text
 
 
-def _decoded(path: Path, content: bytes) -> str:
+def _check(path: Path, decoder: codecs.IncrementalDecoder, block: bytes, line: int) -> None:
+    """Raise where a block, which begins on a line, goes on with what is not UTF-8 text."""
+    content, place = block, block.find(b"\0")
     try:
-        text = content.decode("utf-8-sig")
-        place = content.find(b"\0")
+        decoder.decode(block, final=not block)
     except UnicodeDecodeError as error:
-        text, place = "", error.start
-        # A mark at the beginning was taken off, and not counted.
-        place += 3 if content.startswith(b"\xef\xbb\xbf") else 0
+        # The beginning of a character may be that of the block before.
+        if place < 0 or error.start < place:
+            content, place = error.object, error.start
     if place >= 0:
-        line = content.count(b"\n", 0, place) + 1
+        line += content.count(b"\n", 0, place)
         raise ValueError(
             f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte "
             f"0x{content[place]:02x}: save the file as UTF-8."
         )
-    return text
+
+
+def _unpacked(file: BinaryIO, packing: str) -> Iterator[bytes]:
+    if packing == ".gz":
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            while block := unpacked.read(_BLOCK):
+                yield block
+    elif packing == ".xz":
+        yield from _of_xz(file)
+    else:
+        # A file that the kernel makes as it is read may never end, and says that it has no bytes.
+        left = os.fstat(file.fileno()).st_size
+        while block := file.read(min(left, _BLOCK)):
+            left -= len(block)
+            yield block
+
+
+def _of_xz(file: BinaryIO) -> Iterator[bytes]:
+    """What one stream after another holds; `lzma` would take any memory that a file asks for."""
+    packed = file.read(_BLOCK)
+    while True:
+        unpacker = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+        while not unpacker.eof:
+            if unpacker.needs_input and not packed:
+                raise EOFError("it ends before its end marker")
+            if block := unpacker.decompress(packed, _BLOCK):
+                yield block
+            packed = file.read(_BLOCK) if unpacker.needs_input else b""
+        packed = unpacker.unused_data or file.read(_BLOCK)
+        # Zeros may stand between streams, and behind the last one.
+        while packed and not packed.lstrip(b"\0"):
+            packed = file.read(_BLOCK)
+        packed = packed.lstrip(b"\0")
+        if not packed:
+            return
+
+
+def _empty(path: Path) -> ValueError:
+    return ValueError(f"{shown(path)} is empty: name a file with text in it.")
 
 
 def _unreadable(path: Path, error: OSError) -> OSError:

@@ -4,7 +4,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from glasshead.tasks.reading.files import FileName, ending, existing, read_text, shown
+from glasshead.tasks.reading.files import (
+    Allowance,
+    FileName,
+    ending,
+    existing,
+    lines_of,
+    read_text,
+    shown,
+)
 from glasshead.tasks.reading.rows import TABLES, named, read_columns
 
 PLAIN = (".txt", ".text", ".md")
@@ -34,14 +42,19 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not names:
         raise ValueError("expected at least one file of texts, and got none: name one.")
-    return [text for name in names for text in _texts(existing(name), field)]
+    allowance = Allowance()
+    return [text for name in names for text in _texts(existing(name), field, allowance)]
 
 
-def read_lines(name: FileName) -> list[str]:
+def read_lines(name: FileName, allowance: Allowance | None = None) -> list[str]:
     r"""The lines of a text file, without their ends.
 
     Only "\n" and "\r\n" end a line, so that line i of one file stays beside line i of another. The
     name may end as it likes, as in train.de; .gz and .xz are unpacked.
+
+    Args:
+        name: The file.
+        allowance: How much may be read, with other files; None: of this one alone.
 
     Errors: as for `read_texts`.
 
@@ -52,22 +65,25 @@ def read_lines(name: FileName) -> list[str]:
     ...     read_lines(file)
     ['Guten Morgen', '', 'Gute Nacht']
     """
-    lines = read_text(existing(name)).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return [
+        line.removesuffix("\n").removesuffix("\r") for line in lines_of(existing(name), allowance)
+    ]
 
 
-def _texts(path: Path, field: str | None) -> list[str]:
+def _texts(path: Path, field: str | None, allowance: Allowance) -> list[str]:
     if ending(path) in PLAIN:
-        # Not by `datasets`, which makes one line break of another.
-        return [read_text(path)]
+        return [read_text(path, allowance)]
     if ending(path) not in TABLES:
         raise ValueError(
             f"{shown(path)} ends in none of {', '.join([*PLAIN, *TABLES])}, with .gz or .xz where "
             f"it is packed: rename it to what it is."
         )
-    (texts,) = read_columns(path, lambda there: [_text_column(path, there, field)], texts_only=True)
+    (texts,) = read_columns(
+        path,
+        lambda there: [_text_column(path, there, field)],
+        texts_only=True,
+        allowance=allowance,
+    )
     return texts
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
+from glasshead.guarded_file import TOKENIZER_BYTES
 from glasshead.tasks.reading.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizing.tokenizer import END_OF_TEXT, Tokenizer
 
@@ -42,7 +43,7 @@ def _vocabulary(name: FileName) -> dict[str, int]:
     path = existing(name)
     expected = f"{shown(path)}: expected JSON of tokens and their numbers, with {END_OF_TEXT}"
     try:
-        vocabulary = json.loads(read_text(path))
+        vocabulary = json.loads(read_text(path, most=TOKENIZER_BYTES))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{expected}, and got what is no JSON ({error}): get it again.") from error
     if not _is_vocabulary(vocabulary):
@@ -62,7 +63,7 @@ def _is_vocabulary(value: Any) -> bool:
 def _merges(name: FileName) -> list[tuple[str, str]]:
     path = existing(name)
     merges = []
-    for line, pair in enumerate(read_text(path).split("\n"), start=1):
+    for line, pair in enumerate(read_text(path, most=TOKENIZER_BYTES).split("\n"), start=1):
         if not pair or (line == 1 and pair.startswith("#version")):
             continue
         parts = pair.split(" ")

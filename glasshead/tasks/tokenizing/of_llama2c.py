@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Inner
 
+from glasshead.guarded_file import TOKENIZER_BYTES, read_regular
 from glasshead.tasks.reading.files import FileName, existing, shown
 from glasshead.tasks.tokenizing.special import SpecialTokens
 from glasshead.tasks.tokenizing.tokenizer import Tokenizer
@@ -77,9 +78,11 @@ def merges(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
 
 def _pieces(path: Path) -> list[Piece]:
     try:
-        content = path.read_bytes()
+        content = read_regular(path, TOKENIZER_BYTES)
     except OSError as error:
-        raise type(error)(f"{shown(path)} cannot be read ({error.strerror}).") from error
+        raise type(error)(
+            f"{shown(path)} cannot be read ({error.strerror}): name another."
+        ) from error
     pieces, at = [], 4
     while at < len(content):
         try:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, normalizers, pre_tokenizers
 
+from glasshead.guarded_file import TOKENIZER_BYTES
 from glasshead.tasks.reading.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizing.byte_fallback import byte_tokens, mended
 from glasshead.tasks.tokenizing.byte_level import readable
@@ -169,9 +170,10 @@ class Tokenizer:
 def read_inner(path: Path) -> Inner:
     """What `tokenizers` makes of a tokenizer.json.
 
-    Errors: an OSError where it cannot be read; a ValueError where it holds no tokenizer.
+    Errors: an OSError where it cannot be read, or is no regular file; a ValueError where it holds
+    no tokenizer.
     """
-    text = read_text(path)
+    text = read_text(path, most=TOKENIZER_BYTES)
     try:
         json.loads(text)
     except json.JSONDecodeError as error:

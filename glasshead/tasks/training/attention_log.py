@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from glasshead.guarded_file import LOG_BYTES, read_regular
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.watching.alarms import Alarm, Reading
 
@@ -108,7 +109,7 @@ def _alarms(file: Path) -> list[Alarm]:
 def _whole(file: Path) -> str:
     """The lines that are whole: a last one without its end was cut off, or is being written."""
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(file, LOG_BYTES).decode(errors="replace")
     except OSError as error:
         raise type(error)(
             f"{file} cannot be read ({error.strerror}): take it away to go on."

@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from glasshead.guarded_file import LOG_BYTES, read_regular
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.settings import TrainingSettings
@@ -111,7 +112,7 @@ class Journal(Callback):
         if not self._folder.log.exists():
             return []
         try:
-            text = self._folder.log.read_text(encoding="utf-8", errors="replace")
+            text = read_regular(self._folder.log, LOG_BYTES).decode(errors="replace")
         except OSError as error:
             raise type(error)(
                 f"{self._folder.log} cannot be read ({error.strerror}): take it away to go on."

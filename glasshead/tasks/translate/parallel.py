@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from glasshead.tasks.reading import read_lines, read_rows
-from glasshead.tasks.reading.files import ending, shown
-from glasshead.tasks.reading.row_by_row import rows_of
-from glasshead.tasks.reading.rows import TABLES
+from glasshead.tasks.reading.files import Allowance, ending, shown
+from glasshead.tasks.reading.rows import TABLES, rows_of
 
 # A text, and its translation.
 Pairs = list[tuple[str, str]]
@@ -41,9 +40,14 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
             f"{len(texts)}, with {shown(Path(texts[-1]))} alone: name the other too, or a table "
             f"({', '.join(TABLES)}) that has both."
         )
-    pairs = [pair for names in zip(texts[::2], texts[1::2], strict=True) for pair in _lines(*names)]
+    allowance = Allowance()
+    pairs = [
+        pair
+        for names in zip(texts[::2], texts[1::2], strict=True)
+        for pair in _lines(*names, allowance)
+    ]
     for table in tables:
-        pairs += [(row[source], row[target]) for row in read_rows(table, [source, target])]
+        pairs += ((text, other) for text, other in read_rows(table, [source, target], allowance))
     return pairs
 
 
@@ -56,10 +60,10 @@ def place_of(files: Sequence[str], number: int) -> str:
             return f"{shown(Path(file))}, line {number}"
         number -= count
     for table in tables:
-        lines = [line for line, _ in rows_of(Path(table))]
-        if number <= len(lines):
-            return f"{shown(Path(table))}, line {lines[number - 1]}"
-        number -= len(lines)
+        for line, _ in rows_of(Path(table)):
+            number -= 1
+            if not number:
+                return f"{shown(Path(table))}, line {line}"
     return f"text {number}"
 
 
@@ -69,8 +73,8 @@ def _kinds(files: Sequence[str]) -> tuple[list[str], list[str]]:
     return [file for file in files if file not in tables], tables
 
 
-def _lines(source: str, target: str) -> Pairs:
-    texts, translations = read_lines(source), read_lines(target)
+def _lines(source: str, target: str, allowance: Allowance) -> Pairs:
+    texts, translations = read_lines(source, allowance), read_lines(target, allowance)
     if len(texts) != len(translations):
         few = source if len(texts) < len(translations) else target
         least = min(len(texts), len(translations))

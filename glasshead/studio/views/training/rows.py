@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from glasshead.guarded_file import LOG_BYTES, read_regular
+
 # What is beyond is no log of a training.
 _COLUMNS = 32
 _LETTERS = 80
@@ -51,7 +53,7 @@ def read_rows(file: Path) -> Rows:
     >>> read_rows(log)
     Rows(columns=['loss'], steps=[10, 20], values=[[2.5], [1.5]])
     """
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = read_regular(file, LOG_BYTES).decode(errors="replace")
     head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
     names = [name[:_LETTERS] for name in head.split(",")][: _COLUMNS + 1]
     rows = Rows([name for name in names if name != "step"], [], [])
