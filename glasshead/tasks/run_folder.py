@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        # Folders and files that were missing before `create`, the deepest first.
+        self._made: list[Path] = []
 
     @property
     def config(self) -> Path:
@@ -102,6 +104,9 @@ class RunFolder:
             raise self._taken()
         else:
             self.check_untrained()
+        files = () if resume else (self.config, self.tokenizer, self.readme)
+        folders = (self.checkpoint.parent, *self.checkpoint.parent.parents)
+        self._made = [path for path in (*files, *folders) if not path.exists()]
         try:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -109,6 +114,22 @@ class RunFolder:
                 f"{self.path} cannot be made ({error.strerror}): name another folder."
             ) from error
         self._sweep()
+
+    @contextmanager
+    def refusable(self) -> Iterator[None]:
+        """Take away what `create` and the block have made where the block raises.
+
+        Once training has begun, all is left as it is, to be resumed.
+        """
+        try:
+            yield
+        except BaseException:
+            if not (self.checkpoint.exists() or self.log.exists()):
+                for path in self._made:
+                    # What somebody else has put there meanwhile stays, and the folder with it.
+                    with suppress(OSError):
+                        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+            raise
 
     def check_untrained(self) -> None:
         """Raise a FileExistsError where training has begun already."""

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# How many lines are worked on at once, where they are there.
-_AT_ONCE = 64
+# How many lines are worked on at once, where they are there, and how long one may be, in bytes.
+_AT_ONCE, _LONGEST = 64, 2**22
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
             name = f"standard input, line {number}"
             if isinstance(line, OSError):
                 raise OSError(f"{name} cannot be read ({line.strerror}): give it a file.") from line
+            if len(line) > _LONGEST:
+                raise ValueError(
+                    f"{name}: expected a line of at most {_LONGEST:,} bytes, and got a longer one: "
+                    f"break it."
+                )
             found.names.append(name)
             found.texts.append(_decoded(line, name, "utf-8-sig" if number == 1 else "utf-8"))
         if found.texts:
@@ -65,8 +70,11 @@ def _arriving() -> "queue.Queue[bytes | OSError | None]":
         try:
             # Not by `sys.stdin`, whose lock a waiting thread would hold when the program ends.
             with open(0, "rb", closefd=False) as file:
-                for line in file:
+                # A line that never ends is not waited for.
+                while line := file.readline(_LONGEST + 1):
                     lines.put(line)
+                    if len(line) > _LONGEST:
+                        break
         except OSError as error:
             lines.put(error)
         finally:

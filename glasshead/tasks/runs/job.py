@@ -74,18 +74,19 @@ class Job(Generic[S]):
         """A new run: examples are read, the tokenizer is made, the folder says what it will have.
 
         Errors: an OSError or ValueError where the folder has a run, a file cannot be read, or there
-        is too little to train on.
+        is too little to train on. Then no new folder is left behind.
         """
-        folder.create()
-        examples: Read = self.read(settings.data)
-        tokenizer = self.make_tokenizer(settings.data, examples)
-        data = dataclasses.replace(settings.data, **examples.found)
-        prepared = self._prepared(dataclasses.replace(settings, data=data), examples, tokenizer)
-        if leads():
-            tokenizer.save(folder.tokenizer)
-        folder.write_readme(self.title, command)
-        folder.write_config(prepared.settings.to_json(prepared.config))
-        return prepared
+        with folder.refusable():
+            folder.create()
+            examples: Read = self.read(settings.data)
+            tokenizer = self.make_tokenizer(settings.data, examples)
+            data = dataclasses.replace(settings.data, **examples.found)
+            prepared = self._prepared(dataclasses.replace(settings, data=data), examples, tokenizer)
+            if leads():
+                tokenizer.save(folder.tokenizer)
+            folder.write_readme(self.title, command)
+            folder.write_config(prepared.settings.to_json(prepared.config))
+            return prepared
 
     def go_on(
         self,
@@ -106,12 +107,13 @@ class Job(Generic[S]):
         Errors: an OSError or ValueError where there is no run, a file cannot be read, the examples
         are others, or something else was asked for than the run began with.
         """
-        folder.create(resume=True)
-        if not folder.config.exists():
-            raise FileNotFoundError(
-                f"{folder.path} has no run to resume: there is no {folder.config.name} in it; "
-                "check its name, or begin one without --resume."
-            )
+        with folder.refusable():
+            folder.create(resume=True)
+            if not folder.config.exists():
+                raise FileNotFoundError(
+                    f"{folder.path} has no run to resume: there is no {folder.config.name} in it; "
+                    "check its name, or begin one without --resume."
+                )
         began = self.settings.from_run(folder)
         files = absolute(files) or began.data.files
         held_out_files = absolute(held_out_files) or began.data.held_out_files
@@ -181,15 +183,16 @@ def train_to_the_end(
 ) -> dict[str, Any]:
     """Train to the end; the figures of the best and of the last validation.
 
-    Errors: as of `train`.
+    Errors: as of `train`; where it raises before the first step, a new folder is taken away again.
     """
-    return train(
-        prepared.task,
-        prepared.source,
-        prepared.held_out,
-        prepared.settings.training,
-        folder,
-        hardware=hardware,
-        resume=resume,
-        watch=watch,
-    )
+    with folder.refusable():
+        return train(
+            prepared.task,
+            prepared.source,
+            prepared.held_out,
+            prepared.settings.training,
+            folder,
+            hardware=hardware,
+            resume=resume,
+            watch=watch,
+        )
