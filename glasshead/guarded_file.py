@@ -1,7 +1,8 @@
 """Files that are read only where they are regular, and no larger than their kind may be.
 
-A named pipe would be waited for, and a device may never end. Files that the kernel makes while they
-are read, as those in /proc, say that they have no bytes: no more is read than a file says it has.
+A named pipe would be waited for, and a device may never end. So may what the kernel makes while it
+is read, as /proc/kmsg, which says that it is a regular file of no bytes: such are refused, and no
+more is read of any file than it says that it has.
 """
 
 import errno
@@ -14,6 +15,7 @@ from typing import BinaryIO
 # tokenizer 35 MB.
 JSON_BYTES, TOKENIZER_BYTES, LOG_BYTES = 2**25, 2**26, 2**28
 
+_OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFCHR: "a device",
@@ -78,6 +80,8 @@ def _checked(state: os.stat_result, file: Path, most: int | None) -> os.stat_res
     if kind != stat.S_IFREG:
         name = _KINDS.get(kind, "something else")
         raise OSError(errno.EINVAL, f"it is {name}, not a regular file", str(file))
+    if not state.st_size and any(file.resolve().is_relative_to(made) for made in _OF_THE_KERNEL):
+        raise OSError(errno.EINVAL, "it is made by the kernel, not a regular file", str(file))
     if most is not None and state.st_size > most:
         raise OSError(
             errno.EFBIG, f"it has {state.st_size:,} bytes, and takes at most {most:,}", str(file)

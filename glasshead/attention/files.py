@@ -79,8 +79,9 @@ def read(
         kinds: What it may hold; the description tells which, as "kind".
         check: Called with the shape of each tensor before any is read; what it raises is raised.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it is not safetensors, was
-    written by something else, or holds another kind, with the class that reads that.
+    Errors: an OSError where the file cannot be read, or is no regular file; a ValueError where it
+    is not safetensors, was written by something else, or holds another kind, with the class that
+    reads that.
     """
     with _opened(file) as opened:
         description = _described(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
@@ -115,7 +116,9 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file ({error}).") from error
     except OSError as error:
-        raise type(error)(f"{path} cannot be read ({error.strerror or error}).") from error
+        raise type(error)(
+            f"{path} cannot be read ({error.strerror or error}): save it anew, or name another."
+        ) from error
     except (KeyError, AttributeError, RuntimeError) as error:
         # What types of numbers end in that torch does not know.
         raise ValueError(f"{path} has numbers that torch cannot read ({error}).") from error

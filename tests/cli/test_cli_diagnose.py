@@ -2,14 +2,18 @@
 
 import io
 import pickle
+import re
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+
+from glasshead.cli.inputs import arrays_file
 
 CAUSAL = np.tri(5, 5, dtype=bool)
 LEAKING = CAUSAL.copy()
@@ -196,8 +200,6 @@ def test_bad_input_is_one_sentence_and_exits_with_2(place, command, arguments, s
 
 
 def test_an_archive_that_would_unpack_to_more_than_it_may_is_refused(place, command, monkeypatch):
-    from glasshead.cli.inputs import arrays_file
-
     monkeypatch.setattr(arrays_file, "_MOST_BYTES", 1000)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -206,6 +208,98 @@ def test_an_archive_that_would_unpack_to_more_than_it_may_is_refused(place, comm
     outcome = command("diagnose", "bomb.npz")
     assert outcome.code == 2
     assert "bomb.npz unpacks to more than 1 GiB" in outcome.err
+
+
+HEADER = "{'descr': '|b1', 'fortran_order': False, 'shape': (4, 4), "
+
+
+def npy(header, numbers=16):
+    """A .npy file whose header says whatever it likes."""
+    written = f"{header}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(written).to_bytes(2, "little") + written + bytes(numbers)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER,
+        "(" * 997,
+        HEADER + "}" * 2,
+        HEADER + '"""',
+        HEADER.replace("(4, 4)", "(4, -4)") + "}",
+        HEADER.replace("(4, 4)", "(4, 5)") + "}",
+        HEADER.replace("(4, 4)", f"({2**62}, 4)") + "}",
+        HEADER.replace("(4, 4)", "4") + "}",
+        HEADER.replace("|b1", "|V0").replace("(4, 4)", f"({2**62},)") + "}",
+        HEADER.replace("'|b1'", "[('a', [('b', 'f4')]") + "}",
+        HEADER.replace("|b1", "b1, b1, nothing") + "}",
+        "{'descr': '|b1'\t\\ , 'shape'}",
+        "9" * 5003,
+        "\t \n  0\n 1",
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_header_that_is_none_is_told(place, command, header, packed):
+    content = io.BytesIO(npy(header))
+    if packed:
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("mask.npy", npy(header))
+    file = place / f"odd.np{'z' if packed else 'y'}"
+    file.write_bytes(content.getvalue())
+    outcome = command("diagnose", file.name)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("\n") == 1
+    assert re.search(rf"error: {file.name}(: .* \|V0| is malformed or cut off): ", outcome.err)
+
+
+def test_an_archive_is_read_as_far_as_its_header_and_its_list_agree(place, command):
+    held = 67_000_009
+    shapes = {"more.npz": (8191, 8191), "less.npz": (3, 5), "none.npz": (2**40, 7)}
+    for name, shape in shapes.items():
+        header = HEADER.replace("(4, 4)", str(shape)) + "}"
+        with zipfile.ZipFile(place / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("mask.npy", npy(header, held))
+    tracemalloc.start()
+    try:
+        for name in shapes:
+            outcome = command("diagnose", name)
+            assert outcome.code == 2
+            assert f"{name} is malformed or cut off" in outcome.err
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < held / 7
+
+
+def test_an_archive_whose_list_says_too_much_is_refused(place, command):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("mask.npy", npy(HEADER.replace("(4, 4)", "(8191, 8191)") + "}"))
+    lying = bytearray(content.getvalue())
+    for signature, place_of_size in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        at = lying.index(signature) + place_of_size
+        lying[at : at + 4] = (128 + 8191 * 8191).to_bytes(4, "little")
+    (place / "list.npz").write_bytes(lying)
+    outcome = command("diagnose", "list.npz")
+    assert outcome.code == 2
+    assert "list.npz is " in outcome.err
+    with zipfile.ZipFile(place / "many.npz", "w") as archive:
+        for number in range(1009):
+            archive.writestr(f"{number}.npy", b"")
+    assert "expected one array, and it has many" in command("diagnose", "many.npz").err
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_an_archive_is_read_as_it_was_saved(place, command, order, compressed):
+    mask = np.asarray(np.tri(7, 11, 4, dtype=bool), order=order)
+    np.save(place / "plain.npy", mask)
+    (np.savez_compressed if compressed else np.savez)(place / "packed.npz", mask)
+    plain, packed = (command("diagnose", name) for name in ("plain.npy", "packed.npz"))
+    assert plain.code == 0
+    assert packed.out.replace("packed.npz", "plain.npy") == plain.out
+    assert np.array_equal(arrays_file.read_npz((place / "packed.npz").read_bytes()), mask)
 
 
 def test_help_does_without_torch():

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _LIBRARIES = {
-    "train": ("lightning", "tokenizers", "datasets", "matplotlib", "sacrebleu", "torchmetrics"),
-    "hf": ("transformers", "torchmetrics", "datasets"),
+    "train": ("lightning", "tokenizers", "matplotlib", "sacrebleu", "torchmetrics"),
+    "hf": ("transformers", "torchmetrics"),
     "studio": ("fastapi", "uvicorn"),
 }
 

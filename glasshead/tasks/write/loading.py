@@ -51,7 +51,7 @@ def llama2c_file(place: Path) -> Path | None:
 
     Errors: a ValueError where a folder holds several.
     """
-    if place.is_file():
+    if place.exists() and not place.is_dir():
         return place if place.suffix == ".bin" else None
     if not place.is_dir() or (place / "config.json").exists():
         return None

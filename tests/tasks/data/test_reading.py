@@ -5,8 +5,6 @@ import gzip
 import io
 import json
 import lzma
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -14,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from glasshead.tasks.reading import read_lines, read_rows, read_texts
+from glasshead.tasks.reading import files, read_lines, read_rows, read_texts, rows
+from glasshead.tasks.reading.files import SETTING
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 # What a file may hold; NUL is refused, and half a character is no UTF-8.
@@ -189,6 +188,97 @@ def test_a_packed_file_that_is_broken_is_named(tmp_path, packing, ending):
             ValueError, match=rf"{path} is no whole {packing} file.*: pack it again"
         ):
             read_texts(path)
+
+
+@pytest.mark.parametrize("packing", [".gz", ".xz"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.de"])
+def test_what_unpacks_to_too_much_is_not_held(tmp_path, monkeypatch, packing, name):
+    monkeypatch.setenv(SETTING, "1000003")
+    path = tmp_path / f"{name}{packing}"
+    row = b'{"text": "sun"}\n' if "jsonl" in name else b"sun\n"
+    path.write_bytes(PACK[packing](row * (23_000_009 // len(row))))
+    read = read_lines if ".de" in name else read_texts
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ValueError, match=rf"{path} holds too much text.* 1,000,003 .*{SETTING}"
+        ):
+            read(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The dictionary of xz has 8 MiB.
+    assert peak < 13_000_003
+
+
+def test_a_file_that_is_too_large_is_not_opened(tmp_path):
+    for name in ("a.txt", "a.jsonl", "a.de"):
+        with (tmp_path / name).open("wb") as hole:
+            hole.truncate(2**40)
+        with pytest.raises(ValueError, match=rf"{name} holds too much text.*1,073,741,824 bytes"):
+            (read_lines if ".de" in name else read_texts)(tmp_path / name)
+
+
+def test_files_that_are_read_together_are_counted_together(tmp_path, monkeypatch):
+    files = [tmp_path / f"{name}.txt.gz" for name in "abc"]
+    for file in files:
+        file.write_bytes(gzip.compress(b"sun " * 1009))
+    monkeypatch.setenv(SETTING, "10007")
+    assert [len(text) for text in read_texts(files[:2])] == [4036, 4036]
+    with pytest.raises(ValueError, match=r"c\.txt\.gz holds too much text"):
+        read_texts(files)
+    monkeypatch.setenv(SETTING, "13001")
+    assert len(read_texts(files)) == 3
+
+
+@pytest.mark.parametrize("packing", [".gz", ".xz"])
+def test_packed_files_may_have_several_parts_and_no_more(tmp_path, packing):
+    path = tmp_path / f"a.txt{packing}"
+    parts = [PACK[packing](b"sun\n" * 7), PACK[packing](b"moon\n" * 300_007)]
+    path.write_bytes(b"".join(parts) + bytes(16))
+    assert read_texts(path) == ["sun\n" * 7 + "moon\n" * 300_007]
+    path.write_bytes(b"".join(parts) + b"another thing")
+    with pytest.raises(ValueError, match=f"is no whole {packing} file"):
+        read_texts(path)
+
+
+def test_an_archive_that_asks_for_any_memory_is_refused(tmp_path):
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**30}]
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"sun", filters=filters))
+    with pytest.raises(ValueError, match=r"no whole \.xz file \(Memory usage limit"):
+        read_texts(tmp_path / "a.txt.xz")
+
+
+def test_a_character_may_lie_on_the_edge_of_a_block(file):
+    text = "a" * (2**18 - 1) + "☀\n" + "b" * 2**18 + "é"
+    assert read_texts(file("a.txt", text)) == [text]
+    assert read_lines(file("a.de", text)) == text.split("\n")
+    broken = text.encode()[:-1]
+    with pytest.raises(ValueError, match="line 2: expected UTF-8 text, and got the byte 0xc3"):
+        read_texts(file("b.txt", broken))
+
+
+def test_a_row_that_does_not_end_is_named(file, monkeypatch):
+    for module in (files, rows):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1009)
+    long = "x" * 1013
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: expected lines of at most 1,009 char"):
+        read_texts(file("a.jsonl", f'{{"text": "a"}}\n{{"text": "{long}"}}\n'))
+    with pytest.raises(ValueError, match=r"b\.csv, line 3: expected lines of at most 1,009 char"):
+        read_texts(file("b.csv", 'text\nsun\n"' + "a\n" * 1013))
+    assert read_texts(file("c.csv", "text\n" + "sun\n" * 1013)) == ["sun"] * 1013
+
+
+def test_the_only_column_is_that_of_all_rows(file):
+    named = file("a.jsonl", '{"review": "sun"}\n{"review": "moon", "by": "me"}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl has no column 'text', but 'review', 'by': say"):
+        read_texts(named)
+    assert read_texts(named, field="review") == ["sun", "moon"]
+    later = file("b.jsonl", '{"review": "sun"}\n{"text": "moon"}\n')
+    with pytest.raises(
+        ValueError, match=r"b\.jsonl, line 1: expected 'text', and the row has none"
+    ):
+        read_texts(later)
 
 
 def test_names_that_are_no_files(tmp_path):
