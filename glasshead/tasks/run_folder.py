@@ -7,6 +7,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # there is none on Windows
+    fcntl = None
+
 from glasshead.guarded_file import check_regular
 from glasshead.json_object import read_object
 from glasshead.whole_file import whole_file
@@ -15,8 +20,11 @@ from glasshead.whole_file import whole_file
 _BEFORE = {"README.md", "tokenizer.json"}
 # What to do where a file of a run is broken, and where nobody knows yet what a folder holds.
 _ANEW, _OTHER = "train anew", "name another folder"
+_LOCK = ".lock"
 # What numbers the processes of one training; the first has 0, or nothing.
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
+# The locks that this process holds: the descriptor of each, by the folder that it is of.
+_HELD: dict[Path, int] = {}
 
 
 class RunFolder:
@@ -86,6 +94,45 @@ class RunFolder:
     def checkpoint(self) -> Path:
         """All that resuming needs."""
         return self.path / "checkpoints" / "last.safetensors"
+
+    @contextmanager
+    def locked(self, *, resume: bool = False) -> Iterator[None]:
+        """Keep other processes from training in the folder until the block ends.
+
+        The operating system holds the lock for this process, and drops it however the process
+        ends. Of several processes that train together the first one holds it. Whoever only reads
+        the run is not kept from it. Where the file system knows no locks, there is none.
+
+        Args:
+            resume: Whether the folder has to be there; else it is made, and taken away again if
+                nothing came into it.
+
+        Errors: a BlockingIOError where another process trains in the folder.
+        """
+        place = Path(os.path.realpath(self.path))
+        there = place.is_dir()
+        if fcntl is None or not leads() or place in _HELD or (resume and not there):
+            yield
+            return
+        with suppress(OSError):  # `create` tells what is wrong with it
+            place.mkdir(parents=True, exist_ok=True)
+        descriptor = _lock(self.path, place / _LOCK)
+        if descriptor is None:
+            yield
+            return
+        _HELD[place] = descriptor
+        try:
+            yield
+        finally:
+            # A process that was forked meanwhile, as those that load data are, has none to drop.
+            if _HELD.pop(place, None) is not None:
+                with suppress(OSError):
+                    (place / _LOCK).unlink(missing_ok=True)
+                os.close(descriptor)
+                with suppress(OSError):
+                    if not there:
+                        self.checkpoint.parent.rmdir()
+                        place.rmdir()
 
     def create(self, *, resume: bool = False) -> None:
         """Make the folder for a new run, or see that there is one to resume.
@@ -280,3 +327,42 @@ def leads() -> bool:
     if "RANK" in os.environ:
         return os.environ["RANK"] == "0"
     return all(os.environ.get(name, "0") == "0" for name in _RANKS)
+
+
+def _lock(folder: Path, file: Path) -> int | None:
+    """The descriptor that holds the lock of a folder; None where there cannot be one."""
+    assert fcntl is not None  # noqa: S101 - for the type checker
+    while True:
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError:  # `create` tells what cannot be written
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it may have taken the file away since it was opened.
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise BlockingIOError(
+                f"another process is training in {folder}: wait until it has ended, and go on by "
+                "--resume, or name another folder."
+            ) from None
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(descriptor)
+            return None
+        os.close(descriptor)
+
+
+def _forget_locks() -> None:
+    """Close the locks of the process that this one was forked from, which alone holds them."""
+    for descriptor in _HELD.values():
+        with suppress(OSError):
+            os.close(descriptor)
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)

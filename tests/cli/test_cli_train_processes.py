@@ -106,3 +106,18 @@ def test_two_processes_reach_the_weights_of_one(command, tmp_path):
     one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, tensor in one.items():
         torch.testing.assert_close(both[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(command, tmp_path):
+    folder = tmp_path / "run"
+    running = process(*begin(folder, *sets(*LONG)))
+    when_logged(running, folder, 3)
+    for more in ((), ("--resume",)):
+        second = command(*begin(folder, *sets(*LONG)), *more)
+        assert second.code == 2
+        assert "another process is training in" in second.err
+    running.kill()
+    running.communicate()
+    assert command(*begin(folder, *sets(*LONG, "steps=130")), "--resume").code == 0
+    steps = [int(line.split(",")[0]) for line in (folder / "log.csv").read_text().splitlines()[1:]]
+    assert steps == sorted(set(steps))

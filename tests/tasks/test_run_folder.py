@@ -1,5 +1,8 @@
 """The folder of a run: what it has, what it lacks, and who may write."""
 
+import subprocess
+import sys
+
 import pytest
 
 from glasshead.json_object import read_object
@@ -133,3 +136,66 @@ def test_the_first_of_several_processes_leads(tmp_path, monkeypatch, environment
     other = RunFolder(tmp_path / "other")
     other.create()
     assert other.path.exists() is expected
+
+
+# Locks a folder, says so, and stays until it is killed; the child that it forks stays longer.
+_HOLDING = """
+import os, sys, time
+from glasshead.tasks.run_folder import RunFolder
+with RunFolder(sys.argv[1]).locked():
+    child = os.fork()
+    if not child:
+        sys.stdin.read()
+        os._exit(0)
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_is_locked_until_its_process_is_killed(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "first")
+    holding = subprocess.Popen(
+        [sys.executable, "-c", _HOLDING, folder.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holding.stdout.readline() == "locked\n"
+    for resume in (False, True):
+        with (
+            pytest.raises(BlockingIOError, match="another process is training in .*first: wait"),
+            folder.locked(resume=resume),
+        ):
+            raise AssertionError
+    folder.write_config({"d_model": 7})
+    assert folder.read_config() == {"d_model": 7}
+    holding.kill()
+    holding.wait()
+    # Its child lives on, and holds nothing.
+    with folder.locked(resume=True):
+        pass
+    holding.stdin.close()
+    holding.stdout.close()
+
+
+def test_a_lock_leaves_nothing_behind_but_what_was_written(tmp_path):
+    folder = RunFolder(tmp_path / "first")
+    with folder.locked(), RunFolder(tmp_path / "first").locked():
+        folder.create()
+        assert folder.path.is_dir()
+    assert list(tmp_path.iterdir()) == []
+    folder.create()
+    folder.write_config({})
+    before = sorted(folder.path.iterdir())
+    with folder.locked(resume=True):
+        pass
+    assert sorted(folder.path.iterdir()) == before
+    with RunFolder(tmp_path / "nowhere").locked(resume=True):
+        pass
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_of_several_processes_of_one_training_the_first_locks(folder, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with folder.locked():
+        assert not (folder.path / ".lock").exists()

@@ -17,15 +17,22 @@ def trained(run: Path) -> TextTranslator:
     Errors: an OSError or ValueError where the folder has another run.
     """
     folder = RunFolder(run)
-    if not folder.config.exists():
-        settings = TranslateSettings.from_preset("tiny")
-        prepared = TRANSLATE.begin(settings, folder, "glasshead demo")
-        carried_out(prepared, folder, _CPU, resume=False)
-    elif _steps(folder) < TranslateSettings.from_run(folder).training.steps:
-        carried_out(TRANSLATE.go_on(folder), folder, _CPU, resume=True)
-    else:
+    if folder.config.exists() and _steps(folder) >= _wanted(folder):
         remark(f"It is there already, from the last time; remove {run} to train anew.")
+        return TextTranslator.load(run)
+    with folder.locked():
+        if not folder.config.exists():
+            settings = TranslateSettings.from_preset("tiny")
+            prepared = TRANSLATE.begin(settings, folder, "glasshead demo")
+            carried_out(prepared, folder, _CPU, resume=False)
+        else:
+            carried_out(TRANSLATE.go_on(folder), folder, _CPU, resume=True)
     return TextTranslator.load(run)
+
+
+def _wanted(folder: RunFolder) -> int:
+    """How many steps its training has."""
+    return TranslateSettings.from_run(folder).training.steps
 
 
 def _steps(folder: RunFolder) -> int:

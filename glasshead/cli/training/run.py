@@ -67,9 +67,12 @@ def run_training(request: TrainRequest) -> None:
     if not request.run:
         raise ValueError("--run takes a folder, and got nothing: name one, as in --run runs/first.")
     hardware, folder = Hardware(**request.hardware), RunFolder(request.run)
-    with going_on("reading the texts") if leads() else nullcontext():
-        prepared = _prepared(request, folder, hardware)
-    figures = carried_out(prepared, folder, hardware, resume=request.resume, watch=request.watch)
+    with folder.locked(resume=request.resume):
+        with going_on("reading the texts") if leads() else nullcontext():
+            prepared = _prepared(request, folder, hardware)
+        figures = carried_out(
+            prepared, folder, hardware, resume=request.resume, watch=request.watch
+        )
     if leads():
         print_figures(figures["best"], "text" if request.task == "classify" else "token")
         if request.watch:

@@ -47,16 +47,17 @@ def train(
 
     Errors: a ValueError where there are no examples, where the hardware is not there, where the
     folder's run is another or has finished, and where a loss, a gradient or weights are not finite;
-    an OSError where the folder already has a run, or cannot be written to; `Interrupted` after
+    an OSError where the folder already has a run, where another process trains in it, or where it
+    cannot be written to; `Interrupted` after
     Ctrl-C or SIGTERM, saved; KeyboardInterrupt at a second one.
     """
     check_batches(source, "what is to be trained on")
     check_batches(held_out, "what is held out")
     hardware = hardware or Hardware()
     check_hardware(hardware, settings.optimizer, resume=resume)
-    if not resume:
-        folder.check_untrained()
-
     from glasshead.tasks.training.fitting import Run, fit
 
-    return fit(Run(task, source, held_out, settings, folder, hardware, watch), resume=resume)
+    with folder.locked(resume=resume):
+        if not resume:
+            folder.check_untrained()
+        return fit(Run(task, source, held_out, settings, folder, hardware, watch), resume=resume)
