@@ -7,6 +7,7 @@ from typer import Argument, Option
 from glasshead.cli.inputs.wording import whole_number
 
 _CHOOSING = "How tokens are chosen"
+_MOST_TOKENS = 10**9
 
 
 def write(
@@ -119,8 +120,8 @@ def write(
         beam=beam,
         length_penalty=length_penalty,
     )
-    if tokens < 1:
-        raise ValueError(f"--tokens takes a number from 1, and got {tokens}.")
+    if not 1 <= tokens <= _MOST_TOKENS:
+        raise ValueError(f"--tokens takes a number from 1 to {_MOST_TOKENS}, and got {tokens}.")
     stops = tuple(text.replace(r"\n", "\n") for text in stop or ())
     if "" in stops:
         raise ValueError("--stop takes a text of a character at least, and got '': leave it out.")

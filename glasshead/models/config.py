@@ -12,6 +12,20 @@ from glasshead.recipe.numbers import positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "none"]
+# The most that each takes, some times what the largest models have.
+_MOST = {
+    "vocab_size": 2**24,
+    "context_length": 2**30,
+    "d_model": 2**20,
+    "num_heads": 2**14,
+    "num_layers": 2**12,
+    "num_decoder_layers": 2**12,
+    "num_kv_heads": 2**14,
+    "head_dim": 2**20,
+    "d_hidden": 2**24,
+    "num_answers": 2**20,
+    "segments": 2**20,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +33,11 @@ class TransformerConfig:
     """What every model here has.
 
     Attributes:
-        vocab_size: How many tokens there are.
-        context_length: The most tokens of one text.
-        d_model: The width.
-        num_heads: How many heads ask in each attention.
-        num_layers: How many blocks.
+        vocab_size: How many tokens there are, 2²⁴ at most.
+        context_length: The most tokens of one text, 2³⁰ at most.
+        d_model: The width, 2²⁰ at most.
+        num_heads: How many heads ask in each attention, 2¹⁴ at most.
+        num_layers: How many blocks, 4096 at most.
         num_kv_heads: How many heads answer; `num_heads` if None.
         head_dim: The width of a head; d_model / num_heads if None.
         d_hidden: The width of the feed-forward; four times `d_model` if None, or 8/3 times where it
@@ -98,6 +112,22 @@ class TransformerConfig:
             return self.d_hidden
         return 4 * self.d_model if self.feed_forward != "swiglu" else 8 * self.d_model // 3
 
+    @property
+    def least_parameters(self) -> int:
+        """Count the parameters of the matrices, which are nearly all, without building them.
+
+        >>> TransformerConfig(vocab_size=11, d_model=12, num_heads=3).least_parameters
+        10116
+        """
+        positions = self.context_length if self.positions == "learned" else 0
+        return (self.vocab_size + positions) * self.d_model + self.num_layers * self._block(1)
+
+    def _block(self, attentions: int) -> int:
+        """The parameters of the matrices of a block."""
+        heads = self.num_heads + (self.num_kv_heads or self.num_heads)
+        maps = {"none": 0, "swiglu": 3}.get(self.feed_forward, 2)
+        return self.d_model * (2 * attentions * heads * self.width + maps * self.hidden)
+
     def to_json(self) -> dict[str, Any]:
         """The config as JSON has it."""
         return dataclasses.asdict(self)
@@ -147,7 +177,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         if not isinstance(value, bool):
             raise TypeError(f"{name} takes true or false, and got {value!r}.")
     elif kind is int:
-        return whole_number(value, name, least=1)
+        return whole_number(value, name, least=1, most=_MOST.get(name))
     else:
         return probability(value, name) if "dropout" in name else positive(value, name)
     return value

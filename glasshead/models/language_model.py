@@ -35,6 +35,12 @@ class LanguageModelConfig(TransformerConfig):
     window: int | None = None
 
     @property
+    def least_parameters(self) -> int:
+        """Count the parameters of the matrices, without building them."""
+        output = 0 if self.tied else self.vocab_size * self.d_model
+        return super().least_parameters + output
+
+    @property
     def mask(self) -> Mask:
         """Which tokens each token sees."""
         return causal() if self.window is None else causal() & window(before=self.window - 1)

@@ -29,6 +29,12 @@ class TranslatorConfig(TransformerConfig):
     feed_forward: FeedForwardKind = "relu"
     num_decoder_layers: int | None = None
 
+    @property
+    def least_parameters(self) -> int:
+        """Count the parameters of the matrices, without building them."""
+        decoders = self.num_decoder_layers or self.num_layers
+        return super().least_parameters + decoders * self._block(2)
+
 
 class Translator(nn.Module):
     """p(y_{t+1} | y_0 … y_t, x) = softmax(W decoder(y, encoder(x))_t), of a source x, a target y.

@@ -10,10 +10,12 @@ from torch import Tensor
 
 # Positions are counted in 64 bits; these leave room for a sum of a few.
 _LARGEST = 2**60
+# Numbers of more bits are told by their length; Python does not write those of 4300 digits at all.
+_LONG = 1024
 
 
-def whole_number(value: Any, name: str, *, least: int | None = 0) -> int:
-    """`value` as an int, or an error that names the argument.
+def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | None = None) -> int:
+    """`value` as an int, or an error that names the argument and the bound.
 
     >>> whole_number(-1, "window(before=…)")
     Traceback (most recent call last):
@@ -25,9 +27,11 @@ def whole_number(value: Any, name: str, *, least: int | None = 0) -> int:
     if type(value) is not int:
         value = _index(value, f"{name} takes a whole number{bound}")
     if least is not None and value < least:
-        raise ValueError(f"{name} takes a whole number{bound}, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes a whole number{bound}, and got {shown(value)}.")
+    if most is not None and value > most:
+        raise ValueError(f"{name} takes a whole number of at most {most}, and got {shown(value)}.")
     if abs(value) > _LARGEST:
-        raise ValueError(f"{name} takes a whole number of 60 bits, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes a whole number of 60 bits, and got {shown(value)}.")
     return value
 
 
@@ -38,7 +42,7 @@ def _index(value: Any, expected: str) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise TypeError(f"{expected}, and got {_shown(value)}.")
+    raise TypeError(f"{expected}, and got {shown(value)}.")
 
 
 def whole_numbers(values: Any, name: str) -> Tensor:
@@ -49,7 +53,7 @@ def whole_numbers(values: Any, name: str) -> Tensor:
         tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(
-            f"{name} takes whole numbers, in a tensor or a list, and got {_shown(values)}."
+            f"{name} takes whole numbers, in a tensor or a list, and got {shown(values)}."
         ) from None
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name} takes whole numbers, and got a tensor of {tensor.dtype}.")
@@ -68,30 +72,30 @@ def offset_of(value: Any, name: str) -> int | Tensor:
         and numbers.numel()
         and not -_LARGEST <= int(numbers.min()) <= int(numbers.max()) <= _LARGEST
     ):
-        raise ValueError(f"{name} takes whole numbers of 60 bits, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes whole numbers of 60 bits, and got {shown(value)}.")
     return numbers
 
 
 def finite(value: Any, name: str) -> float:
     """`value` as it is, or an error where it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} takes a number, and got {_shown(value)}.")
+        raise TypeError(f"{name} takes a number, and got {shown(value)}.")
     if not _is_finite(value):
-        raise ValueError(f"{name} takes a finite number, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes a finite number, and got {shown(value)}.")
     return float(value)
 
 
 def positive(value: Any, name: str) -> float:
     """`value` as it is, or an error where it is not a finite number above 0."""
     if finite(value, name) <= 0:
-        raise ValueError(f"{name} takes a number above 0, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes a number above 0, and got {shown(value)}.")
     return float(value)
 
 
 def probability(value: Any, name: str) -> float:
     """`value` as it is, or an error where it is not a number from 0 up to below 1."""
     if not 0 <= finite(value, name) < 1:
-        raise ValueError(f"{name} takes a probability from 0 to below 1, and got {_shown(value)}.")
+        raise ValueError(f"{name} takes a probability from 0 to below 1, and got {shown(value)}.")
     return float(value)
 
 
@@ -111,7 +115,9 @@ def _is_finite(value: Real) -> bool:
         return False
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """What came, of any length, in a few characters."""
+    if isinstance(value, int) and value.bit_length() > _LONG:
+        return f"a number of {value.bit_length()} bits"
     text = f"{type(value).__name__} {value!r}" if not isinstance(value, Real) else f"{value!r}"
     return text if len(text) <= 60 else f"{text[:57]}…"

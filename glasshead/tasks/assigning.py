@@ -48,5 +48,5 @@ def _value(text: str) -> Any:
         return _WORDS[text.lower()]
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # a number of thousands of digits, brackets without end
         return text

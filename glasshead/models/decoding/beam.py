@@ -11,6 +11,8 @@ from glasshead.recipe.numbers import finite, whole_number
 
 # Far beyond any use, and no power of a length overflows.
 _LARGEST_PENALTY = 10.0
+# Each text of a beam has a cache of its own.
+_WIDEST = 1024
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Beam(Strategy):
     `max_tokens` come after those that ended.
 
     Args:
-        width: How many texts stay open.
+        width: How many texts stay open, 1024 at most.
         length_penalty: From 0, ln p alone, up to 10; the more, the longer the texts.
         candidates: How many texts are wanted of a row, in `Generated.alternatives`.
 
@@ -59,7 +61,9 @@ class Beam(Strategy):
     candidates: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "width", whole_number(self.width, "Beam(width)", least=1))
+        object.__setattr__(
+            self, "width", whole_number(self.width, "Beam(width)", least=1, most=_WIDEST)
+        )
         name = "Beam(length_penalty=…)"
         if not 0 <= finite(self.length_penalty, name) <= _LARGEST_PENALTY:
             raise ValueError(

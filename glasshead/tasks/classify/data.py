@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glasshead.recipe.numbers import whole_number
 from glasshead.tasks.runs import RunData
 
 TOKENIZERS = ("words", "bpe", "wordpiece")
@@ -19,14 +18,14 @@ class ClassifyData(RunData):
         text: The column that holds the text.
         label: The column that holds what it is.
         tokenizer: "words", "bpe" or "wordpiece", made from the texts.
-        vocabulary: How many tokens it makes, at most.
+        vocabulary: How many tokens it makes, at most; 2²⁰ is the most.
         lowercase: Whether texts are put into small letters.
         first: How many tokens are read from the beginning of a text.
         last: How many from the end of a longer one.
         batch_tokens: How many tokens a batch takes at most, padding included.
         blocks: In how many runs of neighbouring texts the held-out share is taken, for files whose
             neighbours are of one thing, as reviews of one film; 0: each text is drawn by itself.
-        made_up: How many reviews are made up.
+        made_up: How many reviews are made up, 10⁶ at most.
         answers: The labels that there are.
         texts: How many texts there are to train on.
 
@@ -55,7 +54,5 @@ class ClassifyData(RunData):
         super().__post_init__()
         object.__setattr__(self, "answers", tuple(self.answers))
         self.check_kinds(TOKENIZERS, ("text", "label"))
-        for name in ("vocabulary", "first", "batch_tokens", "made_up"):
-            whole_number(getattr(self, name), name, least=1)
-        for name in ("last", "blocks"):
-            whole_number(getattr(self, name), name, least=0)
+        self.check_whole(("vocabulary", "first", "batch_tokens", "made_up"), least=1)
+        self.check_whole(("last", "blocks"), least=0)

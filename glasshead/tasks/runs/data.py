@@ -5,6 +5,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from glasshead.recipe.numbers import whole_number
+
+# The most that each takes: tokenizers set aside memory for each token of a vocabulary at once, and
+# what is made up is held in memory.
+_MOST = {
+    "vocabulary": 2**20,
+    "stories": 10**6,
+    "made_up": 10**6,
+    "batch_size": 2**20,
+    "batch_tokens": 2**24,
+    "first": 2**24,
+    "last": 2**24,
+    "blocks": 10**6,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunData:
@@ -39,6 +54,11 @@ class RunData:
             raise ValueError(
                 f"held_out takes a share between 0 and 1, as in 0.1, and got {self.held_out!r}."
             )
+
+    def check_whole(self, names: Sequence[str], least: int) -> None:
+        """Raise a ValueError or TypeError for what is no whole number from `least` to its bound."""
+        for name in names:
+            whole_number(getattr(self, name), name, least=least, most=_MOST[name])
 
     def check_kinds(self, tokenizers: Sequence[str], columns: Sequence[str]) -> None:
         """Raise a ValueError or TypeError for a tokenizer or a column that is none."""

@@ -74,8 +74,9 @@ class Job(Generic[S]):
         """A new run: examples are read, the tokenizer is made, the folder says what it will have.
 
         Errors: an OSError or ValueError where the folder has a run, a file cannot be read, or there
-        is too little to train on. Then no new folder is left behind.
+        is too little to train on, or too little memory. Then no new folder is left behind.
         """
+        settings.check_memory()
         with folder.refusable():
             folder.create()
             examples: Read = self.read(settings.data)
@@ -123,6 +124,7 @@ class Job(Generic[S]):
             data = dataclasses.replace(began.data, files=files, held_out_files=held_out_files)
             settings = dataclasses.replace(began, data=data).changed(assignments)
         began.check_same(settings, folder)
+        settings.check_memory()
         settings = dataclasses.replace(began, training=settings.training)
         examples: Read = self.read(settings.data)
         if examples.found["sha256"] != settings.data.sha256:
@@ -168,6 +170,7 @@ class Job(Generic[S]):
         return model.eval(), tokenizer, settings
 
     def _prepared(self, settings: S, examples: Any, tokenizer: Tokenizer) -> Prepared[S]:
+        settings.check_memory(vocab_size=tokenizer.vocab_size)
         # The weights that training begins with.
         torch.manual_seed(settings.training.seed)
         return self.prepare(settings, examples, tokenizer)

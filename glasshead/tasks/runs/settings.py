@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import torch
+
 from glasshead.models.config import TransformerConfig
+from glasshead.out_of_memory import available_memory
 from glasshead.tasks.assigning import assigned
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.runs.data import RunData
 from glasshead.tasks.runs.preset import Preset, preset
 from glasshead.tasks.training import MAY_CHANGE, TrainingSettings
+
+# A parameter, its gradient, and the averages that the optimizer keeps.
+_COPIES = {"adamw": 4, "muon": 3, "sgd": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +132,25 @@ class RunSettings:
             found: What is known once a run begins, as the size of the vocabulary.
         """
         return self.config_kind(**{**self.unknown, **self.model, **found})
+
+    def check_memory(self, **found: int) -> None:
+        """Raise a ValueError where training takes more memory than there is, as can be counted now.
+
+        A parameter of 4 bytes has a gradient, and what its optimizer keeps of it.
+
+        Args:
+            found: As of `model_config`.
+        """
+        count = self.model_config(**found).least_parameters
+        # On a GPU training itself takes nothing of this memory.
+        copies = 1 if torch.cuda.is_available() else _COPIES[self.training.optimizer]
+        needed, there = 4 * copies * count, available_memory()
+        if there is not None and needed > there:
+            raise ValueError(
+                f"training a model of {count:,} parameters takes {needed / 1e9:,.1f} GB of memory "
+                f"at least, and there is {there / 1e9:,.1f} GB: set num_layers, d_model, "
+                "context_length or vocabulary lower."
+            )
 
     def to_json(self, config: TransformerConfig) -> dict[str, Any]:
         """What a run folder says of itself."""

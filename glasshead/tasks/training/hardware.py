@@ -1,10 +1,15 @@
 """What a run is trained on: it decides how fast, and the weights only in their last digits."""
 
+import os
 from dataclasses import dataclass
+
+from glasshead.recipe.numbers import shown
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("auto", "32-true", "bf16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+# Of devices on each machine, and of machines.
+_MOST = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,9 +17,9 @@ class Hardware:
     """Where to train, as Lightning is told.
 
     Attributes:
-        devices: Processes on each machine.
+        devices: Processes on each machine; on a CPU, as many as it has cores at most, or two.
         strategy: `auto`, `ddp` (a whole model on each device) or `fsdp` (a share of it).
-        nodes: Machines.
+        nodes: Machines, 1024 at most.
         accelerator: `auto`, `cpu`, `gpu`, `cuda` or `mps`.
         precision: `32-true`, `bf16-mixed`, or `auto`: bfloat16 on a CUDA device that has it.
 
@@ -35,6 +40,10 @@ class Hardware:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} takes a whole number from 1, and got {value!r}.")
+            if value > _MOST:
+                raise ValueError(
+                    f"{name} takes a whole number of at most {_MOST}, and got {shown(value)}."
+                )
         for name, known in (
             ("strategy", STRATEGIES),
             ("accelerator", ACCELERATORS),
@@ -64,6 +73,12 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
     if not there.get(hardware.accelerator, True):
         raise ValueError(
             f"accelerator {hardware.accelerator} is not to be had here: take auto, or cpu."
+        )
+    cores = max(2, os.cpu_count() or 1)
+    if hardware.devices > cores and (hardware.accelerator == "cpu" or not there["gpu"]):
+        raise ValueError(
+            f"devices takes at most {cores} on this CPU, a process for each core, and got "
+            f"{hardware.devices}: ask for fewer."
         )
     if hardware.strategy == "fsdp":
         _check_sharding(there["cuda"] and hardware.accelerator != "cpu", optimizer, resume=resume)

@@ -1,15 +1,31 @@
 """The settings of a training run: what decides which weights it ends with."""
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
+from glasshead.recipe.numbers import shown
+
 OPTIMIZERS = ("adamw", "sgd", "muon")
+# The most that each takes. Steps beyond would take years; of more parts than a batch has examples,
+# all others are computed for nothing.
+_MOST = {
+    "steps": 10**9,
+    "warmup": 10**9,
+    "accumulate": 1024,
+    "validate_every": 10**9,
+    "save_every": 10**9,
+    "log_every": 10**9,
+    "patience": 10**9,
+    "seed": 2**63 - 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """How to train, by steps; one step is one global batch.
+
+    Numbers of steps and validations are 10⁹ at most, as are those between two of them.
 
     Attributes:
         steps: How many steps in all.
@@ -19,13 +35,14 @@ class TrainingSettings:
         weight_decay: Of matrices; biases and norms, which have one axis, have none.
         betas: The decay of AdamW's two averages; SGD has none.
         clip: The largest norm of the gradient, or None.
-        accumulate: In how many parts a batch is computed, one after another, to spare memory.
+        accumulate: In how many parts a batch is computed, one after another, to spare memory; 1024
+            at most.
         validate_every: Steps between validations; there is one at the end too.
         save_every: Steps between checkpoints; there is one after each validation too.
         log_every: Steps between rows of log.csv.
         patience: After how many validations without a better one training ends early, or None.
         label_smoothing: The share of each answer that training gives to all answers alike.
-        seed: Of dropout, and of whatever else the steps draw.
+        seed: Of dropout, and of whatever else the steps draw; below 2⁶³.
         optimizer: `adamw`; `sgd`; or `muon`, which has AdamW for all but the hidden matrices.
 
     Errors: a ValueError that names the setting.
@@ -96,13 +113,23 @@ class TrainingSettings:
 
 def _check_whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} takes a whole number from {least}, and got {value!r}.")
+        raise ValueError(f"{name} takes a whole number from {least}, and got {_told(value)}.")
+    if value > _MOST[name]:
+        raise ValueError(
+            f"{name} takes a whole number of at most {_MOST[name]}, and got {_told(value)}."
+        )
 
 
 def _check_number(name: str, value: Any) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or value < 0:
-        raise ValueError(f"{name} takes a number from 0, and got {value!r}.")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Beyond what 64 bits hold, a whole number is no number to calculate with.
+    if not number or not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"{name} takes a number from 0, and got {_told(value)}.")
+
+
+def _told(value: Any) -> str:
+    text = shown(value) if isinstance(value, int) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def _checked_betas(betas: Any) -> tuple[float, float]:

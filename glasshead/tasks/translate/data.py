@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glasshead.recipe.numbers import whole_number
 from glasshead.tasks.runs import RunData
 
 TOKENIZERS = ("bpe", "wordpiece", "words")
@@ -17,10 +16,10 @@ class TranslateData(RunData):
         source: The column of tables that holds the text.
         target: The column that holds its translation.
         tokenizer: "bpe", "wordpiece" or "words": made from texts and translations together.
-        vocabulary: How many tokens it makes, at most.
+        vocabulary: How many tokens it makes, at most; 2²⁰ is the most.
         lowercase: Whether all is put into small letters.
         batch_tokens: How many tokens a batch takes at most, on each side, padding included.
-        made_up: How many pairs are made up.
+        made_up: How many pairs are made up, 10⁶ at most.
         pairs: How many there are to train on.
 
     Errors: a ValueError or TypeError that names what is wrong.
@@ -40,5 +39,4 @@ class TranslateData(RunData):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_kinds(TOKENIZERS, ("source", "target"))
-        for name in ("vocabulary", "batch_tokens", "made_up"):
-            whole_number(getattr(self, name), name, least=1)
+        self.check_whole(("vocabulary", "batch_tokens", "made_up"), least=1)

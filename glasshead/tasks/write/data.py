@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glasshead.recipe.numbers import whole_number
 from glasshead.tasks.runs import RunData
 
 TOKENIZERS = ("characters", "bpe", "wordpiece", "gpt2")
@@ -16,9 +15,9 @@ class WriteData(RunData):
     Attributes:
         field: The column of tables that holds the text.
         tokenizer: "characters", "bpe" or "wordpiece", made from the texts; or "gpt2".
-        vocabulary: How many tokens bpe and wordpiece make, at most.
+        vocabulary: How many tokens bpe and wordpiece make, at most; 2²⁰ is the most.
         gpt2: The folder with GPT-2's encoder.json and vocab.bpe.
-        stories: How many stories are made up.
+        stories: How many stories are made up, 10⁶ at most.
         batch_size: How many pieces of `context_length` tokens make one step.
         texts: How many there are to train on; of several, each is ended.
 
@@ -48,5 +47,4 @@ class WriteData(RunData):
             )
         if not isinstance(self.field, str | None):
             raise TypeError(f"field takes the name of a column, and got {self.field!r}.")
-        for name in ("vocabulary", "stories", "batch_size"):
-            whole_number(getattr(self, name), name, least=1)
+        self.check_whole(("vocabulary", "stories", "batch_size"), least=1)
