@@ -15,7 +15,8 @@ from glasshead.models.pretrained import bert, gpt2, llama
 from glasshead.models.pretrained.filling import Source, fill
 from glasshead.models.pretrained.llama2c import load_llama2c
 from glasshead.models.pretrained.stored import ANEW, Stored
-from glasshead.models.pretrained.values import Values
+from glasshead.models.pretrained.values import Values, check_layers
+from glasshead.models.saving import bounded_by
 
 Pretrained = LanguageModel | Encoder | MaskedLanguageModel
 
@@ -108,8 +109,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     architecture = _architecture(values, place)
     values |= {"model_type": _TYPES.get(architecture, values.get("model_type"))}
     family = FAMILIES[architecture]
-    config = _config(family, values, place)
     stored = Stored(place)
+    check_layers(values, place / "config.json", len(stored))
+    config = _config(family, values, place)
     model = _built(family, config, stored, place)
     sources, ignored = family.sources(config, stored), family.ignored(config)
     fill(model, sources, stored, where=str(place), ignored=ignored, dtype=dtype)
@@ -137,21 +139,18 @@ def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
         )
     try:
         return family.config(Values(values, name))
-    except TypeError as error:
-        raise ValueError(f"{printable(name)} does not tell of a model ({error}).") from error
+    except (TypeError, ValueError) as error:
+        if printable(name) in str(error):
+            raise
+        said = str(error).removesuffix(".")
+        raise ValueError(f"{printable(name)} does not tell of a model ({said}).") from error
 
 
 def _built(family: Family, config: Any, stored: Stored, folder: Path) -> Pretrained:
     """The model, whose tensors take no memory yet."""
     name = printable(str(folder / "config.json"))
-    # Each layer has tensors of its own, and to build millions of them would take hours.
-    if config.num_layers > len(stored):
-        raise ValueError(
-            f"{name} tells of {config.num_layers} layers, and the weights are {len(stored)} "
-            "tensors: take the weights and the config.json of one model."
-        )
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), bounded_by(stored.shapes, str(folder / "config.json")):
             return family.build(config)
     except RuntimeError as error:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Stored: the tensors of a Hugging Face folder, read one by one; nothing is unpickled."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -9,6 +9,7 @@ from torch import Tensor
 from glasshead.drawing.printable import printable
 from glasshead.guarded_file import check_regular
 from glasshead.json_object import read_object
+from glasshead.models.saving import shapes_of
 
 ANEW = "take it anew"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -27,6 +28,23 @@ class Stored(Mapping[str, Tensor]):
 
     def __init__(self, folder: Path) -> None:
         self._places = _places(folder)
+
+    @property
+    def shapes(self) -> dict[str, Sequence[int]]:
+        """The shape of each tensor, of which no numbers are read.
+
+        Errors: a ValueError where a file cannot be read.
+        """
+        shapes: dict[str, Sequence[int]] = {}
+        for file in dict.fromkeys(self._places.values()):
+            try:
+                known = shapes_of(file)
+            except (SafetensorError, OSError) as error:
+                raise _unreadable(file, error) from error
+            shapes |= {
+                name: shape for name, shape in known.items() if self._places.get(name) == file
+            }
+        return shapes
 
     def __getitem__(self, name: str) -> Tensor:
         file = self._places[name]

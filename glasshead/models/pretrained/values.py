@@ -1,9 +1,16 @@
 """Values: what a config.json of Hugging Face says, asked for by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from glasshead.drawing.printable import printable
+from glasshead.recipe.numbers import shown
+
+# What configs call the number of their layers, each of which has tensors of its own.
+_LAYERS = {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers"}
+# More than any of their numbers.
+_LARGEST = 2**40
 
 
 class Values:
@@ -36,6 +43,8 @@ class Values:
                 f"{self.where} takes {name} as a whole number from 1, and has {value!r}: take the "
                 "config.json that belongs to the weights."
             )
+        if value > _LARGEST:
+            raise _beyond_all(self.where, name, value)
         return value
 
     def number(self, name: str, default: float) -> float:
@@ -84,3 +93,42 @@ class Values:
                 f"{self.where} has {name}={said!r}, and glasshead knows {value!r}: watch the model "
                 "of transformers itself, by gh.watch(model, …)."
             )
+
+
+def check_layers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
+    """Raise a ValueError where a config has more layers than there are tensors.
+
+    To build millions of them would take hours, and configs make lists that are as long.
+    """
+    for name, value in _numbers(values):
+        if name in _LAYERS and value > tensors:
+            raise ValueError(
+                f"{printable(str(file))} tells of {shown(value)} layers, and the weights are "
+                f"{tensors} tensors: take the weights and the config.json of one model."
+            )
+
+
+def check_numbers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
+    """Raise a ValueError as `check_layers`, for no layers, and for numbers beyond all memory."""
+    check_layers(values, file, tensors)
+    for name, value in _numbers(values):
+        if name in _LAYERS:
+            Values({name: value}, str(file)).whole(name)
+        if abs(value) > _LARGEST:
+            raise _beyond_all(printable(str(file)), name, value)
+
+
+def _numbers(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The whole numbers of a config, those of the configs within it, too."""
+    for name, value in told.items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield name, value
+
+
+def _beyond_all(where: str, name: str, value: int) -> ValueError:
+    return ValueError(
+        f"{where} tells of a model that no memory holds, with {printable(name)}={shown(value)}: "
+        "take the config.json that belongs to the weights."
+    )

@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from glasshead.guarded_file import JSON_BYTES, TOKENIZER_BYTES, check_regular
+from glasshead.json_object import read_object
+from glasshead.models.pretrained.stored import ANEW, Stored
+from glasshead.models.pretrained.values import check_numbers
+from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.reading.files import shown
 
@@ -38,23 +44,36 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     """
     _check_files(folder)
     _check_weights(folder)
+    with _told(folder, "the model"):
+        shapes = Stored(folder).shapes
+    file = folder / "config.json"
+    check_numbers(read_object(file, ANEW), file, len(shapes))
     with _quiet():
         kind, config = _kind(folder)
         tokenizer = _tokenizer(folder)
-        model = _model(folder, kind).to(device).eval()
+        with bounded_by(shapes, str(file)):
+            model = _model(folder, kind)
+        model = model.to(device).eval()
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
             f"the tokenizer in {shown(folder)} has {len(tokenizer)} tokens, and the model "
             f"{model.get_input_embeddings().num_embeddings}: take the one it was trained with."
         )
+
+    def read(tokens: Int[Tensor, "pieces length"]) -> Any:
+        # The head makes logits that nobody reads here.
+        return model.base_model(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), **_without_cache(config)
+        )
+
+    # What a config says may first be found to be no number of heads, or share, when it is used.
+    with _told(folder, "the model"), torch.no_grad():
+        read(torch.zeros(1, 2, dtype=torch.long, device=device))
     return Reader(
         name=shown(folder),
         kind="model",
         model=model,
-        # The head makes logits that nobody reads here.
-        read=lambda tokens: model.base_model(
-            input_ids=tokens, attention_mask=torch.ones_like(tokens), **_without_cache(config)
-        ),
+        read=read,
         encode=lambda texts: tokenizer(list(texts), add_special_tokens=False, verbose=False)[
             "input_ids"
         ],
@@ -107,7 +126,8 @@ def _kind(folder: Path) -> tuple[Any, Any]:
 
     with _told(folder, "config.json"):
         config = AutoConfig.from_pretrained(folder, **_LOCAL)
-    wanted = (config.architectures or [None])[0]
+    named = config.architectures
+    wanted = named[0] if isinstance(named, list) and named else None
     causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if causal is not None and causal.__name__ == wanted:
         kind, built = AutoModelForCausalLM, causal
@@ -240,7 +260,7 @@ def _told(folder: Path, part: str) -> Iterator[None]:
     """One sentence of whatever transformers says, which may be any error, of many lines."""
     try:
         yield
-    except MemoryError:
+    except (MemoryError, TooLargeError):
         raise
     except Exception as error:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")

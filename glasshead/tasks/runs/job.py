@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from glasshead.models.config import TransformerConfig
-from glasshead.models.saving import read_weights
+from glasshead.models.saving import check_fits, read_weights
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.runs.settings import RunSettings, absolute
 from glasshead.tasks.tokenizing import Tokenizer
@@ -165,6 +165,7 @@ class Job(Generic[S]):
                 f"{run.tokenizer} has {tokenizer.vocab_size} tokens, and the model in {run.config} "
                 f"{config.vocab_size}: take the tokenizer that it was trained with."
             )
+        check_fits(self.model, config, weights, run.config)
         model = self.model(config)
         read_weights(model, weights)
         return model.eval(), tokenizer, settings
