@@ -14,6 +14,7 @@ from torch.nn.modules import module as modules
 
 from glasshead.attention.files import read, write
 from glasshead.drawing.printable import printable
+from glasshead.guarded_file import check_regular
 
 _KIND = "weights"
 # A model may have some tensors besides those of its file: tied ones, a pooler, tables of angles.
@@ -29,6 +30,7 @@ def shapes_of(path: Path) -> dict[str, Sequence[int]]:
 
     Errors: a SafetensorError or an OSError where there are none.
     """
+    check_regular(path)
     with safe_open(path, framework="pt") as opened:
         return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 - it is no dict
 
@@ -112,7 +114,7 @@ def read_weights(module: nn.Module, path: Path) -> None:
     missing, too many, or of another shape; the module is as it was then.
     """
     wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
-    _, tensors = read(path, _KIND, lambda shapes: _check_shapes(path, shapes, wanted))
+    _, tensors = read(path, _KIND, check=lambda shapes: _check_shapes(path, shapes, wanted))
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(
