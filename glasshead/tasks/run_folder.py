@@ -110,8 +110,8 @@ class RunFolder:
         Errors: a BlockingIOError where another process trains in the folder.
         """
         place = Path(os.path.realpath(self.path))
-        there = place.is_dir()
-        if fcntl is None or not leads() or place in _HELD or (resume and not there):
+        made = [path for path in (place, *place.parents) if not path.exists()]
+        if fcntl is None or not leads() or place in _HELD or (resume and made):
             yield
             return
         with suppress(OSError):  # `create` tells what is wrong with it
@@ -129,10 +129,10 @@ class RunFolder:
                 with suppress(OSError):
                     (place / _LOCK).unlink(missing_ok=True)
                 os.close(descriptor)
-                with suppress(OSError):
-                    if not there:
-                        self.checkpoint.parent.rmdir()
-                        place.rmdir()
+                for path in (self.checkpoint.parent, *made) if made else ():
+                    # What has come into a folder stays, and the folder with it.
+                    with suppress(OSError):
+                        path.rmdir()
 
     def create(self, *, resume: bool = False) -> None:
         """Make the folder for a new run, or see that there is one to resume.
