@@ -323,7 +323,7 @@ def test_a_mask_on_a_device_is_refused(command, place):
     np.save(place / "mask.npy", np.ones((5, 7), dtype=bool))
     (place / "zero.npy").symlink_to("/dev/zero")
     assert command("diagnose", "mask.npy").code == 0
-    check_refused(command("diagnose", "zero.npy"), r"zero\.npy cannot be read, as it is a device")
+    check_refused(command("diagnose", "zero.npy"), r"zero\.npy cannot be read: it is a device")
 
 
 def test_settings_of_texts_are_told_where_they_are_no_number(command, place, monkeypatch):

@@ -64,7 +64,7 @@ def test_a_line_may_be_what_it_ends_before(command, data_folder):
         (["--stop", ""], "--stop takes a text of a character at least, and got '': leave it out."),
         (["--beam", 2, "--repetition-penalty", 2], "--repetition-penalty would change nothing"),
         (["--repetition-penalty", 0], "Sampling(repetition_penalty=…) takes a number above 0"),
-        (["--tokens", 0], "--tokens takes a number from 1, and got 0"),
+        (["--tokens", 0], "--tokens takes a number from 1 to 1000000000, and got 0"),
     ],
 )
 def test_options_that_do_not_fit_are_told(command, places, options, said):

@@ -46,9 +46,7 @@ def read_bytes(path: Path) -> bytes:
             f"{shown(path)} may not be read by this user: change its permissions."
         ) from error
     except OSError as error:
-        raise OSError(
-            f"{shown(path)} cannot be read, as {error.strerror}: name another file."
-        ) from error
+        raise OSError(f"{shown(path)} cannot be read: {error.strerror}.") from error
     if too_large or len(content) > _MOST_BYTES:
         raise ValueError(
             f"expected at most 1 GiB, and {shown(path)} is larger, or never ends: keep only what "
