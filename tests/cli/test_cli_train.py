@@ -199,7 +199,10 @@ def test_a_learning_rate_that_makes_the_loss_no_number_is_told(command, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["write", "RUN", "--tokens", "0"], "--tokens takes a number from 1 to 1000000000, and got 0."),
+        (
+            ["write", "RUN", "--tokens", "0"],
+            "--tokens takes a number from 1 to 1000000000, and got 0.",
+        ),
         (["write", "RUN", "--temperature", "-1"], "temperature=…) takes"),
         (["write", "RUN", "--top-p", "2"], "top_p=…) takes"),
         (["write", "RUN", "--beam", "3", "--top-k", "2"], "--beam searches, and --top-k would"),
