@@ -133,7 +133,9 @@ class _Counted:
             if self.real is not None:
                 counts = self.real[:, block.start : block.stop, None].to(tile)
                 texts = leading[:-1] if len(leading) > 1 else leading
-                if len(self.real) > 1:
+                if len(self.real) == 1:
+                    counts = counts[0]
+                else:
                     counts = counts.reshape(*texts, *[1] * (len(leading) > 1), len(block), 1)
                 tile = tile * counts
             yield block, tile

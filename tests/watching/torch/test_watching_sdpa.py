@@ -151,6 +151,7 @@ def test_a_key_that_nobody_sees_may_hold_anything():
     check(seen, weights(given[0], key, visible=visible))
 
 
+@pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
 @pytest.mark.parametrize("kind", ["causal", "padding", "booleans", "numbers"])
 def test_a_long_text_whose_statistics_are_taken_by_blocks(kind):
     length = 211

@@ -309,7 +309,7 @@ def choices(architecture: Architecture, model: nn.Module) -> dict[str, tuple[Any
         kind: name.partition("#")[0].format("*") for kind, name in architecture.attentions.items()
     }
     names = architecture.layers(model)
-    first, *_, last = names
+    first, last = next(iter(names)), [*names][-1]
     found: dict[str, tuple[Any, list[str]]] = {
         "pattern": (patterns[first], names[first]),
         "one": (names[last][1], [names[last][1]]),
