@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Bad input, which commands raise as ValueError, TypeError or OSError, becomes one line on
     standard error and the code 2. An interruption gives 130; a reader who has seen enough, as
-    `head` has, 1 without a word.
+    `head` has, or a standard output that is closed, 1 without a word.
 
     Args:
         arguments: Those after the program's name; the process's own if not given.
@@ -30,7 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     glasshead 0.1.0
     0
     """
+    if sys.stdout is None:
+        return CLOSED_PIPE
     try:
+        if arguments is None:
+            _keep_own_descriptors()
         _check_output()
         _check_columns()
         with interruptible() if arguments is None else nullcontext():
@@ -73,11 +77,29 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _check_output() -> None:
     """Characters that the terminal's encoding lacks become question marks, never an error."""
-    if sys.stdout is None:
-        raise OSError("standard output is closed: open it, or send it to /dev/null.")
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
+
+
+def _keep_own_descriptors() -> None:
+    """Keep descriptors 0 to 2 for what they are, and write to a copy of that of standard error.
+
+    A file that is opened while one of them is closed would get its number, and what libraries and
+    handlers write there. The number 2 is libraries' alone, so that what they write can be set aside
+    while a bar is drawn.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest that is free, which is this one.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is not None and sys.stderr.fileno() == 2:
+        old = sys.stderr
+        sys.stderr = os.fdopen(
+            os.dup(2), "w", buffering=1, encoding=old.encoding, errors=old.errors
+        )
 
 
 def _check_columns() -> None:

@@ -79,6 +79,33 @@ def test_a_reader_who_has_seen_enough_causes_no_traceback():
     assert process.wait() == 1
 
 
+@pytest.mark.parametrize("arguments", [["explain"], ["--help"], ["explain", "--lang", "de"]])
+@pytest.mark.parametrize("closed", [[1], [1, 2], [0, 1, 2]])
+def test_a_closed_output_ends_the_program_quietly(arguments, closed):
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: [os.close(descriptor) for descriptor in closed],  # noqa: PLW1509
+    )
+    assert process.communicate() == (b"", b"")
+    assert process.returncode == 1
+
+
+def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
+    file = tmp_path / "told.json"
+    process = subprocess.Popen(
+        [*PROGRAM, "explain", "--html", str(file)],
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: os.close(2),  # noqa: PLW1509
+    )
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert out
+    assert file.read_text().startswith("<!doctype html>")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")  # noqa: PTH110
 def test_a_full_disk_is_told():
     with open("/dev/full", "w") as full:  # noqa: PTH123

@@ -60,7 +60,8 @@ def _pieces(reader: Reader, text: Path) -> Pieces:
 
     Errors: a ValueError where it is too short for a query to have a choice.
     """
-    pieces = read_pieces(reader, text, None)
+    with Counter("reading texts") as counter:
+        pieces = read_pieces(reader, text, None, progress=counter.show)
     if pieces.length < _LEAST:
         raise ValueError(
             f"a head has a role among {_LEAST} tokens at least, and {shown(text)} has "

@@ -1,13 +1,16 @@
 """Of Hugging Face: a text model and its tokenizer in a folder, read without running any code."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Int
+from tokenizers import Tokenizer as Inner
 from torch import Tensor
 
 from glasshead.guarded_file import JSON_BYTES, TOKENIZER_BYTES, check_regular
@@ -17,6 +20,9 @@ from glasshead.models.pretrained.values import check_numbers
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.reading.files import shown
+from glasshead.tasks.tokenizing.panics import told_panics
+from glasshead.tasks.tokenizing.pieces import check_length
+from glasshead.tasks.tokenizing.tokenizer import cutting
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # What transformers may read of a folder beside the weights, and how large each may be.
@@ -33,6 +39,8 @@ _SILENT = 100
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # Tokenizers write a number of this size, or larger, for none.
 _NO_LIMIT = 2**30
+# How many pieces of texts are encoded at once.
+_AT_ONCE = 256
 _IN_PYTHON = "watch it in Python by gh.watch(model, …)"
 
 
@@ -74,10 +82,8 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
         kind="model",
         model=model,
         read=read,
-        encode=lambda texts: tokenizer(list(texts), add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ],
-        token=lambda token: _written(tokenizer, token),
+        encode=partial(_encoded, folder, tokenizer, _cutting(tokenizer)),
+        token=partial(_written, folder, tokenizer),
         ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
         ending=_ending(tokenizer),
         around=_around(tokenizer),
@@ -156,8 +162,10 @@ def _tokenizer(folder: Path) -> Any:
             f"{shown(folder)} has no tokenizer: there is no tokenizer.json in it; save the "
             f"model's own there, by tokenizer.save_pretrained(folder)."
         )
-    with _told(folder, "the tokenizer"):
-        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    with _told(folder, "the tokenizer"), told_panics(_file_of(folder)):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        _around(tokenizer)
+        return tokenizer
 
 
 def _model(folder: Path, kind: Any) -> Any:
@@ -187,9 +195,35 @@ def _model(folder: Path, kind: Any) -> Any:
     return model
 
 
-def _written(tokenizer: Any, token: int) -> str:
+def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:
+    """How long texts are cut: where the tokens are known to be the same, else not at all."""
+    inner = getattr(tokenizer, "backend_tokenizer", None)
+    return cutting(inner) if isinstance(inner, Inner) else lambda text: check_length([text])
+
+
+def _encoded(
+    folder: Path, tokenizer: Any, cut: Callable[[str], list[str]], texts: Sequence[str]
+) -> list[list[int]]:
+    """The tokens of each text, some pieces of them at once."""
+    parts = [cut(text) for text in texts]
+    every, tokens = (piece for text in parts for piece in text), []
+    with told_panics(_file_of(folder)):
+        while some := list(islice(every, _AT_ONCE)):
+            tokens += tokenizer(some, add_special_tokens=False, verbose=False)["input_ids"]
+    of_pieces = iter(tokens)
+    return [[t for piece in islice(of_pieces, len(text)) for t in piece] for text in parts]
+
+
+def _file_of(folder: Path) -> str:
+    """The name of the tokenizer's file, for errors."""
+    file = folder / "tokenizer.json"
+    return shown(file) if file.exists() else f"the tokenizer in {shown(folder)}"
+
+
+def _written(folder: Path, tokenizer: Any, token: int) -> str:
     """What a token is written as, with the space before it."""
-    written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
+    with told_panics(_file_of(folder)):
+        written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
     # From the beginning of a text, SentencePiece takes it away.
     if piece.startswith(_SPACES) and not written.startswith(" "):
         return f" {written}"

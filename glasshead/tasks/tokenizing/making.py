@@ -1,7 +1,8 @@
 """Making tokenizers: from the texts that they are for. The same texts make the same tokenizer."""
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,13 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from glasshead.recipe.numbers import whole_number
 from glasshead.tasks.tokenizing.pieces import in_parallel, pieces
 from glasshead.tasks.tokenizing.tokenizer import SPECIAL, UNKNOWN, Tokenizer
+
+# To merge the pairs of a word takes time by the square of its length: longer ones are learned from
+# in parts of so many characters. What a word is: for byte pairs, characters of one kind; for pieces
+# of words, what stands between spaces and marks.
+_LONGEST = 1024
+_KINDS = (r"[^\W\d_]", r"\d", r"\s", r"(?:[^\w\s]|_)")
+_BETWEEN = (r"[^\s!-/:-@\[-`{-~]",)
 
 
 def characters(texts: Iterable[str]) -> Tokenizer:
@@ -57,7 +65,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False)
         initial_alphabet=sorted(alphabet),
         show_progress=False,
     )
-    return _trained(inner, trainer, decoders.ByteLevel(), texts)
+    return _trained(inner, trainer, decoders.ByteLevel(), _in_parts(texts, _KINDS))
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Tokenizer:
@@ -92,7 +100,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
         limit_alphabet=vocab_size,
         show_progress=False,
     )
-    tokenizer = _trained(inner, trainer, decoders.WordPiece(), texts)
+    tokenizer = _trained(inner, trainer, decoders.WordPiece(), _in_parts(texts, _BETWEEN))
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
             f"vocab_size takes at least {tokenizer.vocab_size}, the characters of these texts and "
@@ -135,6 +143,24 @@ def _going_on(inner: Inner, texts: Iterable[str]) -> list[str]:
         parts = inner.pre_tokenizer.pre_tokenize_str(written)  # type: ignore[union-attr]
         letters.update(*(word[1:] for word, _ in parts))
     return [f"##{letter}" for letter in sorted(letters)]
+
+
+def _in_parts(texts: Iterable[str], kinds: Sequence[str]) -> Iterator[str]:
+    """The texts, cut within words that are too long to be learned from whole.
+
+    >>> [len(part) for part in _in_parts(["a day", "x" * 1500 + " y"], _KINDS)]
+    [5, 1024, 478]
+    """
+    if isinstance(texts, str):
+        yield from _checked(texts)
+    long = re.compile("|".join(f"{kind}{{{_LONGEST}}}" for kind in kinds))
+    for text in texts:
+        begin = 0
+        for part in long.finditer(text):
+            if part.end() < len(text):
+                yield text[begin : part.end()]
+                begin = part.end()
+        yield text[begin:]
 
 
 def _trained(inner: Inner, trainer: Any, decoder: Any, texts: Iterable[str]) -> Tokenizer:

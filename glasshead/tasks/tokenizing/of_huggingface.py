@@ -9,6 +9,7 @@ from glasshead.json_object import read_object
 from glasshead.models.pretrained.stored import ANEW
 from glasshead.tasks.reading.files import FileName, shown
 from glasshead.tasks.tokenizing.gpt2 import gpt2
+from glasshead.tasks.tokenizing.panics import told_panics
 from glasshead.tasks.tokenizing.special import SpecialTokens
 from glasshead.tasks.tokenizing.tokenizer import Tokenizer, read_inner
 
@@ -27,7 +28,9 @@ def huggingface_tokenizer(folder: FileName) -> Tokenizer:
     """
     path = Path(folder)
     inner = _inner(path)
-    return Tokenizer(inner, _Told(path, inner).special())
+    where = shown(path / "tokenizer.json")
+    with told_panics(where):
+        return Tokenizer(inner, _Told(path, inner).special(), where)
 
 
 def _inner(folder: Path) -> Inner:

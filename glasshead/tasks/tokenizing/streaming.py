@@ -1,10 +1,13 @@
 """Streaming: the text of tokens as they come."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
 from glasshead.tasks.tokenizing.byte_fallback import Mending
+from glasshead.tasks.tokenizing.panics import told_panics
 from glasshead.tasks.tokenizing.tokenizer import Tokenizer
 
 
@@ -30,6 +33,9 @@ class StreamDecoder:
         self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
         self._mending = Mending(tokenizer.byte_of)
         self._shown = len(tokenizer.decode(self._tokens))
+        # Those of our own decoders fail on nothing.
+        decoder: Any = tokenizer.inner.decoder
+        self._of_others = decoder is not None and b'"Regex"' in decoder.__getstate__()
 
     def add(self, token: int) -> str:
         """The text that is complete with this token, which may be none.
@@ -38,8 +44,9 @@ class StreamDecoder:
         """
         self._tokenizer.check([token])
         self._tokens.append(token)
-        steps = (self._stream.step(self._tokenizer.inner, x) for x in self._mending.add(token))
-        text = "".join(step or "" for step in steps)
+        with told_panics(self._tokenizer.where) if self._of_others else nullcontext():
+            steps = (self._stream.step(self._tokenizer.inner, x) for x in self._mending.add(token))
+            text = "".join(step or "" for step in steps)
         self._shown += len(text)
         return text
 

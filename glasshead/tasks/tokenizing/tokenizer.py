@@ -13,7 +13,8 @@ from glasshead.guarded_file import TOKENIZER_BYTES
 from glasshead.tasks.reading.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizing.byte_fallback import byte_tokens, mended
 from glasshead.tasks.tokenizing.byte_level import readable
-from glasshead.tasks.tokenizing.pieces import in_parallel, pieces
+from glasshead.tasks.tokenizing.panics import told_panics
+from glasshead.tasks.tokenizing.pieces import check_length, in_parallel, pieces
 from glasshead.tasks.tokenizing.special import SpecialTokens
 from glasshead.whole_file import whole_file
 
@@ -36,6 +37,7 @@ class Tokenizer:
         inner: The tokenizer of `tokenizers`.
         special: Its special tokens; if not given, its vocabulary has <pad>, <unk>, <start> and
             <end>, or <|endoftext|> for those that it lacks.
+        where: The file that it comes from, for errors.
 
     Attributes:
         special: As given, or found.
@@ -50,8 +52,10 @@ class Tokenizer:
     'hole'
     """
 
-    def __init__(self, inner: Inner, special: SpecialTokens | None = None) -> None:
-        self.inner = inner
+    def __init__(
+        self, inner: Inner, special: SpecialTokens | None = None, where: str = "the tokenizer"
+    ) -> None:
+        self.inner, self.where = inner, where
         inner.encode_special_tokens = True
         inner.no_padding()
         inner.no_truncation()
@@ -59,7 +63,7 @@ class Tokenizer:
         # A vocabulary of others may have gaps.
         self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
         self.byte_of = byte_tokens(inner)
-        self._cut = _cut(inner)
+        self._cut = cutting(inner)
 
     @property
     def pad_id(self) -> int:
@@ -91,12 +95,13 @@ class Tokenizer:
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """The same for each of several texts, on all cores.
 
-        Errors: a TypeError where one is no text; a ValueError where one has half a character.
+        Errors: a TypeError where one is no text; a ValueError where one has half a character, more
+        than 2²⁴ characters without a place to cut it, or one on which a tokenizer of others fails.
         """
         cut = [self._cut(_checked(text)) for text in texts]
         every = (piece for text in cut for piece in text)
         tokens: list[list[int]] = []
-        with in_parallel():
+        with in_parallel(), told_panics(self.where):
             while some := list(islice(every, _AT_ONCE)):
                 encoded = self.inner.encode_batch_fast(some, add_special_tokens=False)
                 tokens += [piece.ids for piece in encoded]
@@ -111,7 +116,8 @@ class Tokenizer:
         self.check(tokens)
         if self.byte_of:
             tokens = mended(self.byte_of, tokens)
-        return self.inner.decode(tokens, skip_special_tokens=True)
+        with told_panics(self.where):
+            return self.inner.decode(tokens, skip_special_tokens=True)
 
     def token(self, number: int) -> str:
         r"""A token as it is read: " the", not "Ġthe"; bytes of half a character as "\xe2".
@@ -158,7 +164,7 @@ class Tokenizer:
         path = existing(name)
         inner = read_inner(path)
         try:
-            return cls(inner)
+            return cls(inner, where=shown(path))
         except ValueError as error:
             raise _unusable(path, error) from error
 
@@ -186,7 +192,8 @@ def read_inner(path: Path) -> Inner:
     except ValueError as error:  # a number of thousands of digits
         raise _unusable(path, error) from error
     try:
-        return Inner.from_str(text)
+        with told_panics(shown(path)):
+            return Inner.from_str(text)
     except Exception as error:  # `tokenizers` raises no other
         raise _unusable(path, error) from error
 
@@ -215,8 +222,11 @@ def _found(inner: Inner) -> SpecialTokens:
     return SpecialTokens(*numbers, ends=(numbers[-1],))
 
 
-def _cut(inner: Inner) -> Callable[[str], list[str]]:
-    """How long texts are cut for a tokenizer: not at all where tokens might go over line breaks."""
+def cutting(inner: Inner) -> Callable[[str], list[str]]:
+    """How long texts are cut for a tokenizer: not at all where tokens might go over the seams.
+
+    What it gives raises a ValueError for a text that is too long to be encoded at once.
+    """
     kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
     before: Any = inner.pre_tokenizer
     # Others may put something before a text.
@@ -230,7 +240,13 @@ def _cut(inner: Inner) -> Callable[[str], list[str]]:
         and getattr(before, "use_regex", True)
     )
     alone = before is None and '"merges":[]' in inner.to_str()
-    return pieces if letters_alone and (seams or alone) else lambda text: [text]
+    # A token of its own that holds a space, or takes those beside it, goes over seams.
+    apart = not any(
+        token.lstrip or token.rstrip or len(token.content.split()) != 1
+        for token in inner.get_added_tokens_decoder().values()
+    )
+    safe = letters_alone and (seams or alone) and apart
+    return lambda text: check_length(pieces(text) if safe else [text])
 
 
 def _checked(text: str) -> str:
