@@ -22,8 +22,10 @@ from glasshead.watching.met import Met
 from glasshead.watching.naming import ModuleCall
 from glasshead.watching.refusing import UnseenError
 
-# A module that takes one of these reads a text or a picture, whose padding its own mask tells.
-_INPUTS = {"input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features"}
+# A module that takes one of these reads a text or a signal, whose padding its own mask tells.
+_TEXTS = {"input_ids", "inputs_embeds"}
+_SIGNALS = {"pixel_values", "input_values", "input_features"}
+_INPUTS = _TEXTS | _SIGNALS
 
 # So many pairs of a mask are there at once.
 _PAIRS = 2**24
@@ -74,9 +76,9 @@ class PaddingFinder:
             forward: The number of the forward pass, for a check that is made once in each.
         """
         batch = torch.Size(met.batch).numel()
-        real = self._by_argument(name, met, position, batch)
+        real = self._by_argument(name, met, position, batch, calls)
         if real is None:
-            real = _called_with(calls, met, position, batch)
+            real = _called_with(name, calls, met, position, batch)
         if real is None and any(isinstance(call.arguments.get("mask"), Mask) for call in calls):
             real = _by_recipe(met, position, batch)
         if real is None and self._checked != forward and self.looks_padded is None:
@@ -109,13 +111,14 @@ class PaddingFinder:
             )
 
     def _by_argument(
-        self, name: str, met: Met, position: int, batch: int
+        self, name: str, met: Met, position: int, batch: int, calls: Sequence[ModuleCall]
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return what the mask that was given tells, if it is of this text.
 
-        Of an encoder and a decoder it is that of the encoder's text.
+        Of an encoder and a decoder it is that of the encoder's text, and of a text and a picture or
+        sound it is the text's.
         """
-        if self._given is None or (self._has_encoder and _decodes(name)):
+        if self._given is None or (self._has_encoder and _decodes(name)) or _beside_a_text(calls):
             return None
         rows, tokens = self._given.shape
         if position == 0:
@@ -186,25 +189,23 @@ def last_real(real: Bool[Tensor, "batch queries"], count: int) -> Bool[Tensor, "
 
 
 def _called_with(
-    calls: Sequence[ModuleCall], met: Met, position: int, batch: int
+    name: str, calls: Sequence[ModuleCall], met: Met, position: int, batch: int
 ) -> Bool[Tensor, "batch queries"] | None:
     """Return the real queries by the arguments of the modules around; None where these do not tell.
 
     The innermost mask that fits counts: the same name means other tokens further out, such as
     those of the encoder for a decoder.
     """
-    decoding = False
+    side = None
     for call in calls:
         given = call.arguments
-        if "tgt_key_padding_mask" in given:
-            decoding = True
-            masks = [(given["tgt_key_padding_mask"], True)]
-        else:
-            masks = [(given.get("attention_mask"), False)]
+        # The innermost layer that takes a mask of the source or of the target reads that one.
+        side = side or _side(name, given)
+        masks = [(given.get(f"{side}_key_padding_mask"), True)]
+        if "tgt_key_padding_mask" not in given:
+            masks.append((given.get("attention_mask"), False))
             if not met.crossing:
                 masks.append((given.get("key_padding_mask"), True))
-            if not decoding:
-                masks.append((given.get("src_key_padding_mask"), True))
         for mask, hides in masks:
             real = _real_queries(mask, met, position, batch, hides=hides)
             if real is not None:
@@ -216,7 +217,27 @@ def _called_with(
             if given["attention_mask"] is None:
                 return torch.ones(batch, met.queries, dtype=torch.bool)
             return _by_columns(met, batch)
+        if _is_signal(given):
+            return None
     return None
+
+
+def _side(name: str, given: dict[str, Any]) -> str | None:
+    """Return whether a module reads the source or the target, as layers of PyTorch name these."""
+    sides = [side for side in ("tgt", "src") if f"{side}_key_padding_mask" in given]
+    return "src" if len(sides) > 1 and _encodes(name) else next(iter(sides), None)
+
+
+def _is_signal(given: dict[str, Any]) -> bool:
+    """Whether a module is given a picture or sound and no text."""
+    return _TEXTS.isdisjoint(given) and not _SIGNALS.isdisjoint(given)
+
+
+def _beside_a_text(calls: Sequence[ModuleCall]) -> bool:
+    """Whether a module reads a picture or sound for a model that reads a text too."""
+    given = [call.arguments for call in calls]
+    signals = [place for place, one in enumerate(given) if _is_signal(one)]
+    return bool(signals) and any(not _TEXTS.isdisjoint(one) for one in given[signals[0] :])
 
 
 def _by_columns(met: Met, batch: int) -> Bool[Tensor, "batch queries"] | None:

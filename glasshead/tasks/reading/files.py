@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from glasshead.drawing.printable import printable
-from glasshead.guarded_file import open_regular
+from glasshead.guarded_file import check_regular, open_regular
 
 FileName = str | os.PathLike[str]
 
 SETTING = "GLASSHEAD_MAX_TEXT_BYTES"
 _MOST = 2**30
+# How many times its own size a packed file may hold, and how much it may in any case.
+_TIMES, _SMALL = 100, 2**26
 # A row or a line takes memory beside its characters, and is counted so.
 _OF_A_LINE = 128
 LONGEST_LINE = 2**25
@@ -33,7 +35,9 @@ class Allowance:
     """How much text the files that are read together may still hold, once it is unpacked.
 
     It is 1 GiB, or what the environment variable GLASSHEAD_MAX_TEXT_BYTES says; each line counts
-    for 128 bytes beside its own.
+    for 128 bytes beside its own. Where nothing is said, a packed file holds at most 100 times as
+    many bytes as it has, or 64 MiB: text is packed to a tenth, and what is packed to a thousandth
+    is to fill the memory.
 
     Args:
         most: Another number of bytes.
@@ -42,7 +46,9 @@ class Allowance:
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self.most = self._left = _most() if most is None else most
+        said = _said() if most is None else most
+        self.most = self._left = _MOST if said is None else said
+        self._times = _TIMES if said is None else None
 
     def spend(self, count: int, path: Path) -> None:
         """Take note of bytes that were read; raise a ValueError where they are too many."""
@@ -54,16 +60,25 @@ class Allowance:
                 f"environment variable {SETTING}."
             )
 
+    def check_packed(self, count: int, size: int, path: Path) -> None:
+        """Raise a ValueError where a file of some size has unpacked to too many bytes."""
+        if self._times is not None and count > (most := max(_SMALL, self._times * size)):
+            raise ValueError(
+                f"{shown(path)} unpacks to more than {most:,} bytes, though it has {size:,}: "
+                f"unpack it first, or allow as many bytes as it holds by the environment variable "
+                f"{SETTING}."
+            )
+
     def check(self, count: int, path: Path) -> None:
         """Raise a ValueError where as many bytes would be too many, before any is read."""
         if count > self._left:
             self.spend(count, path)
 
 
-def _most() -> int:
+def _said() -> int | None:
     written = os.environ.get(SETTING, "").strip()
     if not written:
-        return _MOST
+        return None
     if not (written.isascii() and written.isdecimal() and 0 < len(written) <= 18):
         raise ValueError(
             f"{SETTING} takes a whole number of bytes, as in {_MOST}, and got "
@@ -133,8 +148,9 @@ def read_text(path: Path, allowance: Allowance | None = None, most: int | None =
     Errors: a ValueError where it is empty, holds more than is allowed, is not packed as its name
     says, or is not UTF-8, with the line; an OSError where it cannot be read.
     """
+    count = _measured(path, allowance or Allowance(most), most=most)
     content = bytearray()
-    for block in _blocks(path, allowance or Allowance(most), most):
+    for block in _again(path, count):
         content += block
     text = content.decode("utf-8-sig")
     if not text or text.isspace():
@@ -152,16 +168,15 @@ def lines_of(path: Path, allowance: Allowance | None = None, newline: str = "\n"
 
     Errors: as of `read_text`, and a ValueError for a line of more than 32 MiB.
     """
-    allowance = allowance or Allowance()
+    count = _measured(path, allowance or Allowance(), of_a_line=_OF_A_LINE)
     blank = True
-    stream = io.BufferedReader(_Stream(_blocks(path, allowance)), _BLOCK)
+    stream = io.BufferedReader(_Stream(_again(path, count)), _BLOCK)
     with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as file:
         number = 0
         while line := file.readline(LONGEST_LINE + 1):
             number += 1
             if len(line) > LONGEST_LINE:
                 raise too_long(path, number)
-            allowance.spend(_OF_A_LINE, path)
             blank = blank and line.isspace()
             yield line
     if blank:
@@ -197,19 +212,46 @@ class _Stream(io.RawIOBase):
         super().close()
 
 
-def _blocks(path: Path, allowance: Allowance, most: int | None = None) -> Iterator[bytes]:
-    """The bytes of a file, unpacked, as far as they are allowed and UTF-8."""
-    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
+def _measured(
+    path: Path, allowance: Allowance, *, most: int | None = None, of_a_line: int = 0
+) -> int:
+    """How many bytes a file has once it is unpacked, all of which are allowed and UTF-8.
+
+    Nothing of it is held, so that a small file which unpacks to a large one takes no memory.
+    """
+    decoder, line, count = codecs.getincrementaldecoder("utf-8")(), 1, 0
     try:
-        with open_regular(path, most) as file:
-            if not packing(path):
-                allowance.check(os.fstat(file.fileno()).st_size, path)
-            for block in _unpacked(file, packing(path)):
-                allowance.spend(len(block), path)
-                _check(path, decoder, block, line)
-                line += block.count(b"\n")
-                yield block
-        _check(path, decoder, b"", line)
+        size = check_regular(path, most).st_size
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not packing(path):
+        allowance.check(size, path)
+    for block in _blocks(path):
+        lines = block.count(b"\n")
+        count += len(block)
+        allowance.spend(len(block) + of_a_line * lines, path)
+        if packing(path):
+            allowance.check_packed(count, size, path)
+        _check(path, decoder, block, line)
+        line += lines
+    _check(path, decoder, b"", line)
+    return count
+
+
+def _again(path: Path, count: int) -> Iterator[bytes]:
+    """The bytes of a file that was measured."""
+    for block in _blocks(path):
+        count -= len(block)
+        if count < 0:
+            raise ValueError(f"{shown(path)} has grown while it was read: read it again.")
+        yield block
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, unpacked."""
+    try:
+        with open_regular(path) as file:
+            yield from _unpacked(file, packing(path))
     except _BROKEN as error:
         raise ValueError(
             f"{shown(path)} is no whole {packing(path)} file ({error}): pack it again."

@@ -140,18 +140,17 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
     for number, line in enumerate(lines_of(path, allowance), start=1):
         if line.isspace():
             continue
-        place = f"{shown(path)}, line {number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{place}: expected a JSON object, and got what is no JSON ({_reason(error)}): "
-                f"correct it."
+                f"{shown(path)}, line {number}: expected a JSON object, and got what is no JSON "
+                f"({_reason(error)}): correct it."
             ) from error
         if not isinstance(row, dict):
             raise ValueError(  # noqa: TRY004 - the file is wrong, not the call
-                f'{place}: expected a JSON object, as in {{"text": "…"}}, and got '
-                f"{kind(row)}: write one object a line."
+                f"{shown(path)}, line {number}: expected a JSON object, as in "
+                f'{{"text": "…"}}, and got {kind(row)}: write one object a line.'
             )
         yield number, row
 
@@ -222,17 +221,17 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
     if name not in row:
         raise _lacking(path, line, name)
     value = row[name]
-    place = f"{shown(path)}, line {line}"
     if not (isinstance(value, str) or (isinstance(value, int) and not texts_only)):
         wanted = "a text" if texts_only else "a text or a whole number"
         raise ValueError(
-            f"{place}: expected {wanted} as {name!r}, and got {kind(value)}: correct it."
+            f"{shown(path)}, line {line}: expected {wanted} as {name!r}, and got {kind(value)}: "
+            f"correct it."
         )
     text = _written(value)
     if not _is_unicode(text):
         raise ValueError(
-            f"{place}: expected whole characters in {name!r}, and got half of one, such as "
-            f"\\ud83d: correct it."
+            f"{shown(path)}, line {line}: expected whole characters in {name!r}, and got half of "
+            f"one, such as \\ud83d: correct it."
         )
     return text
 
@@ -255,6 +254,8 @@ def _written(value: str | int) -> str:
 
 
 def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -211,6 +211,21 @@ def test_what_unpacks_to_too_much_is_not_held(tmp_path, monkeypatch, packing, na
     assert peak < 13_000_003
 
 
+@pytest.mark.parametrize("packing", [".gz", ".xz"])
+def test_a_small_file_does_not_unpack_to_a_large_one(tmp_path, monkeypatch, packing):
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setattr(files, "_SMALL", 10_007)
+    path = tmp_path / f"a.txt{packing}"
+    path.write_bytes(PACK[packing](b"sun " * 50_021))
+    size = path.stat().st_size
+    most = max(100 * size, 10_007)
+    with pytest.raises(ValueError, match=f"unpacks to more than {most:,} bytes.* {size}: unpack"):
+        read_texts(path)
+    # What was said is allowed.
+    monkeypatch.setenv(SETTING, "200084")
+    assert read_texts(path) == ["sun " * 50_021]
+
+
 def test_a_file_that_is_too_large_is_not_opened(tmp_path):
     for name in ("a.txt", "a.jsonl", "a.de"):
         with (tmp_path / name).open("wb") as hole:
