@@ -93,6 +93,8 @@ from glasshead.watching.analytics import head_roles as head_roles
 from glasshead.watching.analytics import patterns as patterns
 from glasshead.watching.analytics import repeated_random_tokens as repeated_random_tokens
 from glasshead.watching.analytics import rollout as rollout
+from glasshead.watching.corpus import CorpusResult as CorpusResult
 from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
+from glasshead.watching.loading import load as load
 
 __version__: str

@@ -169,3 +169,46 @@ def test_patterns_that_are_none_are_refused_at_once(layers):
         gh.watch(Cross(), [gh.Entropy()], layers=layers),
     ):
         pass
+
+
+class Reader(nn.Module):
+    """Attends to pictures, or to texts whose mask it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(3, 12)
+
+    def attend(self, x, mask=None):
+        query, key, value = self.project(x).unflatten(-1, (3, 2, 2)).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+class Pictures(Reader):
+    def forward(self, pixel_values):
+        return self.attend(pixel_values)
+
+
+class Texts(Reader):
+    def forward(self, inputs_embeds, attention_mask):
+        return self.attend(inputs_embeds, attention_mask[:, None, None].bool())
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pictures, self.texts = Pictures(), Texts()
+
+    def forward(self, inputs_embeds, pixel_values, attention_mask):
+        return self.pictures(pixel_values) + self.texts(inputs_embeds, attention_mask)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_padding_of_a_text_is_not_that_of_a_picture_of_as_many_parts(told):
+    text, picture = torch.randn(2, 2, 5, 3).unbind()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    given = {"attention_mask": mask} if told else {}
+    model = Both()
+    with torch.no_grad(), gh.watch(model, [gh.Received()], **given) as seen:
+        model(text, picture, mask)
+    assert seen["pictures"].real is None
+    assert torch.equal(seen["texts"].real, mask.bool())

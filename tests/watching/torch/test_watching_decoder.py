@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import glasshead as gh
 from watching.torch.explicit import check, lower, undisturbed
 
 BATCH, LENGTH, MEMORY, WIDTH, HEADS = 2, 5, 7, 12, 2
@@ -103,3 +104,13 @@ def test_a_whole_transformer(way):
     }
     for name in ("encoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"):
         assert not seen[name].received[1, :, 3:].any()
+
+
+def test_a_padded_target_is_no_padded_source():
+    model = loud(nn.Transformer(WIDTH, HEADS, 1, 1, 29, dropout=0.0, batch_first=True)).eval()
+    source, target = torch.randn(2, BATCH, LENGTH, WIDTH).unbind()
+    with torch.no_grad(), gh.watch(model, [gh.Received()]) as seen:
+        model(source, target, tgt_key_padding_mask=TARGET_PADDED)
+    assert seen["encoder.layers.0.self_attn"].real is None
+    for name in ("decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"):
+        assert torch.equal(seen[name].real, ~TARGET_PADDED)
