@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import cast
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from glasshead.engines.beside import reductions_of
 from glasshead.engines.engine import Cost, Observed
@@ -17,6 +19,9 @@ from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem, sees_and_seen
 from glasshead.recipe.scores import Dot, InnerProduct
 from glasshead.statistics.reductions import Reduction
+
+# A row whose largest bias is further from 0 is given to the kernel that keeps its weights.
+_LARGE = 256.0
 
 
 class Fused:
@@ -78,16 +83,22 @@ class Fused:
         if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
             # Queries that share a key head stand side by side, and no key is copied for each.
             query, grouped = query.reshape(*key.shape[:-2], -1, query.shape[-1]), False
-        context = F.scaled_dot_product_attention(
-            _four_axes(query),
-            _four_axes(key),
-            _four_axes(value),
-            attn_mask=attn_mask,
-            dropout_p=problem.dropout,
-            is_causal=is_causal,
-            scale=scale,
-            **({"enable_gqa": True} if grouped else {}),
-        )
+        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+        with (
+            sdpa_kernel(SDPBackend.MATH)
+            if learns and bias is not None and _has_large_rows(bias)
+            else nullcontext()
+        ):
+            context = F.scaled_dot_product_attention(
+                _four_axes(query),
+                _four_axes(key),
+                _four_axes(value),
+                attn_mask=attn_mask,
+                dropout_p=problem.dropout,
+                is_causal=is_causal,
+                scale=scale,
+                **({"enable_gqa": True} if grouped else {}),
+            )
         context = context.reshape(*problem.query.shape[:-1], context.shape[-1])
         if width > value_width:
             context = context[..., :value_width]
@@ -153,6 +164,23 @@ def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) ->
     if bias is not None and visible is not None:
         mask = torch.where(visible, bias, -torch.inf)
     return None if mask is None else _four_axes(mask, problem.scores_shape)
+
+
+def _has_large_rows(bias: Tensor) -> bool:
+    """Whether a row of a bias is far from 0 as a whole, as one that −1e9 masks.
+
+    The fast kernels take the weights of the backward pass from exp(score − logsumexp), which loses
+    a digit for each of the logsumexp.
+    """
+    if torch.compiler.is_compiling() or bias.device.type == "meta" or _is_transformed():
+        return False
+    largest = bias.detach().amax(-1)
+    return bool(((largest.abs() > _LARGE) & largest.isfinite()).any())
+
+
+def _is_transformed() -> bool:
+    """Whether a transform such as vmap stands between these tensors and their numbers."""
+    return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
 def _four_axes(tensor: Tensor, whole: tuple[int, ...] | None = None) -> Tensor:

@@ -70,6 +70,21 @@ def test_fused_serves_rules_of_distance(case):
     assert_engines_agree(case, relative)
 
 
+@pytest.mark.parametrize("constant", [-1e9, -3e38, -1e5, -2e3, 1e4])
+def test_rows_at_a_finite_constant_have_the_reference_gradients(constant):
+    bias = torch.zeros(7, 11)
+    bias[3], bias[5], bias[5, 2] = constant, constant, constant / 2
+    gradients = {}
+    for engine in ("fused", "reference"):
+        torch.manual_seed(5)
+        leaves = [torch.randn(1, 2, n, 3, requires_grad=True) for n in (7, 11, 11)]
+        context = gh.Attention(engine=engine)(*leaves, bias=bias)
+        upstream = torch.linspace(-1, 1, context.numel()).view_as(context)
+        gradients[engine] = torch.autograd.grad(context, leaves, upstream)
+    for found, expected in zip(gradients["fused"], gradients["reference"], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (5, 7), (7, 5), (1, 7), (7, 1)])
 @pytest.mark.parametrize("offset", [None, 0, 2, -2])
 def test_causal_agrees_for_every_alignment(queries, keys, offset):
