@@ -83,12 +83,13 @@ class Fused:
         if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
             # Queries that share a key head stand side by side, and no key is copied for each.
             query, grouped = query.reshape(*key.shape[:-2], -1, query.shape[-1]), False
-        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-        with (
-            sdpa_kernel(SDPBackend.MATH)
-            if learns and bias is not None and _has_large_rows(bias)
-            else nullcontext()
-        ):
+        keeps_weights = (
+            bias is not None
+            and torch.is_grad_enabled()
+            and any(x.requires_grad for x in (query, key, value))
+            and _has_large_rows(bias)
+        )
+        with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
             context = F.scaled_dot_product_attention(
                 _four_axes(query),
                 _four_axes(key),
