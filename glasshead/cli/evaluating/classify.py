@@ -7,7 +7,8 @@ from glasshead.cli.outputs.progress import Counter
 from glasshead.cli.outputs.terminal import print_drawing, print_json
 from glasshead.cli.training.figures import print_figures
 from glasshead.drawing import Table
-from glasshead.tasks.classify import Evaluation, TextClassifier, evaluate
+from glasshead.tasks.classify import Evaluation, TextClassifier
+from glasshead.tasks.classify import evaluate as evaluate_labels
 
 
 def evaluate_classifier(run: str, files: Sequence[str], *, json: bool) -> None:
@@ -17,7 +18,7 @@ def evaluate_classifier(run: str, files: Sequence[str], *, json: bool) -> None:
     """
     classifier = TextClassifier.load(run)
     with Counter("evaluating") as counter:
-        evaluation = evaluate(classifier, tuple(files), counter.show)
+        evaluation = evaluate_labels(classifier, tuple(files), counter.show)
     if json:
         print_json(dataclasses.asdict(evaluation))
         return

@@ -11,7 +11,8 @@ from glasshead.cli.outputs.progress import Counter
 from glasshead.cli.outputs.terminal import print_json, remark
 from glasshead.cli.training.figures import print_figures
 from glasshead.models.decoding import Beam
-from glasshead.tasks.translate import TextTranslator, evaluate
+from glasshead.tasks.translate import TextTranslator
+from glasshead.tasks.translate import evaluate as evaluate_translations
 
 _TRANSLATIONS = Kind("--save", "the translations", "translations.txt")
 
@@ -32,7 +33,7 @@ def evaluate_translator(
         check_target(save, _TRANSLATIONS)
     translator = TextTranslator.load(run)
     with Counter("translating") as counter:
-        found = evaluate(translator, tuple(files), strategy, counter.show)
+        found = evaluate_translations(translator, tuple(files), strategy, counter.show)
     if save is not None:
         lines = "".join(f"{translation.text}\n" for translation in found.translations)
         write_bytes(save, lines.encode(), _TRANSLATIONS)

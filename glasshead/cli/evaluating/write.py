@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from glasshead.cli.outputs.progress import Counter
 from glasshead.cli.outputs.terminal import print_json
 from glasshead.cli.training.figures import print_figures
-from glasshead.tasks.write import Writer, evaluate
+from glasshead.tasks.write import Writer
+from glasshead.tasks.write import evaluate as evaluate_text
 
 
 def evaluate_writer(run: str, files: Sequence[str], field: str | None, *, json: bool) -> None:
@@ -15,7 +16,7 @@ def evaluate_writer(run: str, files: Sequence[str], field: str | None, *, json: 
     """
     writer = Writer.load(run)
     with Counter("evaluating") as counter:
-        figures = evaluate(writer, tuple(files), field, counter.show)
+        figures = evaluate_text(writer, tuple(files), field, counter.show)
     if json:
         print_json(figures)
     else:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from glasshead.tasks.sentences.grammar import SAME, VERBS
+from glasshead.tasks.sentences.grammar import SAME
 from glasshead.tasks.sentences.inflecting import Persons, Phrase, Verb, Word
-from glasshead.tasks.sentences.lexicon import Frame
+from glasshead.tasks.sentences.lexicon import VERBS, Frame
 
 # A slot and the form that is asked of it, or a word or mark as it is.
 _PIECE = re.compile(r"\{(\w+) ?(\w*)\}|(\w+|[^\w\s])")
