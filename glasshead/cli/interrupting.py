@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
+DONE, CLOSED_PIPE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 

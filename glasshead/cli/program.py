@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from glasshead.cli.interrupting import INTERRUPTED, interruptible
+from glasshead.cli.interrupting import (
+    BAD_INPUT,
+    CLOSED_PIPE,
+    DONE,
+    INTERRUPTED,
+    interruptible,
+)
 from glasshead.out_of_memory import is_out_of_memory
 
-DONE, CLOSED_PIPE, BAD_INPUT = 0, 1, 2
 _TOO_LARGE = (
     "this takes more memory than there is: give it fewer tokens, or a smaller model or batch."
 )

@@ -11,8 +11,8 @@ import torch
 import typer
 from torch import distributed
 
+from glasshead.cli.interrupting import BAD_INPUT
 from glasshead.cli.observing.runs.launch import started_together, told_number
-from glasshead.cli.program import BAD_INPUT
 
 # One that has much to read is waited for; one that has died is noticed at once.
 _PATIENCE = timedelta(hours=2)
