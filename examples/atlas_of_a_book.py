@@ -22,7 +22,7 @@ import torch
 
 import glasshead as gh
 from glasshead.models.pretrained import load_llama2c
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.tasks.reading.files import read_text
 from glasshead.tasks.tokenizing import Tokenizer, llama2c_tokenizer
 

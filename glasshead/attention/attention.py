@@ -14,17 +14,21 @@ from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
 from glasshead.engines.autocast import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
-from glasshead.recipe.checks import check_inputs
-from glasshead.recipe.holding import hold
 from glasshead.recipe.masks import Mask, as_mask, combined
-from glasshead.recipe.normalizers import Normalizer, Softmax
-from glasshead.recipe.normalizers.softmax import exponential
-from glasshead.recipe.numbers import offset_of, positive, probability, whole_number
+from glasshead.recipe.normalizers import Normalizer, Softmax, exponential
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.trace import STEPS, Trace
+from glasshead.recipe.validation import (
+    check_inputs,
+    hold,
+    offset_of,
+    positive,
+    probability,
+    whole_number,
+)
 from glasshead.statistics import Statistic
-from glasshead.statistics.asking import named
+from glasshead.statistics.base import named
 
 Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 

@@ -9,11 +9,8 @@ from torch import Tensor
 
 from glasshead.attention.place import Place
 from glasshead.recipe.masks import Band, Mask
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.documents import Documents
-from glasshead.recipe.masks.keys import Keys
-from glasshead.recipe.masks.mask import AllOf, AnyOf, Not
-from glasshead.recipe.masks.padding import KeysBelow
+from glasshead.recipe.masks.base import AllOf, AnyOf, Not
+from glasshead.recipe.masks.kinds import Dense, Documents, Keys, KeysBelow
 from glasshead.recipe.problem import visible_pairs
 from glasshead.recipe.tile import Tile
 

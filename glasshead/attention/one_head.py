@@ -13,8 +13,8 @@ from glasshead.attention.narrowing import narrowed
 from glasshead.attention.place import Place
 from glasshead.attention.products import factor_of
 from glasshead.attention.weights import Weights
-from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import whole_number
 
 
 def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:

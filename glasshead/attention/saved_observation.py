@@ -13,7 +13,7 @@ from glasshead.attention.files import from_json, read, to_json, understood, writ
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.trace import Trace
 from glasshead.statistics import Statistic, TopKeys
-from glasshead.statistics.asking import check_name
+from glasshead.statistics.base import check_name
 from glasshead.statistics.reductions import Reduction
 
 _KIND = "observation"

@@ -7,11 +7,11 @@ from torch import Tensor
 from glasshead.attention.files import read, understood, write
 from glasshead.attention.known import KnownRows
 from glasshead.attention.saving import described, restored
-from glasshead.recipe.checks import check_inputs
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Score
+from glasshead.recipe.validation import check_inputs
 
 _KIND = "weights"
 _TENSORS = ("query", "key")

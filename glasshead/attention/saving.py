@@ -15,12 +15,8 @@ from glasshead.attention.files import from_json, to_json
 from glasshead.attention.narrowed_biases import Diagonals, HidingDiagonals, OfHeadBias
 from glasshead.attention.narrowed_masks import OfHead
 from glasshead.recipe.biases import ALiBi, RelativeBias
-from glasshead.recipe.masks.band import Band
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.documents import Documents
-from glasshead.recipe.masks.keys import Keys
-from glasshead.recipe.masks.mask import AllOf, AnyOf, Not
-from glasshead.recipe.masks.padding import KeysBelow
+from glasshead.recipe.masks.base import AllOf, AnyOf, Not
+from glasshead.recipe.masks.kinds import Band, Dense, Documents, Keys, KeysBelow
 from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from glasshead.attention import saved_observation as saved
 from glasshead.attention.frame import frame
 from glasshead.statistics import Statistic
-from glasshead.statistics.statistic import KEY
+from glasshead.statistics.base import KEY
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,9 +22,9 @@ from glasshead.attention.known import (
 from glasshead.attention.products import factor_of, times_keys, times_queries
 from glasshead.attention.transposed import Transposed
 from glasshead.engines import reductions_of
-from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics.reductions import BlockSum, Largest, LogSum
 
 _BUDGET = 2**31

@@ -1,7 +1,7 @@
 """Diagnosis: what an attention mask that somebody wrote looks like, and what is wrong with it."""
 
-from glasshead.diagnosis.diagnosing import diagnose
+from glasshead.diagnosis.diagnose import diagnose
 from glasshead.diagnosis.diagnosis import Diagnosis
-from glasshead.diagnosis.finding import Finding
+from glasshead.diagnosis.mask_input import Finding
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.diagnosis.case import Case
+from glasshead.diagnosis.axes import Case
 from glasshead.diagnosis.structures import Structure
 from glasshead.recipe.masks import Mask, dense, from_huggingface
 

@@ -1,17 +1,199 @@
-"""Diagnosis: what a mask looks like, what is wrong with it, and how it is converted."""
+"""The diagnosis of a mask: its findings, its preview, and the report of both."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
 from torch import Tensor
 
-from glasshead.diagnosis.finding import Finding
-from glasshead.diagnosis.portrait import Portrait
-from glasshead.diagnosis.report import report
-from glasshead.drawing import Document
+from glasshead.diagnosis.axes import LaidOut
+from glasshead.diagnosis.conventions import DESCRIBED
+from glasshead.diagnosis.findings import counted
+from glasshead.diagnosis.mask_input import Finding
+from glasshead.drawing import Block, Canvas, Document, Formula, Heading, Paragraph
+from glasshead.drawing.block import ENGLISH, Words
+from glasshead.drawing.page import quoted, region
+from glasshead.drawing.printable import printable
 from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.tile import Tile
+
+_MARGIN = 4
+_INDENT = "    "
+# How many letters stand side by side on a page.
+_PAGE = 72
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+@dataclass(frozen=True)
+class Code(Block):
+    """Lines of Python, to be copied.
+
+    A line that is too wide is broken after brackets and commas alone. What has none is drawn wider
+    than the canvas, and never cut.
+
+    >>> print(Code("mask = gh.padding([31, 29, 23, 19])").as_text(width=30))
+        mask = gh.padding(
+            [31, 29, 23, 19]
+        )
+    """
+
+    text: str
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw the lines, moved in from the margin where there is room."""
+        margin = _MARGIN if canvas.width >= 36 else 0
+        for given in self.text.split("\n"):
+            for drawn in broken(printable(given), canvas.width - margin):
+                yield Text(" " * margin + drawn, no_wrap=True, overflow="ignore")
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw the lines as `pre`, in a frame that scrolls sideways."""
+        lines = [quoted(part) for given in self.text.split("\n") for part in broken(given, _PAGE)]
+        text = "\n".join(lines)
+        return region(words.formula, f'<pre class="formula"><code>{text}</code></pre>')
+
+
+def broken(code: str, room: int, indent: str = "") -> list[str]:
+    """One expression or call of Python as lines that fit in `room` cells where they can.
+
+    >>> broken("f(query, key, mask=mask[:, None])", 20)
+    ['f(', '    query, key,', '    mask=mask[', '        :, None', '    ]', ')']
+    """
+    start, stop = _widest(code)
+    if len(indent) + len(code) <= room or stop - start < 2:
+        return [indent + code]
+    lines = [indent + code[: start + 1]]
+    line = indent + _INDENT
+    for item in _items(code[start + 1 : stop]):
+        if line.strip() and len(line.rstrip()) + 1 + len(item) > room:
+            lines += broken(line.strip(), room, indent + _INDENT)
+            line = indent + _INDENT
+        line += f" {item}" if line.strip() else item
+    lines += broken(line.strip(), room, indent + _INDENT)
+    return [*lines, *broken(code[stop:], room, indent)]
+
+
+def _items(inner: str) -> Iterator[str]:
+    """What stands between the commas, each with the comma after it."""
+    depth = start = 0
+    for place, letter in enumerate(inner):
+        depth += (letter in _OPENING) - (letter in _CLOSING)
+        if letter == "," and depth == 0:
+            yield inner[start : place + 1].strip()
+            start = place + 1
+    if inner[start:].strip():
+        yield inner[start:].strip()
+
+
+def _widest(code: str) -> tuple[int, int]:
+    """Where the widest brackets that stand in no others open and close; 0 and 0 without any."""
+    depth = opened = 0
+    best = (0, 0)
+    for place, letter in enumerate(code):
+        if letter in _OPENING:
+            opened = place if depth == 0 else opened
+            depth += 1
+        elif letter in _CLOSING and depth:
+            depth -= 1
+            if depth == 0 and place - opened > best[1] - best[0]:
+                best = (opened, place)
+    return best
+
+
+# As wide as fits the narrowest report, with its margin.
+_WIDTH = 16
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """What a report says and draws of a mask.
+
+    Attributes:
+        subject: Its type and shape in words.
+        drawing: A small picture.
+        legend: What the picture shows.
+    """
+
+    subject: str
+    drawing: str
+    legend: str
+
+
+def portrait(
+    laid: LaidOut,
+    cells: Bool[Tensor, "..."],
+    findings: tuple[Finding, ...],
+    *,
+    decided: bool,
+    size: str,
+) -> Portrait:
+    """Draw the batch row and head where the first finding is, else the first.
+
+    Args:
+        laid: The mask.
+        cells: What is drawn, in the mask's own axes: visible cells, or True ones.
+        findings: What was found.
+        decided: Whether the cells are the visible ones.
+        size: The type of its numbers, in words.
+    """
+    layout = laid.layout
+    shown = "visible" if decided else "other than 0"
+    hidden = "hidden" if decided else "0"
+    shape = f"{size} {list(laid.given.values.shape)}"
+    if layout.by_key:
+        rows = cells.reshape(-1, cells.shape[-1])
+        drawing, axes = _drawn(rows), "a line a batch row, a column a key"
+    else:
+        index = _leading(findings, len(layout.leading))
+        drawing, axes = _drawn(cells[index]), "a line a query, a column a key"
+        if index:
+            axes += f", of {layout.told(index)}"
+    return Portrait(shape, drawing, f"■ {shown}, · {hidden}; {axes}")
+
+
+def _leading(findings: tuple[Finding, ...], axes: int) -> tuple[int, ...]:
+    place = next((finding.where[0] for finding in findings if finding.where), (0,) * axes)
+    return place[:axes] if len(place) >= axes else (0,) * axes
+
+
+def _drawn(cells: Bool[Tensor, "rows columns"]) -> str:
+    rows, columns = cells.shape
+    tile = Tile(range(rows), range(columns), device=cells.device)
+    return picture(lambda part: part.cut(cells), tile, 0, _WIDTH)
+
+
+def report(diagnosis: "Diagnosis") -> Document:
+    """The blocks of a diagnosis, from what it is to how it is converted."""
+    return Document(list(_blocks(diagnosis)), title=_title(diagnosis))
+
+
+def _title(diagnosis: "Diagnosis") -> str:
+    errors, warnings = (
+        sum(finding.severity == severity for finding in diagnosis.findings)
+        for severity in ("error", "warning")
+    )
+    if not errors and not warnings:
+        return "A healthy mask"
+    found = [counted(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n]
+    return f"A mask with {' and '.join(found)}"
+
+
+def _blocks(diagnosis: "Diagnosis") -> Iterator[Block]:
+    convention = diagnosis.convention
+    named = "undecided" if convention is None else f"{convention} ({DESCRIBED[convention]})"
+    yield Paragraph(f"{diagnosis.portrait.subject}. Convention: {named}.")
+    yield Formula(diagnosis.portrait.drawing)
+    yield Paragraph(diagnosis.portrait.legend)
+    for finding in diagnosis.findings:
+        yield Paragraph(f"{finding.severity.upper()} {finding.kind}: {finding.sentence}")
+    if diagnosis.conversion is not None:
+        yield Heading("How to convert it")
+        lines = [diagnosis.conversion] + ([diagnosis.sdpa] if diagnosis.sdpa else [])
+        yield Code("\n".join(lines))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -29,17 +29,13 @@ from users is never read as markup.
 """
 
 from glasshead.drawing.bands import Bands
-from glasshead.drawing.block import Block, Canvas
+from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
 from glasshead.drawing.document import Document
-from glasshead.drawing.figures import number, vector
-from glasshead.drawing.formula import Formula
-from glasshead.drawing.heading import Heading
 from glasshead.drawing.heat_map import HeatMap
-from glasshead.drawing.note import Note
-from glasshead.drawing.paragraph import Paragraph
+from glasshead.drawing.numbers import number, vector
 from glasshead.drawing.printable import printable, shorten, visible
 from glasshead.drawing.table import Table
-from glasshead.drawing.words import ENGLISH, Words
+from glasshead.drawing.text import Formula, Heading, Note, Paragraph
 
 __all__ = [
     "ENGLISH",

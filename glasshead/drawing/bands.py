@@ -7,13 +7,12 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from glasshead.drawing.block import Block, Canvas, line
-from glasshead.drawing.figures import number
+from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, line
 from glasshead.drawing.heat_map import HeatMap
+from glasshead.drawing.numbers import number
 from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import Matrix
 from glasshead.drawing.printable import shorten, visible
-from glasshead.drawing.words import ENGLISH, Words
 from glasshead.drawing.wrapping import wrap
 
 # Weaker ones would only be grey; in text, only what is worth a word.

@@ -1,14 +1,127 @@
-"""Block: what every drawing can do, and the canvas that it is drawn on."""
+"""The base class of blocks, the canvas that they are drawn on, and the words of their labels."""
 
+import string
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from glasshead.drawing.page import fragment
-from glasshead.drawing.words import ENGLISH, Words
+
+
+def check_text(value: Any, what: str) -> None:
+    """Refuse what is not a string; `what` names it, as in "Heading text"."""
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{what} must be a string, got {type(value).__name__}; "
+            "convert it, a number with number()."
+        )
+
+
+def check_caption(caption: Any, what: str) -> None:
+    """Refuse a caption that is neither a string nor None."""
+    if caption is not None:
+        check_text(caption, f"{what} caption")
+
+
+def texts(values: Any, what: str) -> tuple[str, ...]:
+    """Return several strings as a tuple; one string alone is refused, for it is a sequence too."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise TypeError(
+            f"{what} must be a sequence of strings, got {type(values).__name__}; pass a list."
+        )
+    for place, value in enumerate(values):
+        check_text(value, f"{what}[{place}]")
+    return tuple(values)
+
+
+def check_row(row: Any, count: int, what: str) -> None:
+    """Refuse a highlighted row that is not there."""
+    if row is None:
+        return
+    if isinstance(row, bool) or not isinstance(row, int):
+        raise TypeError(
+            f"{what} highlight_row must be an int or None, got {type(row).__name__}; "
+            "pass the place of the row."
+        )
+    if not 0 <= row < count:
+        raise ValueError(
+            f"{what} highlight_row must be at least 0 and below its {count} rows, got {row}; "
+            "count rows from 0."
+        )
+
+
+_ = str  # marks a phrase for the collectors of translations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """The phrases that blocks add to what they are given, English unless told otherwise.
+
+    A phrase with braces is a template; a translation keeps the names in the braces. They are
+    worded so that no word has to agree with a number, which differs from language to language.
+
+    Raises:
+        TypeError: a phrase is not a string.
+        ValueError: a template has other names in its braces than the English one.
+
+    Example:
+        >>> Words().columns_left_out.format(count=12)
+        'Columns left out: 12.'
+        >>> Words(hidden="oculto").hidden
+        'oculto'
+        >>> catalogue = {"hidden": "gizli"}
+        >>> Words.translated(lambda phrase: catalogue.get(phrase, phrase)).hidden
+        'gizli'
+    """
+
+    columns_left_out: str = _("Columns left out: {count}.")
+    rows_left_out: str = _("Rows left out: {count}.")
+    pooled_columns: str = _("Each cell is the sum over {columns} columns.")
+    pooled_rows: str = _("Each cell is the mean over {rows} rows.")
+    pooled_both: str = _("Each cell is the sum over {columns} columns, averaged over {rows} rows.")
+    counted_from_zero: str = _("Places are counted from 0.")
+    hidden: str = _("hidden")
+    scale: str = _("Colours from {low} to {high}")
+    count_of_numbers: str = _("{count} numbers")
+    table: str = _("Table")
+    heat_map: str = _("Heat map")
+    formula: str = _("Formula")
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            phrase = getattr(self, field.name)
+            if not isinstance(phrase, str):
+                raise TypeError(
+                    f"Words({field.name}=...) expects a string, got {type(phrase).__name__}; "
+                    "pass the translated phrase."
+                )
+            expected, found = _names(str(field.default)), _names(phrase)
+            if expected != found:
+                raise ValueError(
+                    f"Words({field.name}=...) expects the names {sorted(expected)} in braces, "
+                    f"got {phrase!r}; keep the names in braces untranslated."
+                )
+
+    @classmethod
+    def translated(cls, translate: Callable[[str], str]) -> "Words":
+        """Return the words with each English phrase passed through `translate`, as of gettext."""
+        return cls(**{field.name: translate(str(field.default)) for field in fields(cls)})
+
+
+def _names(template: str) -> set[str]:
+    """Return the names in the braces of a template; a broken one has an impossible name."""
+    try:
+        return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+    except ValueError:
+        return {"a brace that is not closed"}
+
+
+ENGLISH = Words()
+
 
 NARROWEST = 20
 

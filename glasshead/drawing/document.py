@@ -7,12 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from glasshead.drawing.block import Block, Canvas, line, plain, printed
-from glasshead.drawing.checks import check_text
-from glasshead.drawing.heading import Heading
+from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, check_text, line, plain, printed
 from glasshead.drawing.page import fragment, page
 from glasshead.drawing.printable import printable
-from glasshead.drawing.words import ENGLISH, Words
+from glasshead.drawing.text import Heading
 from glasshead.drawing.wrapping import collapse
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")

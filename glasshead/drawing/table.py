@@ -1,17 +1,312 @@
-"""Table: named columns of text and numbers."""
+"""Tables of text and numbers, in a terminal and in HTML."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.text import Text
 
-from glasshead.drawing.block import Block, Canvas
-from glasshead.drawing.checks import check_caption, check_row, texts
-from glasshead.drawing.table_html import table_html
-from glasshead.drawing.table_lines import table_lines
-from glasshead.drawing.words import ENGLISH, Words
+from glasshead.drawing.block import (
+    ENGLISH,
+    Block,
+    Canvas,
+    Words,
+    check_caption,
+    check_row,
+    line,
+    texts,
+)
+from glasshead.drawing.numbers import pointed, spaced
+from glasshead.drawing.page import quoted, region
+from glasshead.drawing.pooling import elided
+from glasshead.drawing.printable import printable
+from glasshead.drawing.text import scripted
+from glasshead.drawing.wrapping import collapse, wrap
+
+_TALLEST = 5  # lines of one cell
+
+
+def cell_lines(text: str, width: int) -> list[str]:
+    """Return the lines of one cell; of a long text, the first ones.
+
+    Example:
+        >>> cell_lines("what a word is looking for", 8)
+        ['what a', 'word is', 'looking', 'for']
+    """
+    lines = folded(text, width)
+    return lines if len(lines) <= _TALLEST else [*lines[: _TALLEST - 1], "…"]
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Return all lines of a text, made printable."""
+    return wrap(printable(collapse(text)), width)
+
+
+_INDENT = "  "
+
+
+def stacked(
+    table: "Table", rows: list[int | None], columns: list[int | None], width: int
+) -> Iterator[Text]:
+    """Draw the heads, a rule, and each row as its name and, moved in, its values.
+
+    Args:
+        table: What is drawn.
+        rows: The rows that stay, None for those left out.
+        columns: The columns that stay, the names first; one value stands alone, several each
+            behind its head.
+        width: The most cells of a line.
+    """
+    gutter = _INDENT if table.highlight_row is not None else ""
+    _, *others = columns
+    alone = len(others) == 1
+    heads = [table.columns[place] for place in others if place is not None] if alone else []
+    yield from _record(table.columns[0], heads, gutter, gutter, width, "bold")
+    yield line("─" * width, "dim")
+    for place in rows:
+        here = place is not None and place == table.highlight_row
+        name, values = "…", []
+        if place is not None:
+            row = table.rows[place]
+            name = row[0]
+            values = [_value(table.columns, row, column, alone=alone) for column in others]
+        mark = "▸ " if here else gutter
+        yield from _record(name, values, mark, gutter, width, "bold" if here else "")
+
+
+def _record(
+    name: str, values: Sequence[str], mark: str, gutter: str, width: int, style: str
+) -> Iterator[Text]:
+    """Draw a name and what stands below it; an empty value takes no line."""
+    for number, part in enumerate(cell_lines(name, width - len(gutter))):
+        yield line((gutter if number else mark) + part, style)
+    indent = gutter + _INDENT
+    for value in filter(None, values):
+        for part in cell_lines(value, width - len(indent)):
+            yield line(indent + part, style)
+
+
+def _value(heads: Sequence[str], row: Sequence[str], place: int | None, *, alone: bool) -> str:
+    """Return one value, behind its head where there are several."""
+    if place is None:
+        return "…"
+    return row[place] if alone or not row[place] else f"{heads[place]}: {row[place]}"
+
+
+_GAP = "  "
+_LEAST = 12  # a column is not made narrower than this before others are left out
+_STACKED = 6  # where no two columns have room, the values of so many stand below their name
+
+Cells = list[str]
+
+
+def table_lines(table: "Table", canvas: Canvas) -> Iterator[Text]:
+    """Draw a table: caption, heads, a rule, rows, and what was left out."""
+    rows = elided(len(table.rows), canvas.height, table.highlight_row)
+    gutter = "  " if table.highlight_row is not None else ""
+    cells = pointed(table.rows, table.align or ())
+    shown = [cells[place] for place in rows if place is not None]
+    room = canvas.width - len(gutter)
+    columns = _columns([table.columns, *shown], room)
+    if table.caption:
+        yield from (line(part, "italic") for part in folded(table.caption, canvas.width))
+    if columns == [0, None]:
+        columns = elided(len(table.columns), _STACKED)
+        yield from stacked(table, rows, columns, canvas.width)
+    else:
+        yield from _side_by_side(table, cells, rows, columns, room)
+    yield from _left_out(table, columns, rows, canvas)
+
+
+def _side_by_side(
+    table: "Table",
+    body: Sequence[Sequence[str]],
+    rows: list[int | None],
+    columns: list[int | None],
+    room: int,
+) -> Iterator[Text]:
+    """Draw the heads, a rule and the rows in columns."""
+    gutter = "  " if table.highlight_row is not None else ""
+    shown = [body[place] for place in rows if place is not None]
+    widths = _widths([table.columns, *shown], columns, room)
+    align = [_pick(table.align or (), place, "center") for place in columns]
+
+    def drawn(cells: Sequence[str], mark: str, style: str) -> Iterator[Text]:
+        picked = [_pick(cells, place, "…") for place in columns]
+        for number, part in enumerate(_row(picked, widths, align)):
+            yield line((mark if number == 0 else gutter) + part, style)
+
+    yield from drawn(table.columns, gutter, "bold")
+    yield line(gutter + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)), "dim")
+    for place in rows:
+        here = place is not None and place == table.highlight_row
+        cells = ["…"] * len(table.columns) if place is None else body[place]
+        yield from drawn(cells, "▸ " if here else gutter, "bold" if here else "")
+
+
+def _left_out(
+    table: "Table", columns: list[int | None], rows: list[int | None], canvas: Canvas
+) -> Iterator[Text]:
+    """Say how many columns and rows were left out."""
+    counts = (
+        (canvas.words.columns_left_out, len(table.columns) - _count(columns)),
+        (canvas.words.rows_left_out, len(table.rows) - _count(rows)),
+    )
+    for phrase, count in counts:
+        if count:
+            for part in folded(phrase.format(count=count), canvas.width):
+                yield line(part, "dim")
+
+
+def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """Return the columns that fit, taken from both ends."""
+    floors = [min(natural, _LEAST) for natural in _naturals(rows)]
+    if sum(floors) + len(_GAP) * (len(floors) - 1) <= room:
+        return list(range(len(floors)))
+    floors[0] = min(floors[0], max(4, room // 4))
+    most = 1
+    for candidate in range(2, len(floors)):
+        kept = elided(len(floors), candidate)
+        needed = sum(1 if place is None else floors[place] for place in kept)
+        if needed + len(_GAP) * (len(kept) - 1) > room:
+            break
+        most = candidate
+    return elided(len(floors), most)
+
+
+def _widths(rows: Sequence[Sequence[str]], columns: list[int | None], room: int) -> list[int]:
+    """Share the room: every column gets what it needs, or as much as the widest may have."""
+    naturals = _naturals(rows)
+    wanted = [1 if place is None else naturals[place] for place in columns]
+    free = max(len(columns), room - len(_GAP) * (len(columns) - 1))
+    widest = max(wanted)
+    while sum(min(width, widest) for width in wanted) > free:
+        widest -= 1
+    return [min(width, widest) for width in wanted]
+
+
+def _naturals(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width that each column would take unbroken, at least 1."""
+    columns = zip(*rows, strict=True)
+    return [max(1, *(cell_len(printable(collapse(cell))) for cell in column)) for column in columns]
+
+
+def _row(cells: Cells, widths: list[int], align: list[str]) -> Iterator[str]:
+    """Return the lines of one row; short cells are filled with empty lines below."""
+    folded = [cell_lines(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for number in range(max(map(len, folded))):
+        parts = [lines[number] if number < len(lines) else "" for lines in folded]
+        yield spaced(_GAP.join(map(_placed, parts, widths, align)))
+
+
+def _placed(text: str, width: int, align: str) -> str:
+    """Return a text with spaces around, as wide as its column."""
+    spare = max(0, width - cell_len(text))
+    before = {"left": 0, "right": spare, "center": spare // 2}[align]
+    return " " * before + text + " " * (spare - before)
+
+
+def _pick(cells: Sequence[str], place: int | None, instead: str) -> str:
+    """Return the cell at a place, or what stands for those left out."""
+    return instead if place is None else cells[place]
+
+
+def _count(places: list[int | None]) -> int:
+    """Count the places that stay."""
+    return sum(place is not None for place in places)
+
+
+_MOST_COLUMNS = 64
+_MOST_ROWS = 200
+_SHORT = 28  # a cell of so many letters is not broken: a narrow screen scrolls instead
+
+
+def table_html(table: "Table", words: Words) -> str:
+    """Draw a table with a caption, scoped heads, and a line for what was left out."""
+    columns = elided(len(table.columns), _MOST_COLUMNS)
+    rows = elided(len(table.rows), _MOST_ROWS, table.highlight_row)
+    align = table.align or ()
+    head = "".join(_head(table.columns, place, align) for place in columns)
+    cells = pointed(table.rows, align)
+    body = "\n".join(
+        _html_row(
+            None if place is None else cells[place],
+            columns,
+            align,
+            here=place is not None and place == table.highlight_row,
+        )
+        for place in rows
+    )
+    caption = f"<caption><span>{quoted(table.caption)}</span></caption>\n" if table.caption else ""
+    content = (
+        f"<table>\n{caption}<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    )
+    framed = region(table.caption or words.table, content)
+    return (
+        f'<figure class="table">\n{framed}\n{_html_left_out(table, columns, rows, words)}</figure>'
+    )
+
+
+def _html_row(
+    row: Sequence[str] | None, columns: list[int | None], align: Sequence[str], *, here: bool
+) -> str:
+    """Draw one row, or the row that stands for those left out."""
+    cells = ["…"] * len(align) if row is None else row
+    marked = ' class="here" aria-current="true"' if here else ""
+    first, *others = columns
+    name = _name("" if first is None else cells[first])
+    drawn = "".join(_cell(cells, column, align) for column in others)
+    return f"<tr{marked}>{name}{drawn}</tr>"
+
+
+def _name(text: str) -> str:
+    """Draw the cell that names a row."""
+    return f'<th scope="row"{_class(_brief(text))}>{quoted(text)}</th>'
+
+
+def _head(heads: Sequence[str], place: int | None, align: Sequence[str]) -> str:
+    """Draw the head of one column."""
+    if place is None:
+        return '<th scope="col">…</th>'
+    return f'<th scope="col"{_class(_stands(align[place]))}>{scripted(heads[place])}</th>'
+
+
+def _cell(cells: Sequence[str], place: int | None, align: Sequence[str]) -> str:
+    """Draw one cell."""
+    if place is None:
+        return "<td>…</td>"
+    text = cells[place]
+    return f"<td{_class(_stands(align[place]) + _brief(text))}>{quoted(text)}</td>"
+
+
+def _stands(align: str) -> list[str]:
+    """Return the class of an alignment; left is the rule."""
+    return [] if align == "left" else [align]
+
+
+def _brief(text: str) -> list[str]:
+    """Return the class of a cell that is not broken."""
+    return ["short"] if cell_len(printable(text)) <= _SHORT else []
+
+
+def _class(words: Sequence[str]) -> str:
+    """Return the class attribute, or nothing where there is no word for it."""
+    return f' class="{" ".join(words)}"' if words else ""
+
+
+def _html_left_out(
+    table: "Table", columns: list[int | None], rows: list[int | None], words: Words
+) -> str:
+    """Say how many columns and rows were left out."""
+    counts = (
+        (words.columns_left_out, len(table.columns) - sum(place is not None for place in columns)),
+        (words.rows_left_out, len(table.rows) - sum(place is not None for place in rows)),
+    )
+    said = " ".join(quoted(phrase.format(count=count)) for phrase, count in counts if count)
+    return f"<figcaption>{said}</figcaption>\n" if said else ""
+
 
 Align = Literal["left", "right", "center"]
 _ALIGNS = ("left", "right", "center")

@@ -5,10 +5,8 @@ from torch import Tensor
 from glasshead.explanation.language import Say
 from glasshead.recipe.biases import ALiBi, Bias, RelativeBias
 from glasshead.recipe.masks import Band, Mask
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.documents import Documents
-from glasshead.recipe.masks.mask import AllOf
-from glasshead.recipe.masks.padding import KeysBelow
+from glasshead.recipe.masks.base import AllOf
+from glasshead.recipe.masks.kinds import Dense, Documents, KeysBelow
 
 
 def mask_told(mask: Mask, say: Say) -> tuple[str, ...]:

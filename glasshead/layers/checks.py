@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 _Part = TypeVar("_Part", bound=nn.Module)
 

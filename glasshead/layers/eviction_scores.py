@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 _POOLS = {"mean": F.avg_pool1d, "max": F.max_pool1d}
 

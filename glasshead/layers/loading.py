@@ -16,7 +16,7 @@ from glasshead.layers.feed_forward import FeedForward
 from glasshead.layers.multi_head_attention import MultiHeadAttention
 from glasshead.layers.residual import PostNorm, PreNorm
 from glasshead.recipe.masks import Mask, causal
-from glasshead.recipe.masks.mask import combined
+from glasshead.recipe.masks.base import combined
 
 _Map = tuple[Tensor, Tensor | None]
 _Layer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer

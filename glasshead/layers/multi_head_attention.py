@@ -15,8 +15,8 @@ from glasshead.layers.positions import Rotary
 from glasshead.layers.projections import Projections
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.trace import Trace
+from glasshead.recipe.validation import whole_number
 
 
 class MultiHeadAttention(nn.Module):

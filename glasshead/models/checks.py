@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from glasshead.layers import KVCache
-from glasshead.recipe.numbers import whole_numbers
+from glasshead.recipe.validation import whole_numbers
 
 
 def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from glasshead.layers.checks import check_divides
 from glasshead.layers.positions import scaling_of
-from glasshead.recipe.numbers import positive, probability, whole_number
+from glasshead.recipe.validation import positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "none"]

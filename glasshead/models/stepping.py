@@ -9,7 +9,7 @@ from glasshead.layers.caching.growing import Growing
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.single_token import SingleToken
 from glasshead.models.translator import Translator
-from glasshead.recipe.numbers import whole_numbers
+from glasshead.recipe.validation import whole_numbers
 
 
 class LanguageModelSteps:

@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias
-from glasshead.recipe.checks import check_offset
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.scores import Score
 from glasshead.recipe.tile import Span, Tile, three_axes
+from glasshead.recipe.validation import check_offset
 
 
 @dataclass(frozen=True, eq=False)

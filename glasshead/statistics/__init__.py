@@ -1,16 +1,18 @@
 """Statistics: what can be known of attention weights without keeping them."""
 
-from glasshead.statistics.asking import named
-from glasshead.statistics.distance_histogram import DistanceHistogram
-from glasshead.statistics.entropy import Entropy
-from glasshead.statistics.log_sum_exp import LogSumExp
-from glasshead.statistics.mass_on import MassOn
-from glasshead.statistics.maxima import ArgMax, MaxScore, MaxWeight
-from glasshead.statistics.mean_distance import MeanDistance
-from glasshead.statistics.pooled_map import PooledMap
-from glasshead.statistics.received import Received
-from glasshead.statistics.statistic import Statistic
-from glasshead.statistics.top_k import TopK, TopKeys
+from glasshead.statistics.base import Statistic, named
+from glasshead.statistics.maps import DistanceHistogram, PooledMap, Received
+from glasshead.statistics.per_query import (
+    ArgMax,
+    Entropy,
+    LogSumExp,
+    MassOn,
+    MaxScore,
+    MaxWeight,
+    MeanDistance,
+    TopK,
+    TopKeys,
+)
 
 __all__ = [
     "ArgMax",

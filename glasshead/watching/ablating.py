@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.watching.ablater import Ablater
 from glasshead.watching.doors import ablated
 from glasshead.watching.uncompiled import check_not_compiled

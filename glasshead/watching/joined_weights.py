@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from glasshead.attention.indexing import checked_range, full_index, inside, range_of
 from glasshead.attention.products import factor_of
 from glasshead.attention.weights import Weights
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics.reductions import membership
 
 _BUDGET = 2**31

@@ -10,10 +10,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from glasshead.recipe.masks import Band, Mask, combined, dense
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.keys import Keys
-from glasshead.recipe.masks.mask import AllOf, Not
-from glasshead.recipe.masks.padding import KeysBelow
+from glasshead.recipe.masks.base import AllOf, Not
+from glasshead.recipe.masks.kinds import Dense, Keys, KeysBelow
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.statistics import Received, Statistic

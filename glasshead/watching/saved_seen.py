@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.attention.files import read, understood, write
 from glasshead.attention.saved_observation import described, found, tensors_of
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.watching.watched import Call, CallInfo, Watched
 
 _KIND = "watch"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.recipe.masks import Mask, dense
-from glasshead.recipe.masks.mask import AllOf, AnyOf, Not
+from glasshead.recipe.masks.base import AllOf, AnyOf, Not
 from glasshead.recipe.problem import Problem
 
 # Copies of one shape that a tensor is compared with, as a model may take turns with a few masks.

@@ -13,7 +13,7 @@ from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.autocast import without_autocast
 from glasshead.recipe.masks import Band
-from glasshead.recipe.normalizers.softmax import exponential
+from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
 from glasshead.watching.met import Met, keys_before

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics import named
 from glasshead.watching.doors import opened
 from glasshead.watching.padding import check_mask

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glasshead.drawing import Formula, Table, printable
-from glasshead.drawing.scripts import scripted
+from glasshead.drawing.text import scripted
 
 
 @pytest.mark.parametrize(

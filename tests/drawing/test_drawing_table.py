@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from glasshead.drawing import Table, Words
-from glasshead.drawing.elision import elided
+from glasshead.drawing.pooling import elided
 
 cells = st.text(max_size=40)
 

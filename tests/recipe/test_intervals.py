@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import Case, cases, masks
-from glasshead.recipe.masks.documents import Documents
-from glasshead.recipe.masks.intervals import Intervals, split
-from glasshead.recipe.masks.keys import Keys
-from glasshead.recipe.masks.mask import Not, Several
+from glasshead.recipe.masks.base import Intervals, Not, Several, split
+from glasshead.recipe.masks.kinds import Documents, Keys
 from glasshead.recipe.tile import Span
 
 

@@ -13,7 +13,7 @@ from glasshead.statistics import (
     TopK,
     named,
 )
-from glasshead.statistics.asking import snake_case
+from glasshead.statistics.base import snake_case
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import glasshead as gh
 from cases import NORMALIZERS, cases
 from glasshead.engines import REFERENCE
-from glasshead.recipe.normalizers.softmax import exponential
+from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.tile import Span
 from glasshead.statistics import (
     ArgMax,

@@ -10,7 +10,7 @@ from torch import Tensor
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.tensors_file import read_tensors
 from glasshead.cli.inputs.wording import listed
-from glasshead.recipe.checks import check_inputs
+from glasshead.recipe.validation import check_inputs
 
 _NEEDED, _ROLES = ("query", "key"), ("query", "key", "value")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

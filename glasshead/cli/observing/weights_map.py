@@ -8,12 +8,10 @@ from math import ceil, fsum
 from rich.cells import cell_len
 from rich.text import Text
 
-from glasshead.drawing.block import Block, Canvas
-from glasshead.drawing.heat_map_html import heat_map_html
-from glasshead.drawing.heat_map_lines import heat_map_lines
+from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
+from glasshead.drawing.heat_map import heat_map_html, heat_map_lines
 from glasshead.drawing.pooling import Grid, Value
 from glasshead.drawing.printable import visible
-from glasshead.drawing.words import ENGLISH, Words
 
 # The most that are drawn; a square of them is twice as wide as high in a terminal, as a cell is.
 ROWS, COLUMNS = 32, 64

@@ -15,8 +15,8 @@ from glasshead.engines.streaming.lowering import lowered, seen_pairs
 from glasshead.engines.streaming.operator import run
 from glasshead.engines.streaming.reducing import found, known, wanted
 from glasshead.recipe.biases import Bias
-from glasshead.recipe.masks.band import Band
-from glasshead.recipe.normalizers.softmax import exponential
+from glasshead.recipe.masks.kinds import Band
+from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import InnerProduct
 from glasshead.statistics.reductions import Reduction

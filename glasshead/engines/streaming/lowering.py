@@ -11,8 +11,8 @@ from torch import Tensor
 from glasshead.engines.streaming.structure import Structure
 from glasshead.recipe.biases import Bias, bias_values
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.intervals import Intervals, split
+from glasshead.recipe.masks.base import Intervals, split
+from glasshead.recipe.masks.kinds import Dense
 from glasshead.recipe.normalizers import SoftmaxOne
 from glasshead.recipe.problem import Problem, sees_and_seen, visible_pairs
 from glasshead.recipe.scores import Dot, InnerProduct

@@ -9,8 +9,8 @@ from torch import Tensor
 from glasshead.engines import reductions_of
 from glasshead.layers.caching.policy import Policy, widened
 from glasshead.layers.eviction_scores import h2o_scores
-from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Received
 
 

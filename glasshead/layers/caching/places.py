@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glasshead.recipe.biases import Bias
-from glasshead.recipe.biases.bias import bias_values
+from glasshead.recipe.biases import Bias, bias_values
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.problem import visible_pairs
 from glasshead.recipe.tile import Span, Tile, three_axes

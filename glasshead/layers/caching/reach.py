@@ -3,7 +3,7 @@
 from glasshead.attention import Attention
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Band, Mask
-from glasshead.recipe.masks.mask import AllOf
+from glasshead.recipe.masks.base import AllOf
 
 
 def reach_of(rule: Attention) -> int | None:

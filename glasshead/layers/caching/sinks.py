@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.layers.caching.policy import Policy
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 from glasshead.layers.caching.policy import Policy, widened
 from glasshead.layers.caching.rows import last_rows
 from glasshead.layers.eviction_scores import snapkv_scores
-from glasshead.recipe.numbers import whole_number
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import whole_number
 
 
 @dataclass(frozen=True)

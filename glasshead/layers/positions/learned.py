@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 
 class Learned(nn.Module):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from glasshead.layers.positions.rotary_scaling import RotaryScaling
-from glasshead.recipe.numbers import positive, whole_number
+from glasshead.recipe.validation import positive, whole_number
 
 Pairing = Literal["halves", "neighbours"]
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.numbers import positive
+from glasshead.recipe.validation import positive
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 
 class Sinusoidal(nn.Module):

@@ -7,7 +7,7 @@ from glasshead.models.decoding.beam_search import beam_search
 from glasshead.models.decoding.generated import Generated
 from glasshead.models.decoding.request import Request
 from glasshead.models.decoding.strategy import Strategy, Turn
-from glasshead.recipe.numbers import finite, whole_number
+from glasshead.recipe.validation import finite, whole_number
 
 # Far beyond any use, and no power of a length overflows.
 _LARGEST_PENALTY = 10.0

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.models.decoding.request import NextTokens, Request
 from glasshead.models.decoding.strategy import Choose
-from glasshead.recipe.numbers import positive
+from glasshead.recipe.validation import positive
 
 
 def penalized(

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.models.decoding.steps import Steps
-from glasshead.recipe.numbers import whole_number, whole_numbers
+from glasshead.recipe.validation import whole_number, whole_numbers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from glasshead.models.decoding.largest import largest
 from glasshead.models.decoding.repetition import checked_penalty, penalizing
 from glasshead.models.decoding.request import NextTokens, Request
 from glasshead.models.decoding.strategy import Choose, OneByOne
-from glasshead.recipe.numbers import finite, whole_number
+from glasshead.recipe.validation import finite, whole_number
 
 # So many tokens nearly always reach a mass that is asked for, and to sort them all is slow.
 _FEW = 128

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glasshead.drawing.printable import printable
-from glasshead.recipe.numbers import shown
+from glasshead.recipe.validation import shown
 
 # What configs call the number of their layers, each of which has tensors of its own.
 _LAYERS = {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers"}

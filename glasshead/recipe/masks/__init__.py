@@ -1,11 +1,17 @@
 """Masks: which pairs of a query and a key may see each other."""
 
-from glasshead.recipe.masks.band import Band, causal, window
-from glasshead.recipe.masks.converters import from_additive, from_huggingface, from_torch_mha
-from glasshead.recipe.masks.dense import as_mask, dense
-from glasshead.recipe.masks.documents import documents
-from glasshead.recipe.masks.mask import Mask, combined
-from glasshead.recipe.masks.padding import padding, prefix
+from glasshead.recipe.masks.base import Mask, combined
+from glasshead.recipe.masks.convert import from_additive, from_huggingface, from_torch_mha
+from glasshead.recipe.masks.kinds import (
+    Band,
+    as_mask,
+    causal,
+    dense,
+    documents,
+    padding,
+    prefix,
+    window,
+)
 
 __all__ = [
     "Band",

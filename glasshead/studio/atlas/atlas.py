@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.studio.atlas.pyramid import kept_level, pyramid
 from glasshead.studio.atlas.refusing import Cancel, NotYetError, stop_if
 from glasshead.studio.atlas.summing import OneHead, block_sums

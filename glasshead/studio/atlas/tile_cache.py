@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 
 from torch import Tensor
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.studio.atlas.refusing import Cancel, stop_if
 
 # How often who waits for another's work looks whether it is still wanted, in seconds.

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.recipe.numbers import whole_number, whole_numbers
+from glasshead.recipe.validation import whole_number, whole_numbers
 from glasshead.tasks.batching.shuffled import generator
 
 # By how much an example may count as longer than it is: neighbours change from epoch to epoch.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 
 def shuffled(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 # The most that each takes: tokenizers set aside memory for each token of a vocabulary at once, and
 # what is made up is held in memory.

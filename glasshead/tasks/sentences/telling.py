@@ -5,7 +5,7 @@ from itertools import islice
 from random import Random
 from zlib import crc32
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.tasks.lots import one_of
 from glasshead.tasks.sentences.inflecting import Persons, Phrase
 from glasshead.tasks.sentences.lexicon import (

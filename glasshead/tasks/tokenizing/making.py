@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.tasks.tokenizing.pieces import in_parallel, pieces
 from glasshead.tasks.tokenizing.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 

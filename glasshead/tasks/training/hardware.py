@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from glasshead.recipe.numbers import shown
+from glasshead.recipe.validation import shown
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("auto", "32-true", "bf16-mixed")

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from glasshead.recipe.numbers import shown
+from glasshead.recipe.validation import shown
 
 OPTIMIZERS = ("adamw", "sgd", "muon")
 # The most that each takes. Steps beyond would take years; of more parts than a batch has examples,

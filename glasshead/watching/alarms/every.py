@@ -1,6 +1,6 @@
 """Every: in which steps to look."""
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 
 class Every:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from glasshead.recipe.numbers import positive, whole_number
+from glasshead.recipe.validation import positive, whole_number
 from glasshead.watching.alarms.alarm import Alarm, Kind
 from glasshead.watching.alarms.reading import Reading
 

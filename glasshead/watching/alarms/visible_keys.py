@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.recipe.masks.intervals import split
+from glasshead.recipe.masks.base import split
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span, Tile
 from glasshead.recipe.trace import Trace

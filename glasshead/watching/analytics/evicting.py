@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.layers.eviction_scores import h2o_scores, snapkv_scores, tova_scores
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Received
 from glasshead.watching.analytics.stacks import check_one_text, chosen
 from glasshead.watching.padding import last_real

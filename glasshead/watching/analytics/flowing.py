@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.numbers import probability, whole_number
+from glasshead.recipe.validation import probability, whole_number
 from glasshead.watching.analytics.stacks import mean_of_heads, places_in_texts, stack_of
 from glasshead.watching.seen import Seen
 

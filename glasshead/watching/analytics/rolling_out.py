@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.recipe.numbers import probability, whole_number
+from glasshead.recipe.validation import probability, whole_number
 from glasshead.watching.analytics.stacks import (
     Kept,
     mean_of_heads,

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glasshead.attention import Weights
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.watching.joined_weights import JoinedWeights
 from glasshead.watching.naming import Layers
 from glasshead.watching.seen import Seen

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.numbers import positive, whole_number
+from glasshead.recipe.validation import positive, whole_number
 from glasshead.watching.analytics.pattern import Pattern, Patterns
 from glasshead.watching.analytics.stacks import (
     Kept,

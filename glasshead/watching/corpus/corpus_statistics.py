@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from glasshead.attention.attention import Statistics
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, named
 from glasshead.watching.corpus.kinds import sums_of
 from glasshead.watching.corpus.layout import Layer, Layout

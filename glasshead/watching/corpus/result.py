@@ -12,7 +12,7 @@ import glasshead.statistics as known_statistics
 from glasshead.attention.files import read, understood, write
 from glasshead.attention.frame import import_pandas
 from glasshead.attention.saved_observation import Kept, described, found
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic
 from glasshead.watching.summary import Summary
 

@@ -11,10 +11,8 @@ from glasshead.attention import Attention
 from glasshead.layers import MultiHeadAttention
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.masks.dense import Dense
-from glasshead.recipe.masks.keys import Keys
-from glasshead.recipe.masks.mask import AllOf, AnyOf, Not
-from glasshead.recipe.masks.padding import KeysBelow
+from glasshead.recipe.masks.base import AllOf, AnyOf, Not
+from glasshead.recipe.masks.kinds import Dense, Keys, KeysBelow
 from glasshead.watching.ablater import without_heads
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.doors.replacing import Replaced

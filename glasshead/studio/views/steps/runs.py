@@ -3,7 +3,7 @@
 import re
 from html import unescape
 
-from glasshead.drawing.scripts import scripted
+from glasshead.drawing.text import scripted
 
 _MARK = re.compile(r"<(/?)(su[bp])>")
 

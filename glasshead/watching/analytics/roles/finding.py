@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glasshead.attention.weights import Weights
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 from glasshead.watching.analytics.roles.keys import ROLES
 from glasshead.watching.analytics.roles.masses import Masses, masses_of
 from glasshead.watching.analytics.roles.result import HeadRoles, thresholds_of

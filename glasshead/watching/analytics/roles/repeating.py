@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.recipe.numbers import whole_number
+from glasshead.recipe.validation import whole_number
 
 # Beyond any model's vocabulary for a thousand texts, and some seconds to draw.
 _MOST = 2**28

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glasshead.attention.frame import import_pandas
 from glasshead.drawing import Document, Table
-from glasshead.recipe.numbers import finite
+from glasshead.recipe.validation import finite
 from glasshead.watching.analytics.roles.keys import ROLES
 from glasshead.watching.analytics.roles.strips import Strips
 from glasshead.watching.summary import short

@@ -1,0 +1,226 @@
+"""Which axes a mask has, inferred from its shape, its values and what the caller says."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Shaped
+from torch import Tensor
+
+from glasshead.diagnosis.mask_input import Finding, Given, Layout, Meaning, marks_of
+from glasshead.diagnosis.rows import Edge, Rows, bands, last_edge
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said of the attention and of the mask; None where nothing was said."""
+
+    queries: int | None = None
+    keys: int | None = None
+    convention: str | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOut:
+    """A mask whose axes are known; `fits` tells whether it has the size that was asked for."""
+
+    given: Given
+    layout: Layout
+    findings: tuple[Finding, ...] = ()
+    fits: bool = True
+
+
+def lay_out(given: Given, asked: Asked) -> LaidOut:
+    """The layout of a mask, and what is wrong with its shape."""
+    shape = tuple(given.values.shape)
+    if len(shape) == 1 or (len(shape) == 2 and _lists_rows(given.values, asked)):
+        return _by_key(given, asked)
+    own_queries, own_keys = shape[-2:]
+    if asked.queries is None and own_queries == 1:
+        queries = None
+    else:
+        queries = own_queries if asked.queries is None else asked.queries
+    keys = own_keys if asked.keys is None else asked.keys
+    if own_queries in (1, queries) and own_keys in (1, keys):
+        layout = Layout(shape, by_key=False, queries=queries, keys=keys, offset=asked.offset)
+        return LaidOut(given, layout)
+    if (own_queries, own_keys) == (keys, queries):
+        return _transposed(given, asked)
+    finding = Finding(
+        "length",
+        "error",
+        f"The mask has {own_queries} queries and {own_keys} keys, and the attention "
+        f"{queries} and {keys}: make it anew for these lengths; with a cache, the keys count what "
+        "is cached too.",
+    )
+    layout = Layout(shape, by_key=False, queries=own_queries, keys=own_keys, offset=asked.offset)
+    return LaidOut(given, layout, (finding,), fits=False)
+
+
+def _transposed(given: Given, asked: Asked) -> LaidOut:
+    own_queries, own_keys = given.values.shape[-2:]
+    finding = Finding(
+        "transposed",
+        "error",
+        f"The mask is [keys, queries]: it has {own_queries} rows and {own_keys} columns, and the "
+        f"attention {own_keys} queries and {own_queries} keys: transpose it, mask.mT.",
+    )
+    turned = Given(given.values.mT, f"{given.source}.mT", given.typed)
+    shape = tuple(turned.values.shape)
+    layout = Layout(shape, by_key=False, queries=own_keys, keys=own_queries, offset=asked.offset)
+    return LaidOut(turned, layout, (finding,))
+
+
+def _by_key(given: Given, asked: Asked) -> LaidOut:
+    shape = tuple(given.values.shape)
+    keys = shape[-1] if asked.keys is None else asked.keys
+    findings: list[Finding] = []
+    fits = shape[-1] in (1, keys)
+    if not fits:
+        findings.append(
+            Finding(
+                "length",
+                "error",
+                f"The mask has {shape[-1]} keys, and the attention {keys}: make it anew for all "
+                "keys; with a cache, those that are cached count too.",
+            )
+        )
+    trap = asked.queries if asked.queries is not None else shape[-1]
+    if len(shape) == 2 and 1 < shape[0] == trap:
+        findings.append(
+            Finding(
+                "layout",
+                "warning",
+                f"The mask looks like [batch, keys], and its batch of {shape[0]} is also the "
+                "number of queries: a library that broadcasts it would take it for [queries, "
+                "keys] without a word: give it as mask[:, None, None, :].",
+            )
+        )
+    layout = Layout(shape, True, asked.queries, keys if fits else shape[-1], asked.offset)
+    return LaidOut(given, layout, tuple(findings), fits)
+
+
+def _lists_rows(values: Shaped[Tensor, "first keys"], asked: Asked) -> bool:
+    """Whether two axes are [batch, keys], and not [queries, keys]."""
+    if asked.convention == "tokenizer":
+        return True
+    first, keys = values.shape
+    if keys == 1 or _are_added(values, asked.convention):
+        return False
+    whole = values.dtype != torch.bool and not values.is_floating_point()
+    if whole and asked.convention is None and first != keys:
+        return (first, keys) != (asked.keys, asked.queries)
+    other = asked.queries not in (None, first) and asked.keys in (None, keys)
+    edges = _edges(marks_of(values))
+    if edges is None or not len(edges):
+        return other or (whole and edges is not None)
+    stairs = _is_stairs(edges, square=first == keys) or _is_causal(marks_of(values))
+    return first == 1 or not stairs
+
+
+def _are_added(values: Shaped[Tensor, "first keys"], stated: str | None) -> bool:
+    """Whether floats are added to the scores; 0.0 and 1.0 may stand for False and True."""
+    if not values.is_floating_point():
+        return False
+    return stated == "additive" or not bool(((values == 0) | (values == 1)).all())
+
+
+def _is_causal(marks: Bool[Tensor, "queries keys"]) -> bool:
+    """Whether a mask is exactly causal, at either alignment, or the opposite of that."""
+    queries, keys = marks.shape
+    if queries == 1:
+        return False
+    shown = marks if bool(marks[0, 0]) else ~marks
+    every = torch.ones_like(shown)
+    return any(torch.equal(shown, every.tril(offset)) for offset in {0, keys - queries})
+
+
+def _edges(marks: Bool[Tensor, "rows keys"]) -> Tensor | None:
+    """Each row's index and where it changes, `[rows that do, 2]`; None where one changes twice."""
+    changes = marks[:, 1:] != marks[:, :-1]
+    if any(bool((band.sum(-1) > 1).any()) for band in bands(changes)):
+        return None
+    return changes.nonzero()
+
+
+def _is_stairs(edges: Tensor, *, square: bool) -> bool:
+    """Whether rows change one key later each, as a causal mask's, and not where it may be."""
+    if len(edges) < 2:
+        return False
+    _, counts = (edges[:, 1] - edges[:, 0]).unique(return_counts=True)
+    most = int(counts.max())
+    if most < 2:
+        return False
+    if square:
+        return most > len(edges) / 2
+    return most == len(edges) or most > max(3, 0.6 * len(edges))
+
+
+# Fewer queries than this share do not make a diagonal.
+_SHARE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A mask whose meaning is known.
+
+    Attributes:
+        laid: The mask, and its axes.
+        meaning: What it says.
+        visible: Which pairs are visible.
+    """
+
+    laid: LaidOut
+    meaning: Meaning
+    visible: Bool[Tensor, "*leading queries keys"]
+
+    @property
+    def layout(self) -> Layout:
+        """What its axes stand for."""
+        return self.laid.layout
+
+    @cached_property
+    def rows(self) -> Rows:
+        """What each query sees."""
+        return Rows.of(self.visible)
+
+    @cached_property
+    def seen(self) -> Bool[Tensor, "*leading keys"]:
+        """Which keys any query sees."""
+        return self.visible.any(-2)
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Whether all queries see the same keys."""
+        return self.visible.shape[-2] == 1 or bool((self.visible == self.visible[..., :1, :]).all())
+
+    @cached_property
+    def edge(self) -> Edge | None:
+        """The diagonal where most queries see their last key, or None where there is none."""
+        if self.uniform:
+            return None
+        edge = last_edge(self.rows)
+        enough = (
+            edge is not None and edge.share >= _SHARE and edge.count >= min(2, self.queries - 1)
+        )
+        return edge if enough else None
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are; 1 where all see the same and their number is not known."""
+        return self.visible.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """How many keys there are."""
+        return self.visible.shape[-1]
+
+    def place(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """A place among the pairs `[*leading, query, key]` as one of the mask's own axes."""
+        leading = len(self.layout.leading)
+        return (*index[:leading], *index[leading + 1 :]) if self.layout.by_key else index
+
+    def told(self, index: tuple[int, ...]) -> str:
+        """A place among the pairs in words."""
+        return self.layout.told(self.place(index))

@@ -1,0 +1,168 @@
+"""Diagnose a mask: read it, infer its axes and convention, and collect the findings."""
+
+from math import prod
+from typing import Any
+
+from glasshead.diagnosis.axes import Asked, Case, LaidOut, lay_out
+from glasshead.diagnosis.conventions import STATED, meaning
+from glasshead.diagnosis.conversion import Conversion, conversion
+from glasshead.diagnosis.diagnosis import Diagnosis, portrait
+from glasshead.diagnosis.findings import alignment, emptiness, future, numbers, padding, shapes
+from glasshead.diagnosis.mask_input import (
+    SEVERITIES,
+    Finding,
+    Given,
+    Layout,
+    Meaning,
+    marks_of,
+    read,
+)
+from glasshead.diagnosis.structures import recognize
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.tile import Tile
+from glasshead.recipe.validation import whole_number
+
+_MOST_PAIRS = 2**30
+
+
+def diagnose(
+    mask: Any,
+    *,
+    queries: int | None = None,
+    keys: int | None = None,
+    convention: str | None = None,
+    offset: int | None = None,
+) -> Diagnosis:
+    """Look at an attention mask that was written for any library, and tell what is wrong with it.
+
+    Every cell is looked at, in as many bytes as a few copies of the mask take.
+
+    Args:
+        mask: A tensor, an array or nested lists: `[keys]`, `[batch, keys]`, `[queries, keys]`,
+            `[batch * heads, queries, keys]` or `[batch, heads, queries, keys]`; or a glasshead
+            mask, which needs `queries` and `keys`.
+        queries: How many queries the attention will have; those of the mask if not given.
+        keys: How many keys it will have; those of the mask if not given.
+        convention: What the numbers mean, where that is known, to be checked instead of guessed:
+            "attend" (True = may attend: SDPA, ONNX, Keras, glasshead), "hidden" (True = hidden:
+            torch.nn.MultiheadAttention), "additive" (floats to be added, -inf hides) or
+            "tokenizer" (`[batch, keys]` of 1 = real and 0 = padding).
+        offset: The position of query 0 among the keys; keys - queries if not given.
+
+    Returns:
+        What it looks like, what was found, and the glasshead mask that says the same.
+
+    Errors: a TypeError for what is no mask, or numbers that are not whole; a ValueError for an
+    unknown convention, ragged lists, a mask without cells, one that is spread over more than 2^30
+    pairs, or a glasshead mask without its size.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    >>> mask[1, 3] = True
+    >>> print(gh.diagnose(mask).findings[0].sentence)
+    The mask is causal but for 1 cell after the diagonal, where a query sees a later key:
+    query 1, key 3; hide them, or use gh.causal().
+    """
+    asked = _asked(queries, keys, convention, offset)
+    if isinstance(mask, Mask):
+        laid = _of_mask(mask, asked)
+        said = Meaning("attend", laid.given.values)
+    else:
+        laid = lay_out(read(mask), asked)
+        _check_size(laid.layout)
+        said = meaning(laid, asked.convention)
+    findings = [*shapes(laid), *said.findings, *numbers(laid, said)]
+    converted = None
+    if said.visible is not None:
+        case = Case(laid, said, laid.layout.pairs(said.visible))
+        converted = _examined(case, findings)
+    if isinstance(mask, Mask) and converted is not None and "dense(" in converted.line:
+        converted = Conversion(mask, None, "mask = mask")
+    return _told(laid, said, findings, converted)
+
+
+def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
+    """Add what the cells show, and convert the mask where it has the size that was asked for."""
+    structure = recognize(case)
+    kinds = frozenset() if structure is None else structure.kinds
+    findings += [
+        *emptiness(case, kinds),
+        *future(case, kinds),
+        *alignment(case, kinds),
+        *padding(case, kinds),
+    ]
+    return conversion(case, structure) if case.laid.fits else None
+
+
+def _told(
+    laid: LaidOut, said: Meaning, findings: list[Finding], converted: Conversion | None
+) -> Diagnosis:
+    ordered = tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+    decided = said.visible is not None
+    cells = said.visible
+    if cells is None:
+        cells = marks_of(laid.given.values)
+    kind = str(laid.given.values.dtype).removeprefix("torch.")
+    seen = portrait(laid, cells, ordered, decided=decided, size=kind)
+    if converted is None:
+        return Diagnosis(said.convention, ordered, None, None, None, None, seen)
+    return Diagnosis(
+        said.convention,
+        ordered,
+        converted.mask,
+        converted.bias,
+        converted.line,
+        converted.sdpa,
+        seen,
+    )
+
+
+def _check_size(layout: Layout) -> None:
+    """Raise where a mask is spread over more pairs than can be looked at one by one."""
+    spread = (*layout.leading, 1 if layout.by_key else layout.queries or 1, layout.keys)
+    if prod(spread) > max(_MOST_PAIRS, prod(layout.shape)):
+        raise ValueError(
+            f"diagnose(mask) looks at every pair, at most {_MOST_PAIRS:,} where a mask is spread "
+            f"over more than it has, and a mask of shape {list(layout.shape)} would be spread over "
+            f"{prod(spread):,}: give fewer queries= or keys=, or leave them out."
+        )
+
+
+def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> Asked:
+    if convention is not None and convention not in STATED:
+        raise ValueError(
+            f"diagnose(convention=…) takes one of {', '.join(STATED)}, and got {convention!r}: "
+            "leave it out to have it guessed."
+        )
+    return Asked(
+        queries=None if queries is None else whole_number(queries, "diagnose(queries=…)", least=1),
+        keys=None if keys is None else whole_number(keys, "diagnose(keys=…)", least=1),
+        convention=convention,
+        offset=None if offset is None else whole_number(offset, "diagnose(offset=…)", least=None),
+    )
+
+
+def _of_mask(mask: Mask, asked: Asked) -> LaidOut:
+    """A glasshead mask, written out."""
+    if asked.queries is None or asked.keys is None:
+        raise ValueError(
+            f"diagnose(mask) takes queries= and keys= beside a glasshead mask such as {mask!r}, "
+            "and got none: say how many there will be."
+        )
+    position = asked.keys - asked.queries if asked.offset is None else asked.offset
+    tile = Tile(range(asked.queries), range(asked.keys), position)
+    try:
+        cells = mask.visible(tile)
+        leading = cells.shape[:-2] or (1,)
+        mask.check(tile, (*leading, *tile.shape))
+        cells = cells.expand(*cells.shape[:-2], *tile.shape)
+    except (RuntimeError, ValueError):
+        raise ValueError(
+            f"diagnose(mask) takes the size that the mask was made for, and {mask!r} does not fit "
+            f"{asked.queries} queries and {asked.keys} keys."
+        ) from None
+    # Its axes are known: two of them are never [batch, keys].
+    shape = tuple(cells.shape)
+    layout = Layout(shape, False, asked.queries, asked.keys, asked.offset)
+    return LaidOut(Given(cells, "mask", typed=True), layout)

@@ -1,0 +1,463 @@
+"""The findings: what can be wrong with a mask."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from glasshead.diagnosis.axes import Case, LaidOut
+from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, Severity
+from glasshead.diagnosis.rows import places, total
+from glasshead.diagnosis.structures import ends
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A count and its noun.
+
+    >>> counted(1, "query", "queries"), counted(2100, "cell")
+    ('1 query', '2,100 cells')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def listed(
+    places: Sequence[tuple[int, ...]], told: Callable[[tuple[int, ...]], str], count: int
+) -> str:
+    """The first places in words, and how many more there are."""
+    words = "; ".join(told(place) for place in places)
+    more = count - len(places)
+    return f"{words} and {more:,} more" if more > 0 else words
+
+
+def alignment(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
+    """A diagonal at another place than the queries have among the keys."""
+    if case.edge is None or kinds == {"window"} or "prefix" in kinds:
+        return
+    stands, expected = case.edge.lag, case.layout.position
+    away = stands - expected
+    if away == 0 or (case.layout.offset is None and case.queries > case.keys):
+        return
+    place = ((0,) * len(case.layout.leading) + (0, max(0, min(stands, case.keys - 1))),)
+    if abs(away) == 1 and case.queries == case.keys:
+        yield _by_one(away, place)
+        return
+    yield Finding("alignment", "warning", _sentence(case, stands, expected), place)
+
+
+def _by_one(away: int, place: tuple[tuple[int, ...], ...]) -> Finding:
+    if away < 0:
+        return Finding(
+            "alignment",
+            "warning",
+            "The diagonal is off by one: no query sees its own key, and query 0 sees none: hide "
+            "torch.ones(n, n).triu(diagonal=1), without the diagonal itself.",
+            place,
+        )
+    return Finding(
+        "future",
+        "error",
+        "The diagonal is off by one: every query sees the key after its own: show "
+        "torch.ones(n, n).tril(), the diagonal and no further.",
+        place,
+    )
+
+
+def _sentence(case: Case, stands: int, expected: int) -> str:
+    queries, keys = case.queries, case.keys
+    sizes = f"{counted(queries, 'query', 'queries')} and {counted(keys, 'key')}"
+    if case.layout.offset is None and stands == 0 and queries < keys:
+        return (
+            f"With {sizes} the causal mask begins at the top left: the last query sees {queries} "
+            f"keys, and with a cache it should see all {keys}: use gh.causal(), which ends at the "
+            "bottom right; where the other keys are not written yet, state offset=0."
+        )
+    if case.layout.offset == 0 and stands == keys - queries:
+        return (
+            f"With {sizes} the causal mask ends at the bottom right, as if {stands} keys were "
+            "cached before query 0, and offset=0 says there are none: use gh.causal(offset=0)."
+        )
+    return (
+        f"With {sizes} query 0 of the causal mask stands at position {stands} among the keys, and "
+        f"{'offset' if case.layout.offset is not None else 'keys - queries'} says {expected}: use "
+        f"gh.causal(offset={expected}), or state offset={stands} where that is meant."
+    )
+
+
+def emptiness(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
+    """Dead rows, and masks of one value.
+
+    Args:
+        case: The mask.
+        kinds: What the rule consists of that it equals, if any.
+    """
+    total, most = int(case.rows.count.sum()), case.visible.numel()
+    if total == most:
+        yield Finding(
+            "hides-nothing",
+            "note",
+            "The mask hides nothing: leave it out, which is faster."
+            + (
+                ""
+                if case.meaning.convention != "attend" or len(case.layout.shape) > 3
+                else " In torch.nn.MultiheadAttention, where True hides, it would hide everything."
+            ),
+        )
+    elif total == 0:
+        yield Finding(
+            "hides-everything",
+            "error",
+            f"The mask hides every key from every query; {_result(case)}.",
+        )
+    else:
+        yield from _dead(case, padded="padding" in kinds)
+
+
+def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
+    dead = ~case.rows.alive
+    expected = _of_padding(case, padded=padded) & dead
+    for rows, explained in ((dead & ~expected, False), (expected, True)):
+        count = int(rows.sum())
+        if not count:
+            continue
+        first = places(rows)
+        told = listed([case.place(place) for place in first], case.layout.told, count)
+        queries = _subject(case, count)
+        why = (
+            ", since their own keys are padding: their outputs are to be ignored"
+            if explained
+            else ""
+        )
+        yield Finding(
+            "dead-rows",
+            _severity(case, explained),
+            f"{queries} no key at all{why}: {told}; {_result(case)}.",
+            tuple(case.place(place) for place in first),
+        )
+
+
+def _subject(case: Case, count: int) -> str:
+    if case.layout.by_key:
+        return counted(count, "batch row shows", "batch rows show")
+    return counted(count, "query sees", "queries see")
+
+
+def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]:
+    """Which queries stand before the first key that any query of their batch row sees.
+
+    Or after the last, where that is sure to be padding.
+    """
+    if case.uniform:
+        return torch.zeros_like(case.rows.alive)
+    positions = torch.arange(case.queries, device=case.visible.device) + case.layout.position
+    starts, stops = ends(case.seen)
+    after = (positions >= stops[..., None]) & (positions < case.keys) & padded
+    return ((positions >= 0) & (positions < starts[..., None])) | after
+
+
+def _severity(case: Case, explained: bool) -> Severity:
+    infinite = case.meaning.hiding is not None and case.meaning.hiding.infinite
+    if explained:
+        return "warning" if infinite else "note"
+    return "error"
+
+
+def _result(case: Case) -> str:
+    """What libraries make of a query without keys."""
+    hiding = case.meaning.hiding
+    if hiding is not None and hiding.infinite:
+        return "a softmax over -inf alone is NaN, and spreads; here such a query gives 0"
+    if hiding is not None and hiding.large is not None:
+        return "with so finite a number, the softmax sees all keys instead; here it gives 0"
+    if hiding is not None and hiding.lowest:
+        return "with the lowest number, the softmax weighs all keys alike instead; here it gives 0"
+    if case.meaning.convention == "hidden":
+        return "nn.MultiheadAttention gives NaN there; here such a query gives 0"
+    return "some libraries give NaN there; here such a query gives 0"
+
+
+# A mask whose queries see more of the future than this is no causal one.
+_CAUSAL = 0.25
+
+
+def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
+    """Cells after the diagonal at which most queries end, unless a rule explains them.
+
+    Args:
+        case: The mask.
+        kinds: What the rule consists of that it equals, if any.
+    """
+    if case.edge is None or kinds:
+        return
+    lag = case.edge.lag
+    later = case.visible.triu(lag + 1)
+    count = total(later)
+    if not count or count > _CAUSAL * _cells_after(case, lag):
+        return
+    first = places(later)
+    own = "" if lag == case.layout.position else f" (counted from position {lag} of query 0)"
+    yield Finding(
+        "future",
+        "error",
+        f"The mask is causal but for {counted(count, 'cell')} after the diagonal{own}, where a "
+        f"query sees a later key: {listed(first, case.told, count)}; hide them, or use "
+        "gh.causal().",
+        tuple(case.place(place) for place in first),
+    )
+
+
+def _cells_after(case: Case, lag: int) -> int:
+    """How many cells lie after the diagonal, in all batch rows and heads."""
+    outer = case.visible[..., 0, 0].numel()
+    after = (max(0, min(case.keys, case.keys - 1 - i - lag)) for i in range(case.queries))
+    return outer * sum(after)
+
+
+def numbers(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
+    """What is wrong with the numbers of a mask."""
+    values = laid.given.values
+    if not values.is_floating_point():
+        yield from _whole(laid, meaning)
+        return
+    yield from _not_finite(laid)
+    if meaning.hiding is None:
+        yield _multiplied(values)
+        return
+    if meaning.hiding.large is not None:
+        yield from _almost(laid, meaning.hiding)
+    yield from _doubled(values, meaning.hiding)
+    if not meaning.hiding.cells.any():
+        yield from _harmless(values)
+
+
+def _whole(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
+    values = laid.given.values
+    if values.dtype == torch.uint8:
+        yield Finding(
+            "bytes",
+            "warning",
+            "The mask has bytes (uint8), of which ~mask makes 255 and 254 instead of False and "
+            "True, and which SDPA refuses: convert it with .bool().",
+        )
+    # Of a list nobody chose the type; a tokenizer's numbers are whole.
+    elif (
+        values.dtype != torch.bool
+        and laid.given.typed
+        and meaning.convention in ("attend", "hidden")
+    ):
+        yield Finding(
+            "integers",
+            "warning",
+            f"The mask has whole numbers ({_name(values)}): SDPA refuses them, and added to the "
+            "scores they raise what they mark by 1 and hide nothing: convert it with .bool().",
+        )
+
+
+def _not_finite(laid: LaidOut) -> Iterator[Finding]:
+    values = laid.given.values
+    for kind, cells, sentence in (
+        (
+            "nan",
+            values.isnan(),
+            "NaN: 0 times -inf is NaN, so write it by torch.where(hidden, -torch.inf, 0.0)",
+        ),
+        (
+            "infinity",
+            values == torch.inf,
+            "+inf, which makes a row of weights NaN: what hides is -inf",
+        ),
+    ):
+        count = total(cells)
+        if count:
+            first = places(cells)
+            told = listed(first, laid.layout.told, count)
+            yield Finding(
+                kind,
+                "error",
+                f"{counted(count, 'cell')} of the mask {_has(count)} {sentence}; at {told}.",
+                first,
+            )
+
+
+def _has(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _multiplied(values: Tensor) -> Finding:
+    return Finding(
+        "multiplicative",
+        "error",
+        f"The mask has the floats 0.0 and 1.0 ({_name(values)}), and libraries add a float mask to "
+        "the scores: it would raise some by 1 and hide nothing: convert it with .bool().",
+    )
+
+
+def _almost(laid: LaidOut, hiding: Hiding) -> Iterator[Finding]:
+    values, large = laid.given.values, hiding.large
+    other = next((d for d in FLOATS if d != values.dtype and large == _lowest_in(d, values)), None)
+    if other is not None and not laid.given.typed:
+        return
+    if other is not None and large is not None and large < -1e30:
+        sentence = (
+            f"The mask hides by {large:.4g}, the lowest number of {_short(other)}, and has "
+            f"{_name(values)}: converted to half precision it may become -inf, and a query that "
+            "sees nothing NaN: make it with torch.finfo(mask.dtype).min, or -inf."
+        )
+        yield Finding("other-lowest", "warning", sentence)
+        return
+    whose = f", the lowest number of {_short(other)}," if other is not None else ""
+    sentence = (
+        f"The mask hides by the finite number {large:.6g}{whose} in {_name(values)}, which hides "
+        "only almost: a query that should see nothing sees every key, and two such masks add up: "
+        "write -inf."
+    )
+    hidden = hiding.cells & (values == large)
+    yield Finding("almost-hidden", "warning", sentence, places(hidden, 1))
+
+
+def _lowest_in(dtype: torch.dtype, values: Tensor) -> float:
+    """The lowest number of a dtype, as the mask's own dtype writes it."""
+    return float(torch.tensor(torch.finfo(dtype).min, dtype=torch.float64).to(values.dtype))
+
+
+def _doubled(values: Tensor, hiding: Hiding) -> Iterator[Finding]:
+    """Two masks that were added to each other."""
+    added = None
+    if hiding.lowest and hiding.infinite:
+        added = f"both {torch.finfo(values.dtype).min:.4g} and -inf, their sum"
+    elif hiding.large and hiding.largest and hiding.largest < 1.5 * hiding.large:
+        added = f"{hiding.large:.6g} and {hiding.largest:.6g}"
+    if added is not None:
+        cells = values < (hiding.large if hiding.large is not None else -torch.inf) * 1.5
+        cells = values.isneginf() if hiding.infinite else cells
+        yield Finding(
+            "doubled",
+            "warning",
+            f"The mask has {added}, as where two masks were added that hide the same pair: join "
+            "them before they become numbers, hidden = first | second.",
+            places(cells),
+        )
+
+
+def _harmless(values: Tensor) -> Iterator[Finding]:
+    """Numbers that hide nothing, though they may be meant to."""
+    if bool(values.any()) and bool(((values == 0) | (values == -1)).all()):
+        yield Finding(
+            "unscaled",
+            "error",
+            "The mask has 0 and -1, which lowers some scores by 1 and hides nothing: "
+            "(mask - 1) was to be multiplied by a large number; write -inf where it hides.",
+        )
+
+
+def _name(values: Tensor) -> str:
+    return _short(values.dtype)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
+    """What is wrong with the keys that a batch row shows to no query.
+
+    Args:
+        case: The mask.
+        kinds: What the rule consists of that it equals, if any.
+    """
+    if not case.uniform and "padding" not in kinds:
+        return
+    starts, stops = ends(case.seen)
+    alive = stops > starts
+    left, right = alive & (starts > 0), alive & (stops < case.keys)
+    yield from _holes(case, alive)
+    if bool((left & ~right).any()) and bool((right & ~left).any()):
+        rows = (*places(left & ~right, 1), *places(right & ~left, 1)) if left.ndim else ()
+        yield Finding(
+            "mixed-padding",
+            "warning",
+            "Some batch rows are padded to the left and others to the right: "
+            f"{' and '.join(case.layout.told(row) for row in rows)}; pad all on one side.",
+            rows,
+        )
+    elif bool(left.any()):
+        yield _to_the_left(case, left, starts)
+    yield from _newest_hidden(case, right)
+
+
+def _holes(case: Case, alive: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
+    """Hidden keys between visible ones."""
+    keys = case.seen
+    before = keys.cummax(-1).values.bool()
+    after = keys.flip(-1).cummax(-1).values.bool().flip(-1)
+    holes = ~keys & before & after & alive[..., None]
+    count = int(holes.sum())
+    if not count:
+        return
+    first = places(holes)
+    told = listed([_of_key(case, place) for place in first], case.layout.told, count)
+    yield Finding(
+        "holes",
+        "warning",
+        f"{counted(count, 'key is', 'keys are')} hidden between visible ones: {told}; padding "
+        "stands at one end, so check what hides them.",
+        tuple(_of_key(case, place) for place in first),
+    )
+
+
+def _of_key(case: Case, place: tuple[int, ...]) -> tuple[int, ...]:
+    """A place `[*leading, key]` among the mask's own axes; query 0 stands for all."""
+    return place if case.layout.by_key else (*place[:-1], 0, place[-1])
+
+
+def _to_the_left(case: Case, left: Bool[Tensor, "*leading"], starts: Tensor) -> Finding:
+    count = int(left.sum())
+    rows = places(left) if left.ndim else ((),)
+    row = rows[0]
+    most = int(starts[row] if row else starts)
+    whose = f" in {case.layout.told(row)}" if row else ""
+    return Finding(
+        "left-padding",
+        "note",
+        f"{counted(count, 'row is', 'rows are')} padded to the left: the first "
+        f"{counted(most, 'key is', 'keys are')} hidden{whose}. Where the tokens are "
+        "padded to the right, these are real ones: check the tokenizer's padding_side.",
+        rows if row else (),
+    )
+
+
+def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
+    """Right padding where a cache is longer than the queries: the newest token hides itself."""
+    queries = case.layout.queries
+    if queries is None or queries >= case.keys or not bool(right.any()):
+        return
+    newest = case.layout.position + queries - 1
+    if not 0 <= newest < case.keys:
+        return
+    hidden = right & ~case.seen[..., newest]
+    count = int(hidden.sum())
+    if count:
+        rows = places(hidden) if hidden.ndim else ()
+        told = f" ({listed(rows, case.layout.told, count)})" if rows else ""
+        yield Finding(
+            "padding-side",
+            "warning",
+            f"With {counted(queries, 'query', 'queries')} and {case.keys} keys the last query "
+            f"stands at key {newest}, which right padding hides{told}: to go on from a cache, pad "
+            "to the left.",
+            tuple(_of_key(case, (*row, newest)) for row in rows) or ((newest,),),
+        )
+
+
+def shapes(laid: LaidOut) -> Iterator[Finding]:
+    """What is wrong with the shape, or worth knowing of it."""
+    yield from laid.findings
+    shape = laid.layout.shape
+    if len(shape) == 3 and shape[0] > 1:
+        yield Finding(
+            "layout",
+            "note",
+            f"The first of three axes, {shape[0]}, is the heads of inputs with heads, the batch of "
+            "those without, and batch * heads in torch.nn.MultiheadAttention, whose mask goes to "
+            "gh.from_torch_mha(mask, num_heads=…).",
+        )

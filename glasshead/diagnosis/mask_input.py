@@ -1,0 +1,271 @@
+"""A mask of whatever type, read as a tensor, and what is found and said of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found in a mask.
+
+    Attributes:
+        kind: What it is, such as "dead-rows" or "future".
+        severity: "error": the attention is wrong; "warning": it is likely to be; "note": worth
+            knowing, and no fault.
+        sentence: What was found, where, and what to do.
+        where: The first few places, as indices of the mask's own axes.
+    """
+
+    kind: str
+    severity: Severity
+    sentence: str
+    where: tuple[tuple[int, ...], ...] = ()
+
+
+LARGE = 1000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Hiding:
+    """Which cells of an additive mask hide.
+
+    Attributes:
+        cells: True = hidden.
+        infinite: Whether -inf hides some.
+        lowest: Whether the lowest number of the dtype hides some.
+        large: The finite number, other than that, nearest to 0 that hides some, or None.
+        largest: The one furthest from 0, or None.
+    """
+
+    cells: Bool[Tensor, "..."]
+    infinite: bool
+    lowest: bool
+    large: float | None = None
+    largest: float | None = None
+
+
+def hiding(values: Float[Tensor, "..."]) -> Hiding:
+    """Which cells hide: -inf, the dtype's lowest number, and large ones that stand apart.
+
+    A large number hides where no other cell comes near a tenth of it: a bias that grows with the
+    distance, such as ALiBi's, reaches -1000 by small steps, and hides nothing.
+    """
+    bottom = torch.finfo(values.dtype).min
+    infinite, lowest = values == -torch.inf, values == bottom
+    below = (values <= -LARGE) & ~infinite & ~lowest
+    found = (bool(infinite.any()), bool(lowest.any()))
+    if not bool(below.any()):
+        return Hiding(infinite | lowest, *found)
+    nearest = float(values.masked_fill(~below, -torch.inf).amax())
+    furthest = float(values.masked_fill(~below, torch.inf).amin())
+    others = values.masked_fill(values <= -LARGE, 0.0).nan_to_num(0.0, posinf=0.0)
+    if abs(nearest) < 10 * max(float(others.abs().amax()), LARGE / 10):
+        return Hiding(infinite | lowest, *found)
+    return Hiding(infinite | lowest | below, *found, nearest, furthest)
+
+
+@dataclass(frozen=True, eq=False)
+class Meaning:
+    """What a mask says, in one convention.
+
+    Attributes:
+        convention: Its name, or None where it could not be decided.
+        visible: Which cells are visible, in the mask's own axes; None where that is not decided.
+        hiding: By what numbers it hides, where it is additive.
+        shows: Of a mask of two values, whether the other than 0 shows.
+        findings: What was found on the way.
+    """
+
+    convention: str | None
+    visible: Bool[Tensor, "..."] | None
+    hiding: Hiding | None = None
+    shows: bool = True
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the axes of a mask stand for.
+
+    Attributes:
+        shape: The mask's own.
+        by_key: Whether its last axis is the only one of queries or keys: `[keys]`, `[batch, keys]`.
+        queries: How many there will be; None where that is not known.
+        keys: How many there will be.
+        offset: The position of query 0 among the keys, or None where it is not stated.
+    """
+
+    shape: tuple[int, ...]
+    by_key: bool
+    queries: int | None
+    keys: int
+    offset: int | None = None
+
+    @property
+    def position(self) -> int:
+        """Where query 0 is expected among the keys: by default the last query sees every key."""
+        if self.offset is not None:
+            return self.offset
+        return self.keys - (self.queries or self.keys)
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The axes before those of queries and keys."""
+        return self.shape[:-1] if self.by_key else self.shape[:-2]
+
+    def pairs(self, cells: Shaped[Tensor, "..."]) -> Shaped[Tensor, "*leading queries keys"]:
+        """Cells of the mask's own axes, with an axis for queries, and all that are known."""
+        if self.by_key:
+            return cells[..., None, :].expand(*self.leading, 1, self.keys)
+        queries = cells.shape[-2] if self.queries is None else self.queries
+        return cells.expand(*self.leading, queries, self.keys)
+
+    def told(self, place: tuple[int, ...]) -> str:
+        """A place of the mask in words.
+
+        >>> Layout((2, 3, 5, 7), False, 5, 7).told((1, 0, 4, 6))
+        'query 4, key 6 (batch row 1, head 0)'
+        """
+        inner = ("key",) if self.by_key else ("query", "key")
+        leading = place[: len(self.leading)]
+        words = [
+            f"{name} {index}" for name, index in zip(inner, place[len(leading) :], strict=False)
+        ]
+        around = [f"{name} {index}" for name, index in zip(self._names(), leading, strict=True)]
+        if not words:
+            return ", ".join(around) or "the mask"
+        return ", ".join(words) + (f" ({', '.join(around)})" if around else "")
+
+    def _names(self) -> tuple[str, ...]:
+        count = len(self.leading)
+        if self.by_key:
+            return ("batch row",) * count
+        if count == 1:
+            return ("row",)
+        return (*("batch row",) * (count - 1), "head")[:count]
+
+
+# Lines of code that a report gives cannot compare the others in torch.
+_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_TAKES = "diagnose(mask) takes a tensor, an array, nested lists of numbers or a glasshead mask"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A mask as a tensor.
+
+    Attributes:
+        values: What was given.
+        source: Python for this tensor, where what was given is called `mask`.
+        typed: Whether somebody chose the type of its numbers, as of a tensor; not so of a list.
+    """
+
+    values: Shaped[Tensor, "..."]
+    source: str
+    typed: bool
+
+
+def read(mask: Any) -> Given:
+    """A tensor, an array or nested lists, as a tensor.
+
+    Errors: a TypeError for anything else, or numbers of another type than booleans, whole numbers
+    and floats; a ValueError for ragged lists, and what has no axis or no cell.
+
+    >>> read([[1, 0], [1, 1]]).values
+    tensor([[1, 0],
+            [1, 1]])
+    """
+    if isinstance(mask, Tensor):
+        given = Given(_checked(mask), "mask", typed=True)
+    elif isinstance(mask, np.ndarray):
+        values = _of_array(mask)
+        given = Given(values, _written(mask, values), typed=True)
+    elif isinstance(mask, Sequence) and not isinstance(mask, str | bytes | range):
+        source = "torch.as_tensor(mask)"
+        # Of arrays, torch makes a tensor by itself.
+        if any(isinstance(row, Tensor) and row.ndim for row in mask):
+            source = "torch.stack([torch.as_tensor(row) for row in mask])"
+        given = Given(_of_array(_listed(mask)), source, typed=False)
+    else:
+        raise TypeError(f"{_TAKES}, and got {type(mask).__name__}.")
+    if not given.values.ndim or not given.values.numel():
+        raise ValueError(
+            "diagnose(mask) takes [keys], [queries, keys] or more axes with a cell at least, and "
+            f"got shape {list(given.values.shape)}."
+        )
+    return given
+
+
+def marks_of(values: Shaped[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """Which cells are True, or other than 0; torch would compare booleans in eight bytes each."""
+    return values if values.dtype == torch.bool else values != 0
+
+
+def _checked(tensor: Tensor) -> Tensor:
+    if tensor.is_nested:
+        raise TypeError(
+            "diagnose(mask) takes rows of one length, and got a nested tensor: convert it with "
+            "torch.nested.to_padded_tensor(mask, 0)."
+        )
+    known = tensor.layout == torch.strided and tensor.device.type != "meta"
+    if not known or tensor.is_quantized:
+        raise TypeError(
+            "diagnose(mask) takes a dense tensor whose numbers can be read, and got one of layout "
+            f"{tensor.layout} on {tensor.device}: convert it with .to_dense() or make it on cpu."
+        )
+    if tensor.dtype not in _WHOLE and tensor.dtype not in FLOATS:
+        way = ".long()" if str(tensor.dtype).startswith("torch.uint") else ".float()"
+        raise TypeError(
+            "diagnose(mask) takes bool, uint8, int8, int16, int32, int64, float16, bfloat16, "
+            f"float32 or float64, and got {tensor.dtype}: convert it with {way}."
+        )
+    return tensor.detach()
+
+
+def _listed(mask: Sequence[Any]) -> np.ndarray:
+    try:
+        # Tensors in a list, too, are read one by one.
+        return np.array([np.asarray(row) for row in mask])
+    except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError):
+        raise ValueError(
+            "diagnose(mask) takes lists of one length, of numbers, and got ragged ones: fill up "
+            "the shorter."
+        ) from None
+
+
+def _written(array: np.ndarray, values: Tensor) -> str:
+    """Python for the tensor of an array that torch may not take as it is."""
+    own = str(values.dtype).removeprefix("torch.")
+    taken = array.dtype.isnative and array.dtype.name == own
+    if taken and all(stride >= 0 for stride in array.strides):
+        return "torch.as_tensor(mask)"
+    return f'torch.as_tensor(mask.astype("{own}"))'
+
+
+def _of_array(array: np.ndarray) -> Tensor:
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            "diagnose(mask) takes booleans, whole numbers and floats, and got an array of "
+            f"{array.dtype}: convert it with .astype(float)."
+        )
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and int(array.max()) >= 2**63:
+            raise ValueError(
+                f"diagnose(mask) takes whole numbers below 2^63, and got {array.max()}: give 0 "
+                "and 1, or False and True."
+            )
+        array = array.astype(np.int64)
+    native = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return torch.from_numpy(native)

@@ -1,0 +1,189 @@
+"""Biases: numbers added to the scores before the mask, from a tensor or from a rule."""
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from glasshead.recipe.tile import Tile
+from glasshead.recipe.validation import check_covers, check_heads, whole_number
+
+
+class Bias(nn.Module):
+    """b_ij, added to the scores after the softcap and before the mask, by a rule.
+
+    Attributes:
+        hides: Whether the rule may answer -inf, which hides a pair as a mask does. A rule that
+            never does may say so, and is not searched for it.
+        by_distance: Whether the rule reads of a pair no more than i + offset - j. A rule that says
+            so is asked for each distance once, and not for each pair.
+    """
+
+    hides: ClassVar[bool] = True
+    by_distance: ClassVar[bool] = False
+
+    @abstractmethod
+    def forward(self, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
+        """The bias of each pair of the tile; axes along which nothing changes may be 1."""
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        """Raise a ValueError where this bias cannot cover scores `[*batch, heads, queries, keys]`.
+
+        The tile is the whole problem's.
+        """
+
+
+def as_bias(bias: Any) -> Bias | Tensor | None:
+    """What a caller gives as `bias=`: a bias, a float tensor that broadcasts to scores, or None."""
+    if bias is None or isinstance(bias, Bias):
+        return bias
+    if not isinstance(bias, Tensor):
+        raise TypeError(
+            "bias= takes a floating-point tensor or a bias such as ALiBi(heads), and got "
+            f"{type(bias).__name__}."
+        )
+    if not bias.is_floating_point():
+        raise TypeError(
+            f"bias= takes a floating-point tensor, and got {bias.dtype}: "
+            "a boolean one, True = may attend, goes to mask=."
+        )
+    return bias
+
+
+def bias_values(bias: Bias | Tensor, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
+    """The bias of each pair of the tile, of either kind."""
+    if isinstance(bias, Bias):
+        return bias(tile)
+    return tile.cut(bias)
+
+
+def bias_shows(
+    bias: Bias | Tensor, values: Float[Tensor, "*shape"]
+) -> Bool[Tensor, "*shape"] | None:
+    """Which pairs a bias of these values does not hide; None where it never hides."""
+    return None if isinstance(bias, Bias) and not bias.hides else ~values.isneginf()
+
+
+def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None:
+    """Raise a ValueError where `bias` cannot cover scores `[*batch, heads, queries, keys]`."""
+    if isinstance(bias, Bias):
+        bias.check(tile, scores)
+        return
+    layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
+    check_covers("bias=", bias.shape, layout)
+
+
+class ALiBi(Bias):
+    """b_ij = -slope · |i + offset - j|, with a fixed slope for each head.
+
+    For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), …, 2^(-8). For another n
+    they are those of the power of two below it, then every other one of the power of two above.
+
+    Args:
+        heads: The number of query heads.
+
+    Source: Press et al. 2022 (Train short, test long), section 3, and its code for other n.
+
+    >>> ALiBi(heads=4).slopes
+    tensor([0.2500, 0.0625, 0.0156, 0.0039], dtype=torch.float64)
+    """
+
+    hides = False
+    by_distance = True
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = whole_number(heads, "ALiBi(heads)", least=1)
+
+    @property
+    def slopes(self) -> Float[Tensor, " heads"]:
+        """The slope of each head, in float64: most are not exact in fewer digits."""
+        return torch.tensor(_slopes(self.heads), dtype=torch.float64)
+
+    def forward(self, tile: Tile) -> Float[Tensor, "*leading heads queries keys"]:
+        slopes = torch.tensor(_slopes(self.heads), dtype=tile.dtype, device=tile.device)
+        return -slopes[:, None, None] * tile.distance().abs()
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        check_heads("ALiBi", self.heads, scores)
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}"
+
+
+def _slopes(heads: int) -> list[float]:
+    below = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (head + 1) / below) for head in range(below)]
+    return slopes if below == heads else slopes + _slopes(2 * below)[::2][: heads - below]
+
+
+class RelativeBias(Bias):
+    """b_ij = weight[bucket(j - i - offset), head]: one learned number for a bucket of distances.
+
+    Near distances have a bucket each; from half of the buckets on they widen logarithmically up to
+    `max_distance`, beyond which all share the last. With `bidirectional`, half of the buckets are
+    for keys after the query; without, those share the bucket of distance 0.
+
+    Args:
+        heads: The number of query heads.
+        buckets: The number of buckets.
+        max_distance: The distance from which on all keys share a bucket.
+        bidirectional: Whether keys after the query have buckets of their own.
+
+    Source: Raffel et al. 2020 (T5), section 2.1; the parameter is `relative_attention_bias.weight`
+    there, `[buckets, heads]` as here.
+
+    >>> _ = torch.manual_seed(0)
+    >>> RelativeBias(heads=3)(Tile(range(5), range(7))).shape
+    torch.Size([3, 5, 7])
+    """
+
+    hides = False
+    by_distance = True
+
+    def __init__(
+        self,
+        heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        *,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__()
+        self.heads = whole_number(heads, "RelativeBias(heads)", least=1)
+        least = 4 if bidirectional else 2
+        self.buckets = whole_number(buckets, "RelativeBias(buckets)", least=least)
+        self.max_distance = whole_number(
+            max_distance, "RelativeBias(max_distance)", least=self.buckets // least + 1
+        )
+        self.bidirectional = bidirectional
+        self.weight = nn.Parameter(torch.randn(self.buckets, self.heads) * 0.02)
+
+    def forward(self, tile: Tile) -> Float[Tensor, "*leading heads queries keys"]:
+        bucket = self.bucket(tile.distance())
+        values = self.weight[bucket if bucket.ndim == 2 else bucket.squeeze(-3)]
+        return values.movedim(-1, -3)
+
+    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        """The bucket of each distance i + offset - j."""
+        count = self.buckets // 2 if self.bidirectional else self.buckets
+        far = distance.abs() if self.bidirectional else distance.clamp(min=0)
+        exact = count // 2
+        growth = (far.clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        wide = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+        bucket = torch.where(far < exact, far, wide)
+        return bucket + count * (distance < 0) if self.bidirectional else bucket
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        check_heads("RelativeBias", self.heads, scores)
+
+    def extra_repr(self) -> str:
+        return (
+            f"heads={self.heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}"
+        )

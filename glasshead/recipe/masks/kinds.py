@@ -1,0 +1,446 @@
+"""The masks: causal and windows, dense tensors, documents, padding and prefixes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from glasshead.recipe.masks.base import Intervals, Mask, hull, nothing, of_shown, unread, within
+from glasshead.recipe.tile import Tile, per_batch, three_axes
+from glasshead.recipe.validation import (
+    check_covers,
+    check_offset,
+    offset_of,
+    whole_number,
+    whole_numbers,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Band(Mask):
+    """Key j is visible to query i when -after <= i + offset - j <= before; None is unbounded."""
+
+    before: int | None
+    after: int | None
+    offset: int | Tensor | None = None
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+        # Bounds are compared with keys: a matrix of distances would take 8 bytes a pair.
+        positions, keys = tile.positions(self.offset), tile.columns()
+        bounds = []
+        if self.before is not None:
+            bounds.append(keys >= positions - self.before)
+        if self.after is not None:
+            bounds.append(keys <= positions + self.after)
+        return reduce(and_, bounds) if bounds else torch.ones_like(keys, dtype=torch.bool)[None]
+
+    def key_range(self, tile: Tile) -> range:
+        first, last = _ends(tile.offset if self.offset is None else self.offset)
+        keys, rows = tile.keys, tile.queries
+        if 0 in tile.shape:
+            return nothing(tile)
+        start = keys.start if self.before is None else rows.start + first - self.before
+        stop = keys.stop if self.after is None else rows.stop + last + self.after
+        start = min(max(keys.start, start), keys.stop)
+        return range(start, max(start, min(keys.stop, stop)))
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        positions, keys = tile.positions(self.offset), tile.keys
+        starts = torch.full_like(positions, keys.start)
+        stops = torch.full_like(positions, keys.stop)
+        if self.before is not None:
+            starts = positions - self.before
+        if self.after is not None:
+            # One is added last: to the largest positions it would be one too many.
+            stops = (positions + self.after).clamp(keys.start - 1, keys.stop - 1) + 1
+        return within(tile, starts, stops)
+
+    def simplified(self, tile: Tile) -> Mask | None:
+        offset = tile.offset if self.offset is None else self.offset
+        if isinstance(offset, Tensor):
+            return self
+        furthest_before = tile.queries.stop - 1 + offset - tile.keys.start
+        furthest_after = tile.keys.stop - 1 - offset - tile.queries.start
+        before = None if self.before is None or self.before >= furthest_before else self.before
+        after = None if self.after is None or self.after >= furthest_after else self.after
+        return None if before is None and after is None else Band(before, after, self.offset)
+
+    def meet(self, other: Mask) -> Mask | None:
+        if not isinstance(other, Band) or not _same(self.offset, other.offset):
+            return None
+        return Band(_least(self.before, other.before), _least(self.after, other.after), self.offset)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        if self.offset is not None:
+            check_offset(f"the offset of {self}", self.offset, scores)
+
+    def is_top_left_causal(self, tile: Tile) -> bool:
+        """Whether this is the lower triangle that starts in the first row with one key."""
+        offset = tile.offset if self.offset is None else self.offset
+        return (
+            self.before is None
+            and self.after is not None
+            and not isinstance(offset, Tensor)
+            and self.after + offset == 0
+        )
+
+    def __repr__(self) -> str:
+        offset = [] if self.offset is None else [f"offset={_short(self.offset)}"]
+        if self.before is None and self.after == 0:
+            return f"causal({', '.join(offset)})"
+        after = [] if self.after == 0 else [f"after={self.after}"]
+        return f"window({', '.join([f'before={self.before}', *after, *offset])})"
+
+
+def causal(offset: int | Tensor | None = None) -> Mask:
+    """Key j is visible to query i when j <= i + offset: no query sees a later key.
+
+    Args:
+        offset: The position of query 0 among the keys, a number or one per batch row, `[*batch]`.
+            Without it the problem's offset holds, keys - queries by default: the last query sees
+            every key (bottom-right, right with a cache). `offset=0` is the top-left triangle.
+
+    Source: Vaswani et al. 2017, section 3.2.3.
+
+    >>> print(causal().picture(queries=2, keys=4))
+    ■■■·
+    ■■■■
+    >>> print(causal(offset=0).picture(queries=2, keys=4))
+    ■···
+    ■■··
+    """
+    return Band(None, 0, None if offset is None else offset_of(offset, "causal(offset=…)"))
+
+
+def window(
+    before: int | None = None, after: int | None = 0, offset: int | Tensor | None = None
+) -> Mask:
+    """A sliding window: each query sees its own position and some neighbours.
+
+    Args:
+        before: How many keys before its own a query sees; None: all of them.
+        after: How many keys after its own a query sees; None: all of them.
+        offset: The position of query 0 among the keys, as in `causal`.
+
+    Errors: a ValueError where `before` or `after` is negative.
+
+    Source: Beltagy et al. 2020 (Longformer), section 3.1, where a window of w counts both sides.
+
+    >>> print(window(before=2, after=1).picture(queries=5, keys=5))
+    ■■···
+    ■■■··
+    ■■■■·
+    ·■■■■
+    ··■■■
+    """
+    if before is not None:
+        before = whole_number(before, "window(before=…)")
+    if after is not None:
+        after = whole_number(after, "window(after=…)")
+    offset = None if offset is None else offset_of(offset, "window(offset=…)")
+    return Band(before, after, offset)
+
+
+def _ends(offset: int | Tensor) -> tuple[int, int]:
+    """The smallest and the largest offset of the batch."""
+    if isinstance(offset, Tensor) and not offset.numel():
+        return 0, 0
+    if isinstance(offset, Tensor):
+        return int(offset.min()), int(offset.max())
+    return offset, offset
+
+
+def _same(first: int | Tensor | None, second: int | Tensor | None) -> bool:
+    """Whether two offsets are surely the same; numbers in tensors may have yet to be computed."""
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
+        return first is second
+    return first == second
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    """The smaller of two bounds, of which None is none."""
+    bounds = [bound for bound in (first, second) if bound is not None]
+    return min(bounds) if bounds else None
+
+
+def _short(offset: int | Tensor) -> str:
+    return f"tensor{list(offset.shape)}" if isinstance(offset, Tensor) else str(offset)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Mask):
+    """Pair (i, j) is visible where the tensor, in the layout of the caller's scores, is True."""
+
+    tensor: Bool[Tensor, "..."]
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+        return tile.cut(self.tensor)
+
+    def key_range(self, tile: Tile) -> range:
+        if 0 in tile.shape:
+            return nothing(tile)
+        seen = three_axes(self.visible(tile)).flatten(0, -2).any(0)
+        return hull(seen.expand(tile.shape[1]), tile)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
+        check_covers("dense(tensor)", self.tensor.shape, layout)
+
+    def __repr__(self) -> str:
+        return f"dense(tensor{list(self.tensor.shape)})"
+
+
+def dense(tensor: Bool[Tensor, "..."]) -> Mask:
+    """A mask given pair by pair: True = may attend, as in SDPA, ONNX and Keras.
+
+    Args:
+        tensor: Broadcasts, from the right, to the scores in the caller's own layout:
+            `[..., heads, queries, keys]`, or `[batch, queries, keys]` for inputs of three axes.
+
+    Errors: a TypeError for anything but a boolean tensor, a ValueError at the call where it does
+    not broadcast.
+
+    >>> print(dense(torch.tensor([[True, False], [True, True]])).picture(queries=2, keys=2))
+    ■·
+    ■■
+    """
+    return Dense(_boolean(tensor))
+
+
+def _boolean(tensor: Any) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"dense(tensor) takes a boolean tensor, and got {type(tensor).__name__}.")
+    if tensor.is_floating_point():
+        raise TypeError(
+            f"dense(tensor) takes a boolean tensor, and got {tensor.dtype}: "
+            "a float mask is a bias, pass it as bias=, or convert it with from_additive(tensor)."
+        )
+    if tensor.dtype != torch.bool:
+        raise TypeError(
+            f"dense(tensor) takes a boolean tensor, True = may attend, and got {tensor.dtype}: "
+            "convert it with .bool() if 1 means visible."
+        )
+    return tensor
+
+
+def as_mask(mask: Any) -> Mask | None:
+    """What a caller gives as `mask=`: a mask, a boolean tensor, or None."""
+    if mask is None or isinstance(mask, Mask):
+        return mask
+    if isinstance(mask, Tensor):
+        return dense(mask)
+    raise TypeError(
+        f"mask= takes a mask such as causal() or a boolean tensor, and got {type(mask).__name__}."
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Keys(Mask):
+    """Key j is visible to every query of its batch row where the tensor is True."""
+
+    tensor: Bool[Tensor, "*batch keys"]
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+        shown = self.tensor.to(tile.device)
+        if shown.shape[-1] != 1:
+            shown = shown[..., tile.keys.start : tile.keys.stop]
+        return shown[..., None, None, :]
+
+    def key_range(self, tile: Tile) -> range:
+        shown = self.visible(tile).flatten(0, -2).any(0)
+        return hull(shown.expand(tile.shape[1]), tile)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        if unread(tile):
+            return None
+        shown = self.visible(tile)[..., 0, 0, :]
+        return of_shown(shown.expand(*shown.shape[:-1], tile.shape[1]), tile)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        expected = (*scores[:-3], scores[-1])
+        check_covers("a mask of keys, one boolean a key,", self.tensor.shape, expected)
+
+    def __repr__(self) -> str:
+        return f"keys(tensor{list(self.tensor.shape)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeysBelow(Mask):
+    """Key j is visible to every query of its batch row when j < length of that row."""
+
+    name: str
+    lengths: Int[Tensor, "*batch"]
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+        return tile.columns()[None] < per_batch(self.lengths, tile.device)
+
+    def key_range(self, tile: Tile) -> range:
+        if 0 in (*tile.shape, self.lengths.numel()):
+            return nothing(tile)
+        stop = min(tile.keys.stop, max(tile.keys.start, int(self.lengths.max())))
+        return range(tile.keys.start, stop)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        stops = per_batch(self.lengths, tile.device)
+        return within(tile, torch.full_like(stops, tile.keys.start, dtype=torch.int64), stops)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        check_covers(f"{self.name}(…), one number a batch row,", self.lengths.shape, scores[:-3])
+
+    def __repr__(self) -> str:
+        shape = list(self.lengths.shape)
+        return f"{self.name}({f'tensor{shape}' if shape else self.lengths.item()})"
+
+
+def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
+    """Hide what pads short rows: key j of batch row b is visible when j < lengths[b].
+
+    Args:
+        lengths: How many keys of each batch row are real, `[*batch]`.
+
+    Errors: a TypeError where the lengths are not whole numbers, a ValueError at the call where
+    their shape is not the batch's.
+
+    >>> print(padding([3, 1]).picture(queries=2, keys=4, index=0))
+    ■■■·
+    ■■■·
+    >>> print(padding([3, 1]).picture(queries=2, keys=4, index=1))
+    ■···
+    ■···
+    """
+    return KeysBelow("padding", whole_numbers(lengths, "padding(lengths)"))
+
+
+def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
+    """Every query sees the first `length` keys; `causal() | prefix(length)` is a prefix model.
+
+    Args:
+        length: How many keys belong to the prefix, a number or one per batch row, `[*batch]`.
+
+    Source: Raffel et al. 2020 (T5), section 3.2.1, "causal with prefix".
+
+    >>> import glasshead as gh
+    >>> print((gh.causal() | gh.prefix(2)).picture(queries=4, keys=4))
+    ■■··
+    ■■··
+    ■■■·
+    ■■■■
+    """
+    return KeysBelow("prefix", whole_numbers(length, "prefix(length)"))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Documents(Mask):
+    """Key j is visible to query i when the key at i + offset and key j have the same id."""
+
+    ids: Int[Tensor, "*batch keys"]
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+        inside, (own,) = _at_own(tile, self.ids.to(tile.device))
+        ids = self.ids.to(tile.device)[..., None, None, tile.keys.start : tile.keys.stop]
+        return (inside & (own == ids.transpose(-1, -2))).transpose(-1, -2)
+
+    def key_range(self, tile: Tile) -> range:
+        if 0 in tile.shape:
+            return nothing(tile)
+        all_ids = self.ids.to(tile.device, torch.int64)
+        inside, (own,) = _at_own(tile, all_ids)
+        ids = all_ids[..., None, tile.keys.start : tile.keys.stop]
+        ids, own, inside = (x.flatten(0, -2) for x in (ids, own, inside))
+        rows = torch.broadcast_shapes(ids.shape[:1], own.shape[:1], inside.shape[:1])[0]
+        ids, own, inside = (x.expand(rows, -1) for x in (ids, own, inside))
+        # A query outside of the keys has the id of the nearest key. If any query of its row stands
+        # inside, one stands on that key, since queries stand side by side.
+        own = own.sort(-1).values
+        places = torch.searchsorted(own, ids.contiguous()).clamp(max=own.shape[-1] - 1)
+        seen = (own.gather(-1, places) == ids) & inside.any(-1, keepdim=True)
+        return hull(seen.any(0), tile)
+
+    def intervals(self, tile: Tile) -> Intervals | None:
+        if unread(tile):
+            return None
+        ids = self.ids.to(tile.device)
+        changes, ordered = _changes(ids), _changes(ids.sort(-1).values)
+        # An id that comes back begins more runs than there are ids.
+        if not torch.equal(changes.sum(-1), ordered.sum(-1)):
+            return None
+        inside, (starts, stops) = _at_own(tile, *_runs(changes))
+        starts, stops = starts.masked_fill(~inside, 0), stops.masked_fill(~inside, 0)
+        return within(tile, starts.transpose(-1, -2), stops.transpose(-1, -2))
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        expected = (*scores[:-3], scores[-1])
+        if not self.ids.ndim or self.ids.shape[-1] != scores[-1]:
+            raise ValueError(
+                f"documents(ids) takes one number a key, {list(expected)}, "
+                f"and got {list(self.ids.shape)}."
+            )
+        check_covers("documents(ids), one number a key,", self.ids.shape, expected)
+
+    def __repr__(self) -> str:
+        return f"documents(tensor{list(self.ids.shape)})"
+
+
+def documents(ids: Sequence[int] | Int[Tensor, "*batch keys"]) -> Mask:
+    """Documents packed into one sequence do not see each other.
+
+    Args:
+        ids: The document of each key, `[*batch, keys]`. A query belongs to the document of the
+            key at its own position, i + offset; one that stands outside the keys sees nothing.
+
+    Errors: a TypeError where the ids are not whole numbers, a ValueError at the call where they
+    are not one a key.
+
+    Source: Krell et al. 2021 (Efficient sequence packing without cross-contamination), section 3.2.
+
+    >>> import glasshead as gh
+    >>> print((gh.documents([0, 0, 1, 1, 1]) & gh.causal()).picture(queries=5, keys=5))
+    ■····
+    ■■···
+    ··■··
+    ··■■·
+    ··■■■
+    """
+    return Documents(whole_numbers(ids, "documents(ids)"))
+
+
+def _at_own(tile: Tile, *values: Shaped[Tensor, "*batch keys"]) -> tuple[Tensor, list[Tensor]]:
+    """Whether each query stands on a key, and that key's values: `[*#batch, 1, 1, queries]`."""
+    positions = tile.positions().transpose(-1, -2)
+    positions = positions if positions.ndim > 2 else positions[None]
+    *batch, keys = values[0].shape
+    inside = (positions >= 0) & (positions < keys)
+    leading = torch.broadcast_shapes((*batch, 1, 1), positions.shape[:-1])
+    if not keys:
+        return inside, [value.new_zeros(()).expand(*leading, tile.shape[0]) for value in values]
+    places = positions.clamp(0, keys - 1).expand(*leading, -1)
+    return inside, [
+        value[..., None, None, :].expand(*leading, -1).gather(-1, places) for value in values
+    ]
+
+
+def _changes(ids: Int[Tensor, "*batch keys"]) -> Bool[Tensor, "*batch keys"]:
+    """Whether a key is the last of its row, or followed by one of another id."""
+    last = torch.ones_like(ids[..., :1], dtype=torch.bool)
+    return torch.cat([ids[..., 1:] != ids[..., :-1], last], dim=-1)
+
+
+def _runs(
+    changes: Bool[Tensor, "*batch keys"],
+) -> tuple[Int[Tensor, "*batch keys"], Int[Tensor, "*batch keys"]]:
+    """The first key of the run that each key lies in, and the one after the last."""
+    keys = changes.shape[-1]
+    after = torch.arange(1, keys + 1, device=changes.device)
+    stops = after.where(changes, keys).flip(-1).cummin(-1).values.flip(-1)
+    starts = (after * changes).roll(1, -1)
+    starts[..., :1] = 0
+    return starts.cummax(-1).values, stops

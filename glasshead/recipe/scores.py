@@ -1,0 +1,245 @@
+"""Scores: how a query and a key make a number, and how sharply."""
+
+import math
+from abc import abstractmethod
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from glasshead.recipe.validation import (
+    check_per_head,
+    hold,
+    number_or_tensor,
+    per_head,
+    whole_number,
+)
+
+
+class Score(nn.Module):
+    """s_ij = β · score(q_i, k_j): the raw score first, then the inverse temperature β.
+
+    Attributes:
+        beta: How sharp the weights are: a number, or a tensor `[heads]`, which learns if it is a
+            parameter. None stands for the score's own default.
+        formula: The raw score as text.
+    """
+
+    beta: float | Tensor | None
+    formula: str
+
+    def __init__(self, beta: float | Tensor | None = 1.0) -> None:
+        super().__init__()
+        hold(self, "beta", None if beta is None else number_or_tensor(beta, "beta"))
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
+        """The raw score of each pair, before β."""
+
+    def scale(self, dim: int) -> float | Float[Tensor, "*heads_1_1"]:
+        """β for queries that are `dim` wide, shaped to multiply the scores."""
+        return per_head(self.default_beta(dim) if self.beta is None else self.beta)
+
+    def default_beta(self, dim: int) -> float:
+        """The β that None stands for."""
+        del dim
+        return 1.0
+
+    def numbers_a_pair(self, dim: int) -> int:
+        """How many numbers the score keeps for each pair of a query and a key, the score aside."""
+        del dim
+        return 0
+
+    def check(self, heads: int, dim: int) -> None:
+        """Raise a ValueError where this score cannot serve `heads` queries of width `dim`."""
+        del dim
+        check_per_head("beta", self.beta, heads)
+
+    def extra_repr(self) -> str:
+        return "" if self.beta is None else f"beta={shown(self.beta)}"
+
+
+def shown(value: Any) -> str:
+    """A number as it is; a tensor by its shape."""
+    if isinstance(value, Tensor):
+        kind = "parameter" if isinstance(value, nn.Parameter) else "tensor"
+        return f"{kind}{list(value.shape)}"
+    return f"{value:g}"
+
+
+class InnerProduct(Score):
+    """score(q, k) = f(q) · g(k), with features f and g as wide as the vectors themselves."""
+
+    @final
+    def forward(
+        self,
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
+        query, key = self.features(query, key)
+        return query @ key.transpose(-1, -2)
+
+    @abstractmethod
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """f(query) and g(key), in the inputs' shapes."""
+
+
+class Dot(InnerProduct):
+    """score(q, k) = q · k, as in the worked examples of the texts.
+
+    Args:
+        beta: The inverse temperature, a number or a tensor `[heads]`.
+
+    Source: Luong et al. 2015, section 3.1, "dot".
+
+    >>> import torch
+    >>> Dot()(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[11.,  2.]])
+    """
+
+    formula = "q·k"
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
+
+
+class ScaledDot(Dot):
+    """score(q, k) = q · k with β = 1/√dim, so that wide vectors do not make the softmax hard.
+
+    The inner product of two vectors of `dim` independent numbers of variance 1 has variance `dim`;
+    divided by √dim it has variance 1, whatever the width.
+
+    Args:
+        beta: The inverse temperature, a number or a tensor `[heads]`; None is 1/√dim.
+
+    Source: Vaswani et al. 2017, section 3.2.1, equation 1.
+
+    >>> ScaledDot().scale(dim=64), ScaledDot(beta=0.5).scale(dim=64)
+    (0.125, 0.5)
+    """
+
+    def __init__(self, beta: float | Tensor | None = None) -> None:
+        super().__init__(beta)
+
+    def default_beta(self, dim: int) -> float:
+        # A width of 0 makes every score 0, whatever multiplies it.
+        return dim**-0.5 if dim else 1.0
+
+
+class Cosine(InnerProduct):
+    """score(q, k) = q · k / (|q| |k|): the cosine of the angle, whatever the lengths.
+
+    It lies in [-1, 1], so a β above 1 (often learned) is what makes the weights differ. A vector
+    of zeros scores 0.
+
+    Args:
+        beta: The inverse temperature, a number or a tensor `[heads]`.
+
+    Source: Graves et al. 2014 (Neural Turing Machines), section 3.3.1; Henry et al. 2020 (QKNorm).
+
+    >>> query, key = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [-30.0, -40.0]])
+    >>> Cosine()(query, key)
+    tensor([[ 0.9600, -1.0000]])
+    """
+
+    formula = "q·k / (|q|·|k|)"
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return _unit(query), _unit(key)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; the floor under the length is 0 in half precision, so not there."""
+    exact = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    return F.normalize(exact, dim=-1).to(vectors.dtype)
+
+
+class Gaussian(Score):
+    """score(q, k) = -|q - k|²: with the softmax, a Gaussian kernel of variance 1/(2β).
+
+    Args:
+        beta: The inverse temperature, a number or a tensor `[heads]`.
+
+    Source: Nadaraya 1964 and Watson 1964, kernel regression; Tsai et al. 2019, section 3.
+
+    >>> import torch
+    >>> Gaussian()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0], [4.0, 6.0]]))
+    tensor([[ -0., -25.]])
+    """
+
+    formula = "-|q - k|²"
+
+    def forward(
+        self,
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
+        # |q|² + |k|² - 2 q·k would lose its digits where both vectors are far from the origin.
+        return -(query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+
+    def numbers_a_pair(self, dim: int) -> int:
+        return 2 * dim
+
+
+class Additive(Score):
+    """score(q, k) = v · tanh(W_query q + W_key k), with learned W_query, W_key and v.
+
+    In the paper q is the decoder's last state s, k the encoder's annotation h, and the names are
+    W_a, U_a and v_a. All heads share the parameters.
+
+    Args:
+        dim: The width of queries and keys.
+        hidden: The width of the network's one layer; `dim` if not given.
+        beta: The inverse temperature, a number or a tensor `[heads]`.
+
+    Source: Bahdanau et al. 2015, appendix A.1.2.
+
+    >>> _ = torch.manual_seed(0)
+    >>> score = Additive(dim=3, hidden=5)
+    >>> score(torch.rand(2, 3), torch.rand(7, 3)).shape
+    torch.Size([2, 7])
+    """
+
+    formula = "v·tanh(W_query·q + W_key·k)"
+
+    def __init__(
+        self, dim: int, hidden: int | None = None, beta: float | Tensor | None = 1.0
+    ) -> None:
+        super().__init__(beta)
+        self.dim = whole_number(dim, "Additive(dim)", least=1)
+        hidden = self.dim if hidden is None else whole_number(hidden, "Additive(hidden)", least=1)
+        self.W_query = nn.Linear(dim, hidden, bias=False)
+        self.W_key = nn.Linear(dim, hidden, bias=False)
+        self.v = nn.Parameter(torch.empty(hidden).uniform_(-1, 1) / math.sqrt(hidden))
+
+    def forward(
+        self,
+        query: Float[Tensor, "*leading queries dim"],
+        key: Float[Tensor, "*leading keys dim"],
+    ) -> Float[Tensor, "*leading queries keys"]:
+        # The inputs may be of a higher precision than the parameters, never of a lower one.
+        query, key = (
+            x @ layer.weight.to(x.dtype).transpose(-1, -2)
+            for x, layer in ((query, self.W_query), (key, self.W_key))
+        )
+        return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ self.v.to(query.dtype)
+
+    def numbers_a_pair(self, dim: int) -> int:
+        del dim
+        return 2 * len(self.v)
+
+    def check(self, heads: int, dim: int) -> None:
+        super().check(heads, dim)
+        if dim != self.dim:
+            raise ValueError(
+                f"Additive(dim={self.dim}) takes queries and keys of that width, and got {dim}."
+            )
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, hidden={len(self.v)}, {super().extra_repr()}"

@@ -1,0 +1,266 @@
+"""Validation of shapes and numbers at the public boundary, each refusal in one sentence."""
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Positions are counted in 64 bits; these leave room for a sum of a few.
+_LARGEST = 2**60
+# Numbers of more bits are told by their length; Python does not write those of 4300 digits at all.
+_LONG = 1024
+
+
+def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | None = None) -> int:
+    """`value` as an int, or an error that names the argument and the bound.
+
+    >>> whole_number(-1, "window(before=…)")
+    Traceback (most recent call last):
+    ValueError: window(before=…) takes a whole number of at least 0, and got -1.
+    """
+    if isinstance(value, torch.SymInt):
+        return value  # type: ignore[return-value]
+    bound = "" if least is None else f" of at least {least}"
+    if type(value) is not int:
+        value = _index(value, f"{name} takes a whole number{bound}")
+    if least is not None and value < least:
+        raise ValueError(f"{name} takes a whole number{bound}, and got {shown(value)}.")
+    if most is not None and value > most:
+        raise ValueError(f"{name} takes a whole number of at most {most}, and got {shown(value)}.")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"{name} takes a whole number of 60 bits, and got {shown(value)}.")
+    return value
+
+
+def _index(value: Any, expected: str) -> int:
+    """A whole number of another type, such as NumPy's."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise TypeError(f"{expected}, and got {shown(value)}.")
+
+
+def whole_numbers(values: Any, name: str) -> Tensor:
+    """`values` as an integer tensor: from a tensor, a number or nested lists of them."""
+    if isinstance(values, list | tuple) and not values:
+        return torch.empty(0, dtype=torch.long)
+    try:
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise TypeError(
+            f"{name} takes whole numbers, in a tensor or a list, and got {shown(values)}."
+        ) from None
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name} takes whole numbers, and got a tensor of {tensor.dtype}.")
+    return tensor
+
+
+def offset_of(value: Any, name: str) -> int | Tensor:
+    """An offset: a whole number, or a tensor of them, one per batch row."""
+    if not isinstance(value, Tensor):
+        return whole_number(value, name, least=None)
+    numbers = whole_numbers(value, name)
+    # Elsewhere its numbers are not known yet, or would have to be waited for.
+    known = numbers.device.type == "cpu" and not torch.compiler.is_compiling()
+    if (
+        known
+        and numbers.numel()
+        and not -_LARGEST <= int(numbers.min()) <= int(numbers.max()) <= _LARGEST
+    ):
+        raise ValueError(f"{name} takes whole numbers of 60 bits, and got {shown(value)}.")
+    return numbers
+
+
+def finite(value: Any, name: str) -> float:
+    """`value` as it is, or an error where it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} takes a number, and got {shown(value)}.")
+    if not _is_finite(value):
+        raise ValueError(f"{name} takes a finite number, and got {shown(value)}.")
+    return float(value)
+
+
+def positive(value: Any, name: str) -> float:
+    """`value` as it is, or an error where it is not a finite number above 0."""
+    if finite(value, name) <= 0:
+        raise ValueError(f"{name} takes a number above 0, and got {shown(value)}.")
+    return float(value)
+
+
+def probability(value: Any, name: str) -> float:
+    """`value` as it is, or an error where it is not a number from 0 up to below 1."""
+    if not 0 <= finite(value, name) < 1:
+        raise ValueError(f"{name} takes a probability from 0 to below 1, and got {shown(value)}.")
+    return float(value)
+
+
+def number_or_tensor(value: Any, name: str) -> float | Tensor:
+    """`value` as it is, or an error where it is neither a number nor a floating-point tensor."""
+    if not isinstance(value, Tensor):
+        return finite(value, name)
+    if not value.is_floating_point():
+        raise TypeError(f"{name} takes floating-point numbers, and got {value.dtype}.")
+    return value
+
+
+def _is_finite(value: Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def shown(value: Any) -> str:
+    """What came, of any length, in a few characters."""
+    if isinstance(value, int) and value.bit_length() > _LONG:
+        return f"a number of {value.bit_length()} bits"
+    text = f"{type(value).__name__} {value!r}" if not isinstance(value, Real) else f"{value!r}"
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def check_inputs(query: Any, key: Any, value: Any) -> None:
+    """Raise where query, key and value cannot meet in one attention."""
+    inputs = (("query", query), ("key", key), ("value", value))
+    for name, tensor in inputs:
+        _check_input(name, tensor)
+    if not query.dtype == key.dtype == value.dtype:
+        raise TypeError(_all_of("query, key and value take one dtype", inputs, "dtype"))
+    if not query.device == key.device == value.device:
+        raise ValueError(_all_of("query, key and value take one device", inputs, "device"))
+    _check_shapes(query.shape, key.shape, value.shape)
+
+
+def _check_input(name: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} takes a torch.Tensor, and got {type(tensor).__name__}.")
+    if tensor.dtype not in _FLOATS:
+        raise TypeError(
+            f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: "
+            f"convert it with {name}.float()."
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"{name} takes a dense tensor, and got {tensor.layout}: convert it with .to_dense()."
+        )
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{name} takes [length, dim], [batch, length, dim] or [..., heads, length, dim], "
+            f"and got shape {list(tensor.shape)}."
+        )
+
+
+def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    if not len(query) == len(key) == len(value):
+        raise ValueError(
+            "query, key and value take the same number of axes, and got "
+            f"{_shapes(query, key, value)}."
+        )
+    if query[-1] != key[-1]:
+        raise ValueError(
+            f"query and key take the same width, to be compared, and got {query[-1]} and "
+            f"{key[-1]} ({_shapes(query, key, value)}): project one to the width of the other."
+        )
+    if key[-2] != value[-2]:
+        raise ValueError(
+            f"each key takes one value, and got {key[-2]} keys and {value[-2]} values "
+            f"({_shapes(query, key, value)})."
+        )
+    if len(query) == 3 and not query[0] == key[0] == value[0]:
+        raise ValueError(
+            f"query, key and value take the same batch, and got {_shapes(query, key, value)}."
+        )
+    if len(query) > 3:
+        _check_batch_and_heads(query, key, value)
+
+
+def _check_batch_and_heads(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    if not query[:-3] == key[:-3] == value[:-3]:
+        raise ValueError(
+            "query, key and value take the same batch axes, and got "
+            f"{_shapes(query, key, value)}: expand() them."
+        )
+    if key[-3] != value[-3]:
+        raise ValueError(
+            f"key and value take the same heads, and got {_shapes(query, key, value)}."
+        )
+    if key[-3] == 0 or query[-3] % key[-3]:
+        raise ValueError(
+            f"query heads take a multiple of the key heads, each key head serving a group of them, "
+            f"and got {query[-3]} query heads and {key[-3]} key heads "
+            f"({_shapes(query, key, value)})."
+        )
+
+
+def _shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
+    return f"query {list(query)}, key {list(key)}, value {list(value)}"
+
+
+def check_covers(name: str, shape: Iterable[int], scores: Iterable[int]) -> None:
+    """Raise where a tensor of `shape` does not broadcast to `scores`."""
+    shape, scores = tuple(shape), tuple(scores)
+    aligned = scores[len(scores) - len(shape) :] if len(shape) <= len(scores) else ()
+    # Not `in (1, whole)`: under torch.compile sizes may be symbols, which compare one by one.
+    if len(shape) > len(scores) or any(
+        size != 1 and size != whole  # noqa: PLR1714
+        for size, whole in zip(shape, aligned, strict=True)
+    ):
+        raise ValueError(
+            f"{name} takes a shape that broadcasts to {list(scores)}, and got {list(shape)}."
+        )
+
+
+def check_heads(name: str, heads: int, scores: tuple[int, ...]) -> None:
+    """Raise where a part made for `heads` query heads meets another number of them."""
+    if scores[-3] != heads:
+        raise ValueError(f"{name} takes {heads} query heads, and got {scores[-3]}.")
+
+
+def check_per_head(name: str, value: object, heads: int) -> None:
+    """Raise where a tensor meant to hold one number per head holds another count."""
+    if isinstance(value, Tensor) and value.ndim and tuple(value.shape) != (heads,):
+        raise ValueError(
+            f"{name} takes a number, or one per head ([{heads}]), and got {list(value.shape)}."
+        )
+
+
+def check_offset(name: str, offset: int | Tensor, scores: tuple[int, ...]) -> None:
+    """Raise where a tensor of offsets is not one number a batch row."""
+    if isinstance(offset, Tensor):
+        check_covers(f"{name}, one number a batch row,", offset.shape, scores[:-3])
+
+
+def _all_of(expected: str, inputs: Iterable[tuple[str, Tensor]], attribute: str) -> str:
+    got = ", ".join(f"{name} {getattr(tensor, attribute)}" for name, tensor in inputs)
+    return f"{expected}, and got {got}: convert them with .to()."
+
+
+def hold(module: nn.Module, name: str, value: object) -> None:
+    """Set `module.name` so that a tensor moves, saves and learns with the module.
+
+    A parameter or a module registers as such; a plain tensor becomes a buffer; anything else, such
+    as a tensor that was computed from a parameter held elsewhere, is an ordinary attribute.
+
+    >>> import torch
+    >>> linear = nn.Linear(2, 3)
+    >>> hold(linear, "beta", torch.ones(2))
+    >>> sorted(linear.state_dict())
+    ['beta', 'bias', 'weight']
+    """
+    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.is_leaf:
+        module.register_buffer(name, value)
+    else:
+        setattr(module, name, value)
+
+
+def per_head(value: float | Tensor) -> float | Tensor:
+    """A number, or a tensor `[heads]` shaped to multiply scores `[..., heads, queries, keys]`."""
+    return value[:, None, None] if isinstance(value, Tensor) and value.ndim else value

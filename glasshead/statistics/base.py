@@ -1,0 +1,208 @@
+"""The base classes of statistics, and lists of them normalized to a dict keyed by name."""
+
+import keyword
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.trace import Trace
+from glasshead.statistics.reductions import Reduction
+
+# The unit of numbers that name keys.
+KEY = "key"
+
+
+class Statistic(ABC):
+    """Something to know of the attention weights, without keeping them.
+
+    A statistic is a frozen dataclass of numbers and tuples. `of` defines it on a trace, where the
+    whole matrix lies open; `reductions` and `finish` say how the same is had from sums that every
+    engine can take while it goes.
+
+    Attributes:
+        unit: Of the numbers, as text; "key" where they are the places of keys.
+        axes: What the axes of its value count, after those of batch and heads: "query", "key", or
+            a name of its own.
+        differentiable: Whether it can be asked for with its gradient.
+    """
+
+    unit: ClassVar[str]
+    axes: ClassVar[tuple[str, ...]] = ("query",)
+    differentiable: ClassVar[bool] = False
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether a mean of its numbers tells something: that of the places of keys does not."""
+        return self.unit != KEY
+
+    @abstractmethod
+    def of(self, trace: Trace) -> Any:
+        """The statistic of the full matrix, in the layout of the inputs: its definition."""
+
+    @abstractmethod
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        """The sums that `finish` wants."""
+
+    @abstractmethod
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        """The statistic, `[*batch, heads, …]`, from the results of each reduction."""
+
+    def check(self, problem: Problem) -> None:  # noqa: B027 - most statistics fit all
+        """Raise a ValueError where the statistic does not fit the problem; no number is read."""
+
+    def joined(self, first: Any, second: Any) -> Any:
+        """The statistic of the queries of one chunk and those of the next.
+
+        Errors: a ValueError where it does not follow from those of the chunks.
+        """
+        del first, second
+        raise ValueError(
+            f"{self!r} of a whole does not follow from that of its chunks: observe it in one go."
+        )
+
+
+class PerQuery(Statistic):
+    """A statistic that is a number for each query, `[..., queries]`: chunks follow each other."""
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second], -1)
+
+
+def headed(trace: Trace) -> bool:
+    """Whether the steps have a heads axis, as those of its problem always do."""
+    return trace.weights.ndim == trace.problem.query.ndim
+
+
+def sees_nothing(trace: Trace) -> Bool[Tensor, "*leading queries"]:
+    """Which queries have no key, all being hidden."""
+    return trace.masked.isneginf().all(-1)
+
+
+def distances(trace: Trace) -> Int[Tensor, "*leading queries keys"]:
+    """|i + offset - j| of each pair; the leading axes broadcast to those of the weights."""
+    distance = trace.problem.tile().distance().abs()
+    return distance if headed(trace) or distance.ndim < 3 else distance.squeeze(-3)
+
+
+# An observation has these names itself, or what was seen of a model.
+_TAKEN = (
+    "add",
+    "alone",
+    "batch",
+    "context",
+    "count",
+    "end",
+    "first_key",
+    "heads",
+    "index",
+    "joined",
+    "keys",
+    "load",
+    "name",
+    "name_of",
+    "position",
+    "prefill",
+    "queries",
+    "save",
+    "shape",
+    "statistics",
+    "steps",
+    "texts",
+    "to_frame",
+    "values",
+    "weights",
+)
+
+
+def named(statistics: Any) -> dict[str, Statistic]:
+    """Each statistic by its name; from a list that is the name of its class, in snake case.
+
+    Errors: a TypeError for what is not a statistic; a ValueError for one asked for twice, two of
+    one class in a list, and for a name that cannot be an attribute of an observation.
+
+    >>> from glasshead.statistics import Entropy, MassOn, TopK
+    >>> named([Entropy(), TopK(3)])
+    {'entropy': Entropy(), 'top_k': TopK(k=3)}
+    >>> named({"sink": MassOn([0])})
+    {'sink': MassOn(keys=(0,))}
+    """
+    asked = dict(statistics) if isinstance(statistics, Mapping) else _from_list(statistics)
+    seen: list[Statistic] = []
+    for name, statistic in asked.items():
+        _check_statistic(statistic)
+        check_name(name, statistic)
+        if statistic in seen:
+            raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
+        seen.append(statistic)
+    return asked
+
+
+def snake_case(name: str) -> str:
+    """The name of a class as that of an attribute.
+
+    >>> snake_case("LogSumExp"), snake_case("TopK"), snake_case("KLFromUniform")
+    ('log_sum_exp', 'top_k', 'kl_from_uniform')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _from_list(statistics: Any) -> dict[str, Statistic]:
+    if not isinstance(statistics, list | tuple):
+        raise TypeError(
+            "statistics takes a list such as [Entropy()], or a dict that names each, and got "
+            f"{_shown(statistics)}."
+        )
+    asked: dict[str, Statistic] = {}
+    for statistic in statistics:
+        _check_statistic(statistic)
+        name = snake_case(type(statistic).__name__)
+        if asked.get(name, statistic) != statistic:
+            raise ValueError(
+                f"a list of statistics takes one of each class, and got {asked[name]!r} and "
+                f"{statistic!r}: name each in a dict."
+            )
+        if name in asked:
+            raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
+        asked[name] = statistic
+    return asked
+
+
+def _check_statistic(statistic: Any) -> None:
+    if isinstance(statistic, Statistic):
+        return
+    if isinstance(statistic, type) and issubclass(statistic, Statistic):
+        raise TypeError(
+            f"statistics takes objects such as Entropy(), and got the class {statistic.__name__}: "
+            f"write {statistic.__name__}()."
+        )
+    raise TypeError(f"statistics takes objects such as Entropy(), and got {_shown(statistic)}.")
+
+
+def check_name(name: Any, statistic: Statistic) -> None:
+    """Raise a ValueError where the name cannot be an attribute of an observation."""
+    if (
+        not isinstance(name, str)
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+        or name[0] == "_"
+    ):
+        raise ValueError(
+            f"a statistic takes a name that can stand after a dot, such as 'sink', and got "
+            f"{name!r} for {statistic!r}."
+        )
+    if name in _TAKEN:
+        raise ValueError(
+            f"the name {name!r} is an observation's own, and was given to {statistic!r}: "
+            f"name it otherwise, in a dict."
+        )
+
+
+def _shown(value: Any) -> str:
+    text = f"{type(value).__name__} {value!r}"
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,399 @@
+"""Statistics with one value per query: entropy, logsumexp, maxima, mass, distance, top keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from glasshead.recipe.normalizers import exponential
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.trace import Trace
+from glasshead.recipe.validation import whole_number
+from glasshead.statistics.base import PerQuery, Statistic, distances, headed, sees_nothing
+from glasshead.statistics.reductions import (
+    DistanceSum,
+    EntropySum,
+    Largest,
+    LargestWeights,
+    LogSum,
+    Reduction,
+    TimesKeys,
+)
+
+
+@dataclass(frozen=True)
+class Entropy(PerQuery):
+    """-Σ_j P_ij ln P_ij, `[..., queries]`, in nats; exp of it is a number of keys.
+
+    From 0, all weight on one key, to ln(keys), the same weight on each. 0 ln 0 is 0, and so is the
+    entropy where a query sees nothing. Of weights that do not sum to 1 (`SoftmaxOne`, `Sigmoid`)
+    it is the same sum.
+
+    Source: Shannon 1948 (A mathematical theory of communication), section 6; Zhai et al. 2023
+    (Stabilizing transformer training by preventing attention entropy collapse), of attention.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> query, key = torch.zeros(3, 1), torch.zeros(3, 1)
+    >>> Entropy().of(gh.Attention(mask=gh.causal()).trace(query, key, key))       # ln 1, ln 2, ln 3
+    tensor([0.0000, 0.6931, 1.0986])
+    """
+
+    unit = "nats"
+    axes = ("query",)
+    differentiable = True
+
+    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
+        weights = trace.weights
+        # ln 0 would have no gradient: 0 ln 1 is as much.
+        logarithms = weights.masked_fill(weights == 0, 1.0).log()
+        return (weights * -logarithms).sum(-1)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (EntropySum(),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*batch heads queries"]:
+        del problem
+        return reduced[0][0]
+
+
+@dataclass(frozen=True)
+class LogSumExp(PerQuery):
+    """ln Σ_j exp s_ij, `[..., queries]`, in nats; a sink of `SoftmaxOne` is one more s.
+
+    With it in hand any weight is exact on its own: P_ij = exp(s_ij - lse_i). It is -inf where a
+    query sees nothing.
+
+    Errors: a ValueError where the normalizer is not one of exponentials, `Softmax` or `SoftmaxOne`.
+
+    Source: Dao 2024 (FlashAttention-2), section 3.1, which keeps it for the backward pass.
+
+    >>> import glasshead as gh
+    >>> query, key = torch.zeros(2, 1), torch.zeros(2, 1)
+    >>> trace = gh.Attention(mask=gh.causal()).trace(query, key, key)
+    >>> LogSumExp().of(trace)                                               # ln 1, ln 2
+    tensor([0.0000, 0.6931])
+    """
+
+    unit = "nats"
+    axes = ("query",)
+    differentiable = True
+
+    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
+        self.check(trace.problem)
+        empty = sees_nothing(trace)
+        # The gradient of a logsumexp over nothing would be 0/0.
+        scores = trace.masked.masked_fill(empty[..., None], 0.0)
+        scores = scores if headed(trace) else scores.unsqueeze(-3)
+        lse = trace.problem.normalizer.logsumexp(scores)
+        lse = lse if headed(trace) else lse.squeeze(-2)
+        return lse.masked_fill(empty, -torch.inf)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (LogSum(),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*batch heads queries"]:
+        del problem
+        return reduced[0][0]
+
+    def check(self, problem: Problem) -> None:
+        if not exponential(problem.normalizer):
+            raise ValueError(
+                f"{self!r} takes weights that are exponentials, of Softmax() or SoftmaxOne(), and "
+                f"got those of {problem.normalizer}: leave it out, or take another normalizer."
+            )
+
+
+@dataclass(frozen=True)
+class MaxWeight(PerQuery):
+    """max_j P_ij, `[..., queries]`, a weight: how sure each query is; 0 where it sees nothing.
+
+    Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 4, whose mean over the
+    queries is the confidence of a head.
+
+    >>> import glasshead as gh
+    >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> MaxWeight().of(gh.Attention(mask=gh.causal()).trace(x, x, x))
+    tensor([1.0000, 0.7311, 0.8668])
+    """
+
+    unit = "weight"
+    axes = ("query",)
+
+    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
+        return _largest(trace.weights, 0.0)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (Largest(),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*batch heads queries"]:
+        del problem
+        return reduced[0][0]
+
+
+@dataclass(frozen=True)
+class ArgMax(PerQuery):
+    """argmax_j P_ij, `[..., queries]`, a key: where each query looks most; -1 if it sees nothing.
+
+    Of weights that are equal the larger score decides, and of equal scores the lower key.
+
+    Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 5.1, which finds
+    positional heads by it.
+
+    >>> import glasshead as gh
+    >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> ArgMax().of(gh.Attention(mask=gh.padding(2)).trace(x, x, x))
+    tensor([0, 1, 1])
+    """
+
+    unit = "key"
+    axes = ("query",)
+
+    def of(self, trace: Trace) -> Int[Tensor, "*leading queries"]:
+        empty = sees_nothing(trace)
+        if trace.weights.shape[-1] == 0:
+            return torch.full_like(empty, -1, dtype=torch.long)
+        smaller = trace.weights < trace.weights.amax(-1, keepdim=True)
+        return trace.masked.masked_fill(smaller, -torch.inf).argmax(-1).masked_fill(empty, -1)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (Largest(),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Int[Tensor, "*batch heads queries"]:
+        del problem
+        return reduced[0][1]
+
+
+@dataclass(frozen=True)
+class MaxScore(Statistic):
+    """max_ij s_ij of each head, `[...]`, a score; -inf for a head that sees nothing.
+
+    s is what the normalizer is given: after β, softcap, bias and mask. Scores that grow without
+    bound tell of a training that is about to diverge.
+
+    Source: Kimi Team 2025 (Kimi K2), section 2.1, "max logit".
+
+    >>> import glasshead as gh
+    >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> MaxScore().of(gh.Attention().trace(x, x, x))
+    tensor(4.)
+    """
+
+    unit = "score"
+    axes = ()
+
+    def of(self, trace: Trace) -> Float[Tensor, "*leading"]:
+        return _largest(_largest(trace.masked, -torch.inf), -torch.inf)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (Largest(),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*batch heads"]:
+        del problem
+        return _largest(reduced[0][2], -torch.inf)
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.maximum(first, second)
+
+
+def _largest(
+    values: Float[Tensor, "*leading length"], of_nothing: float
+) -> Float[Tensor, "*leading"]:
+    """The largest along the last axis, which may be of length 0."""
+    if values.shape[-1] == 0:
+        return values.new_full(values.shape[:-1], of_nothing)
+    return values.amax(-1)
+
+
+@dataclass(frozen=True)
+class MassOn(PerQuery):
+    """Σ_{j in keys} P_ij, `[..., queries]`, a weight: how much each query gives to some keys.
+
+    `MassOn([0])` is what the first key takes, the sink of many language models.
+
+    Args:
+        keys: The keys j, counted from 0.
+
+    Errors: a TypeError or ValueError where the keys are not distinct whole numbers of at least 0,
+    and a ValueError where there is no such key.
+
+    Source: Xiao et al. 2024 (StreamingLLM), section 3.1, attention sinks.
+
+    >>> import glasshead as gh
+    >>> query, key = torch.zeros(3, 1), torch.zeros(3, 1)
+    >>> MassOn([0, 2]).of(gh.Attention(mask=gh.causal()).trace(query, key, key))
+    tensor([1.0000, 0.5000, 0.6667])
+    """
+
+    keys: Sequence[int]
+    unit = "weight"
+    axes = ("query",)
+    differentiable = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", _distinct(self.keys))
+
+    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
+        self.check(trace.problem)
+        return trace.weights[..., list(self.keys)].sum(-1)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        keys = problem.scores_shape[-1]
+        counted = torch.zeros(keys, 1, dtype=problem.dtype, device=problem.query.device)
+        # Where they need not all be there, as on the way through a growing text, those that are
+        # not take nothing.
+        counted[[key for key in self.keys if key < keys]] = 1.0
+        return (TimesKeys(counted),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*batch heads queries"]:
+        del problem
+        return reduced[0][0][..., 0]
+
+    def check(self, problem: Problem) -> None:
+        keys = problem.scores_shape[-1]
+        if self.keys and max(self.keys) >= keys:
+            raise ValueError(
+                f"MassOn(keys) takes keys below the number of them, {keys}, and got "
+                f"{max(self.keys)}: keys are counted from 0."
+            )
+
+
+def _distinct(keys: Any) -> tuple[int, ...]:
+    try:
+        given = list(keys)
+    except TypeError:
+        raise TypeError(
+            f"MassOn(keys) takes the keys in a list, and got {keys!r}: write MassOn([{keys!r}])."
+        ) from None
+    numbers = tuple(whole_number(key, "MassOn(keys)") for key in given)
+    twice = sorted({key for key in numbers if numbers.count(key) > 1})
+    if twice:
+        raise ValueError(f"MassOn(keys) takes each key once, and got {twice[0]} twice or more.")
+    return numbers
+
+
+@dataclass(frozen=True)
+class MeanDistance(PerQuery):
+    """Σ_j P_ij |i + offset - j|, `[..., queries]`, in places: how far each query looks.
+
+    0 where a query sees nothing. Weights that sum to less than 1 are not scaled up.
+
+    Source: Vig and Belinkov 2019 (Analyzing the structure of attention in a transformer language
+    model), attention distance; Dosovitskiy et al. 2021 (ViT), appendix D.7.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> query, key = torch.zeros(3, 1), torch.zeros(3, 1)
+    >>> MeanDistance().of(gh.Attention(mask=gh.causal()).trace(query, key, key))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+
+    unit = "places"
+    axes = ("query",)
+
+    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
+        return (trace.weights * distances(trace)).sum(-1)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (DistanceSum(),)
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Float[Tensor, "*batch heads queries"]:
+        del problem
+        return reduced[0][0]
+
+
+class TopKeys(NamedTuple):
+    """The largest weights of each query, from the largest on, and whose they are.
+
+    Attributes:
+        weights: The weights; 0 where fewer keys have any.
+        keys: The keys; -1 there.
+    """
+
+    weights: Float[Tensor, "... queries k"]
+    keys: Int[Tensor, "... queries k"]
+
+
+@dataclass(frozen=True)
+class TopK(Statistic):
+    """The k largest P_ij of each query and their keys j, twice `[..., queries, k]`, as `TopKeys`.
+
+    Of equal weights the lower key comes first. A weight of 0 takes no place: what is missing is
+    weight 0 and key -1.
+
+    Args:
+        k: How many.
+
+    Errors: a TypeError or ValueError where k is not a whole number of at least 1, and a ValueError
+    where there are fewer keys.
+
+    Source: Gupta et al. 2021 (Memory-efficient transformers via top-k attention), section 2.
+
+    >>> import glasshead as gh
+    >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> top = TopK(2).of(gh.Attention(mask=gh.causal()).trace(x, x, x))
+    >>> top.weights
+    tensor([[1.0000, 0.0000],
+            [0.7311, 0.2689],
+            [0.8668, 0.1173]])
+    >>> top.keys
+    tensor([[ 0, -1],
+            [ 1,  0],
+            [ 2,  1]])
+    """
+
+    k: int
+    unit = "weight"
+    axes = ("query", "rank")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", whole_number(self.k, "TopK(k)", least=1))
+
+    def of(self, trace: Trace) -> TopKeys:
+        self.check(trace.problem)
+        weights, keys = trace.weights.sort(dim=-1, descending=True, stable=True)
+        weights, keys = weights[..., : self.k], keys[..., : self.k]
+        return TopKeys(weights, torch.where(weights == 0, -1, keys))
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return (LargestWeights(self.k),)
+
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> TopKeys:
+        del problem
+        weights, keys = reduced[0]
+        return TopKeys(weights, keys)
+
+    def check(self, problem: Problem) -> None:
+        keys = problem.scores_shape[-1]
+        if self.k > keys:
+            raise ValueError(
+                f"{self!r} takes at least {self.k} keys, and got {keys}: ask for a smaller k."
+            )
+
+    def joined(self, first: TopKeys, second: TopKeys) -> TopKeys:
+        weights, keys = (torch.cat(both, -2) for both in zip(first, second, strict=True))
+        return TopKeys(weights, keys)
