@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 import glasshead as gh
 from glasshead.models.decoding import Greedy, generate
+from glasshead.models.fast_decode import LanguageModelSteps
 from glasshead.models.pretrained import load_llama2c
-from glasshead.models.stepping import LanguageModelSteps
 from glasshead.whole_file import whole_file
 
 FILE = Path("build") / "watch_a_story.png"

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.attention import files
+from glasshead.attention import tensor_files as files
 from glasshead.guarded_file import check_regular, open_regular, read_regular
-from glasshead.models.pretrained.stored import Stored
+from glasshead.models.pretrained.tensors import Stored
 from glasshead.studio.views.stored_tokens import stored_tokens
 from glasshead.studio.views.training.told import TrainingLog
 from glasshead.tasks.classify import TextClassifier

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 CHECKED = (
     *(f"glasshead.engines.{name}" for name in ("beside", "by_rows", "engine", "fused")),
     *("glasshead.engines.reference", "glasshead.engines.streaming.engine"),
-    *("glasshead.engines.streaming.lowering", "glasshead.statistics", "glasshead.recipe"),
+    *("glasshead.engines.streaming.lower", "glasshead.statistics", "glasshead.recipe"),
     "beartype.beartype",
 )
 TESTS = (

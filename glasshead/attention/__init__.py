@@ -1,7 +1,7 @@
 """Attention, what it gives, and the plan of it."""
 
 from glasshead.attention.attention import Attention
-from glasshead.attention.observation import Observation
+from glasshead.attention.observe import Observation
 from glasshead.attention.plan import Plan
 from glasshead.attention.weights import Weights
 

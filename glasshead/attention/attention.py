@@ -7,12 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.attention.asked import Asked
-from glasshead.attention.observation import Observation
+from glasshead.attention.observe import Asked, Observation
 from glasshead.attention.plan import Plan, choose, engine_name, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
-from glasshead.engines.autocast import cast_inputs
+from glasshead.engines.base import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.normalizers import Normalizer, Softmax, exponential

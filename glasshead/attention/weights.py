@@ -1,4 +1,4 @@
-"""The matrix of weights that is never there: any part of it is computed when it is asked for."""
+"""The lazy matrix of weights: any part of it is computed when it is read."""
 
 import os
 from dataclasses import replace
@@ -9,23 +9,57 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.attention import saved_weights as saved
+from glasshead.attention import io as saved
 from glasshead.attention.indexing import checked_range, full_index, inside, range_of
-from glasshead.attention.known import (
+from glasshead.attention.recompute import (
     KnownRows,
     complete_weights,
+    factor_of,
     is_complete,
     known_weights,
     rounded_alike,
     scores_are_coarse,
+    times_keys,
+    times_queries,
 )
-from glasshead.attention.products import factor_of, times_keys, times_queries
-from glasshead.attention.transposed import Transposed
+from glasshead.attention.select_head import Place, narrowed
 from glasshead.engines import reductions_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics.reductions import BlockSum, Largest, LogSum
+
+
+class Transposed:
+    """Pᵀ of a `Weights`: what keys receive from queries."""
+
+    def __init__(self, weights: "Weights") -> None:
+        self._weights = weights
+
+    @property
+    def shape(self) -> torch.Size:
+        """`[..., keys, queries]`."""
+        *leading, queries, keys = self._weights.shape
+        return torch.Size([*leading, keys, queries])
+
+    @property
+    def T(self) -> "Weights":  # noqa: N802 - as a tensor's
+        """P itself."""
+        return self._weights
+
+    @torch.no_grad()
+    def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
+        """Pᵀ·L for L `[..., queries, n]`, without P.
+
+        Errors: a TypeError or ValueError where L is not a tensor of that shape.
+        """
+        problem = self._weights._problem
+        per_query = factor_of(problem, left, self.shape, "W.T @ L")
+        return self._weights._times_queries(per_query)
+
+    def __repr__(self) -> str:
+        return f"{self._weights!r}, transposed"
+
 
 _BUDGET = 2**31
 
@@ -190,8 +224,6 @@ class Weights:
         >>> W.head(1, -1), W.head(1, -1)[2:].allclose(W[1, -1, 2:])
         (Weights [5, 5], 100 B if it were there, True)
         """
-        from glasshead.attention.one_head import one_head
-
         return one_head(self, index)
 
     def seen(self, rows: range) -> range:
@@ -286,7 +318,7 @@ class Weights:
         >>> gh.Weights.load(file)[1].equal(W[1])
         True
         """
-        saved.save(file, self._problem, self._logsumexp, self._known)
+        saved.save_weights(file, self._problem, self._logsumexp, self._known)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Weights":
@@ -294,7 +326,7 @@ class Weights:
 
         Errors: an OSError where the file cannot be read; a ValueError where it holds no weights.
         """
-        return cls(*saved.load(file))
+        return cls(*saved.load_weights(file))
 
     def __repr__(self) -> str:
         size, units = float(self.shape.numel() * self.dtype.itemsize), iter(("B", "kB", "MB", "GB"))
@@ -302,3 +334,87 @@ class Weights:
         while size >= 999.5 and unit != "TB":
             size, unit = size / 1000, next(units, "TB")
         return f"Weights {list(self.shape)}, {size:.3g} {unit} if it were there"
+
+
+def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
+    """The weights of one head, `[queries, keys]`, as `Weights.head` tells it."""
+    leading, problem = weights.shape[:-2], weights._problem  # noqa: SLF001 - of one family
+    if len(index) != len(leading):
+        raise ValueError(
+            f"W.head takes a place along each axis before the queries, {list(leading)}, and got "
+            f"{list(index)}: give {len(leading)}."
+        )
+    places = tuple(
+        inside(whole_number(place, "W.head", least=None), length, "entries along a leading axis")
+        for place, length in zip(index, leading, strict=True)
+    )
+    if problem.axes == 2:
+        return weights
+    batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
+    place = (*batch, slice(head, head + 1))
+    logsumexp, known = weights._logsumexp[place], weights._known  # noqa: SLF001
+    one = narrowed(problem, batch, head)
+    if one is None:
+        return OneOfAll(weights, places, logsumexp)
+    return _Held(one, logsumexp, None if known is None else known.at(place))
+
+
+class _Held(Weights):
+    """Weights of queries and keys that nobody else writes to, which need not be copied again."""
+
+    def __init__(self, problem: Problem, logsumexp: Tensor, rows: KnownRows | None) -> None:
+        self._problem, self._logsumexp, self._known = problem, logsumexp, rows
+
+
+class OneOfAll(Weights):
+    """One head where heads cannot be told apart: all are computed, and one is taken.
+
+    A score or a normalizer of one's own may read across heads.
+
+    Args:
+        whole: The weights of all heads.
+        places: A place along each axis before the queries.
+        logsumexp: Of the one head, `[1, queries]`.
+    """
+
+    def __init__(self, whole: Weights, places: tuple[int, ...], logsumexp: Tensor) -> None:
+        self._whole, self._places, self._logsumexp = whole, places, logsumexp
+        self._known = None
+        problem = whole._problem  # noqa: SLF001 - of one family
+        # It stands for the shape, numbers and offset of one head; the whole computes.
+        batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
+        query = problem.query[(*batch, slice(head, head + 1))]
+        of = head // problem.group
+        key = problem.key[(*batch, slice(of, of + 1))]
+        offset = Place(problem, batch, head).offset
+        self._problem = replace(problem, query=query, key=key, value=key, offset=offset, axes=2)
+
+    @property
+    def numbers_a_pair(self) -> int:
+        return self._whole.numbers_a_pair
+
+    @torch.no_grad()
+    def tile(self, rows: range, columns: range) -> Float[Tensor, "rows columns"]:
+        rows = checked_range(rows, self.shape[-2], "tile(rows)")
+        columns = checked_range(columns, self.shape[-1], "tile(columns)")
+        return self._whole.tile(rows, columns)[self._places].clone()
+
+    def _computed(self, rows: range, columns: range) -> tuple[range, range]:
+        return self._whole._computed(rows, columns)  # noqa: SLF001 - of one family
+
+    def seen(self, rows: range) -> range:
+        return self._whole.seen(rows)
+
+    @torch.no_grad()
+    def __matmul__(self, right: Tensor) -> Float[Tensor, "queries r"]:
+        factor_of(self._problem, right, self.shape, "W @ R")
+        return (self._whole @ right)[self._places]
+
+    def _times_queries(self, per_query: Tensor) -> Tensor:
+        return (self._whole.T @ per_query)[self._places]
+
+    def pooled(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+        return self._whole.pooled(rows, columns)[self._places]
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        self._whole.save(file)  # A recipe of one's own, which it refuses.

@@ -1,9 +1,8 @@
 """Engines: ways to compute a problem."""
 
-from glasshead.engines.beside import reductions_of
-from glasshead.engines.engine import Cost, Engine, Observed
+from glasshead.engines.base import Cost, Engine, Observed
 from glasshead.engines.fused import Fused
-from glasshead.engines.pricing import price
+from glasshead.engines.reductions_only import price, reductions_of
 from glasshead.engines.reference import REFERENCE, Reference
 from glasshead.engines.streaming import STREAMING, Streaming
 

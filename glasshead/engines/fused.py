@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from glasshead.engines.beside import reductions_of
-from glasshead.engines.engine import Cost, Observed
+from glasshead.engines.base import Cost, Observed
+from glasshead.engines.reductions_only import reductions_of
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem, sees_and_seen

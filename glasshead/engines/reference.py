@@ -1,4 +1,4 @@
-"""The reference engine: the specification, step by step."""
+"""The reference engine: the specification, step by step, and reductions of complete rows."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.autocast import without_autocast
-from glasshead.engines.engine import Cost, Observed
+from glasshead.engines.base import Cost, Observed, without_autocast
 from glasshead.recipe.problem import Problem, sees_and_seen
-from glasshead.recipe.tile import Tile
+from glasshead.recipe.tile import Span, Tile
 from glasshead.recipe.trace import Trace
 from glasshead.statistics.reductions import Reduction, Rows
 
@@ -127,3 +126,38 @@ def _softcapped(scores: Tensor, softcap: float | None) -> Tensor:
 
 
 REFERENCE = Reference()
+
+
+# The numbers of one step that are held at a time.
+_NUMBERS = 2**22
+
+
+def by_rows(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
+    """The results of each reduction, `[*batch, heads, …]`."""
+    if not reductions:
+        return []
+    queries = problem.scores_shape[-2]
+    height = rows_at_once(problem)
+    parts = []
+    for first in range(0, max(queries, 1), height):
+        span = Span(first, min(first + height, queries))
+        rows = REFERENCE.part(problem, replace(problem.tile(), queries=span))
+        parts.append([reduction.of(rows) for reduction in reductions])
+    merged = []
+    for reduction, *blocks in zip(reductions, *parts, strict=True):
+        merged.append(tuple(_merged(reduction, part) for part in zip(*blocks, strict=True)))
+    return merged
+
+
+def rows_at_once(problem: Problem) -> int:
+    """How many queries have so few scores that these may be held."""
+    pairs = 1
+    for size in (*problem.scores_shape[:-2], problem.scores_shape[-1]):
+        pairs *= max(size, 1)
+    return max(1, _NUMBERS // pairs)
+
+
+def _merged(reduction: Reduction, parts: Sequence[Tensor]) -> Tensor:
+    if reduction.query_axis is None:
+        return torch.stack(tuple(parts)).sum(0)
+    return torch.cat(tuple(parts), reduction.query_axis)

@@ -1,4 +1,4 @@
-"""Feed-forward: what each token makes of what it has found, alone."""
+"""Feed-forward layers, and the dropout in them."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers.dropout import Dropout
-from glasshead.layers.projections import Projections
+from glasshead.layers.multi_head_attention import Projections
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout`, which gives its input back at once outside training.
+
+    A token of generation passes it several times a layer, and each counts.
+
+    >>> import torch
+    >>> x = torch.rand(3)
+    >>> Dropout(0.5).eval()(x) is x
+    True
+    """
+
+    def forward(self, input: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:  # noqa: A002 - as PyTorch names it
+        return super().forward(input) if self.training and self.p else input
+
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from glasshead.layers import EncoderBlock
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.embedding import Embedding
-from glasshead.models.parts import Parts, initialize
+from glasshead.models.layer_factory import Embedding, Parts, initialize
 from glasshead.recipe.masks import padding
 
 

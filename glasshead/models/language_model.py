@@ -11,12 +11,11 @@ from torch.nn import functional as F
 from glasshead.layers import EncoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.embedding import Embedding
-from glasshead.models.parts import Parts, initialize
+from glasshead.models.layer_factory import Embedding, Parts, initialize
 from glasshead.recipe.masks import Mask, causal, prefix, window
 
 if TYPE_CHECKING:
-    from glasshead.models.stepping import LanguageModelSteps
+    from glasshead.models.fast_decode import LanguageModelSteps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +137,6 @@ class LanguageModel(nn.Module):
             padding: How many tokens at the left of each row are none.
             policy: Which keys its cache keeps; None: all that a later query can see.
         """
-        from glasshead.models.stepping import LanguageModelSteps
+        from glasshead.models.fast_decode import LanguageModelSteps
 
         return LanguageModelSteps(self, padding, policy)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.nn.modules import module as modules
 
-from glasshead.attention.files import read, write
+from glasshead.attention.tensor_files import read, write
 from glasshead.drawing.printable import printable
 from glasshead.guarded_file import check_regular
 

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from glasshead.layers import DecoderBlock, EncoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
-from glasshead.models.embedding import Embedding
-from glasshead.models.parts import Parts, initialize
+from glasshead.models.layer_factory import Embedding, Parts, initialize
 from glasshead.recipe.masks import Mask, causal, padding
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from glasshead.attention.frame import import_pandas
+from glasshead.attention.to_pandas import import_pandas
 from glasshead.statistics import Statistic
 from glasshead.watching.watched import Call, Watched
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.attention.indexing import checked_range, full_index, inside, range_of
-from glasshead.attention.products import factor_of
+from glasshead.attention.recompute import factor_of
 from glasshead.attention.weights import Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics.reductions import membership

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glasshead.attention import Observation, Weights
-from glasshead.attention.files import READERS, description_of
+from glasshead.attention.tensor_files import READERS, description_of
 from glasshead.watching.seen import Seen
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glasshead.attention.files import read, understood, write
-from glasshead.attention.saved_observation import described, found, tensors_of
+from glasshead.attention.io import describe_values, found, tensors_of
+from glasshead.attention.tensor_files import read, understood, write
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.watched import Call, CallInfo, Watched
 
@@ -38,7 +38,7 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
                     "crossing": call.crossing,
                     "pass": [call.forward, call.run, call.interleaved],
                     "heads": heads,
-                    "statistics": described(call.statistics, call.values),
+                    "statistics": describe_values(call.statistics, call.values),
                 }
             )
     write(file, _KIND, {"layers": layers}, tensors)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.attention.values import Values
+from glasshead.attention.observe import Values
 from glasshead.attention.weights import Weights
 from glasshead.statistics import Statistic
 from glasshead.watching.joined_weights import JoinedWeights

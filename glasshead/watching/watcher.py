@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from glasshead.attention.asked import Asked
+from glasshead.attention.observe import Asked
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
-from glasshead.engines.autocast import without_autocast
+from glasshead.engines.base import without_autocast
 from glasshead.recipe.masks import Band
 from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import cases
-from glasshead.attention.one_head import OneOfAll
+from glasshead.attention.weights import OneOfAll
 
 HEADS = 6
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import glasshead as gh
 from cases import cases
-from glasshead.attention.saving import described
+from glasshead.attention.io import serialize
 
 
 class Own(gh.Statistic):
@@ -279,7 +279,7 @@ def test_a_part_of_ones_own_is_refused_and_nothing_written(file, parts, sentence
 
 def test_a_description_holds_no_numbers_of_tensors():
     tensors = {}
-    told = described(gh.padding([3, 5]) & gh.causal(), "mask", tensors)
+    told = serialize(gh.padding([3, 5]) & gh.causal(), "mask", tensors)
     assert "3" not in json.dumps(told)
     assert torch.equal(tensors["mask.masks.0.lengths"], torch.tensor([3, 5]))
 
@@ -399,7 +399,7 @@ def test_a_write_that_fails_leaves_the_older_file(file, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("glasshead.attention.files.save_file", half)
+    monkeypatch.setattr("glasshead.attention.tensor_files.save_file", half)
     with pytest.raises(OSError, match="cannot be written .No space left on device.: name another"):
         second.save(file)
     assert list(file.parent.iterdir()) == [file]

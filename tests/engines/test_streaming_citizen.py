@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.engines.streaming.lowering import lowered
+from glasshead.engines.streaming.lower import lowered
 from glasshead.engines.streaming.operator import streaming, streaming_backward
 
 RECIPES = {

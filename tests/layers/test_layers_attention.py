@@ -206,7 +206,9 @@ class TestHeads:
             made.append(inputs)
             return nn.functional.linear(*inputs)
 
-        monkeypatch.setattr("glasshead.layers.projections.F", SimpleNamespace(linear=counted))
+        monkeypatch.setattr(
+            "glasshead.layers.multi_head_attention.F", SimpleNamespace(linear=counted)
+        )
         layer.heads(*given)
         assert len(made) == products
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glasshead.layers.eviction_scores import h2o_scores, snapkv_scores, tova_scores
+from glasshead.layers.eviction import h2o_scores, snapkv_scores, tova_scores
 
 # Of 4 query heads on 2 key heads, and 5 keys.
 RECEIVED = torch.tensor(

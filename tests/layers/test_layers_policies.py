@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import glasshead as gh
-from glasshead.layers.caching import EvictingCache
+from glasshead.layers.kv_cache import EvictingCache
 from layers.torch_names import loud
 
 D_MODEL, HEADS, KV_HEADS, LENGTH = 12, 6, 2, 37

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.layers.caching.reach import reach_of
+from glasshead.layers.cache import reach_of
 from layers.torch_names import loud
 
 D_MODEL, LENGTH, REACH = 12, 89, 5

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import glasshead as gh
-from glasshead.models.parts import Parts
+from glasshead.models.layer_factory import Parts
 from glasshead.tasks.assigning import assigned
 
 NAMES = ["feed_forward", "positions", "d_hidden"]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import glasshead as gh
-from glasshead.models.embedding import Embedding
+from glasshead.models.layer_factory import Embedding
 
 VOCABULARY, LENGTH, D_MODEL = 13, 11, 29
 WHERE = torch.arange(LENGTH)

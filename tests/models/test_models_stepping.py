@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.models.stepping import LanguageModelSteps
+from glasshead.models.fast_decode import LanguageModelSteps
 
 CONTEXT, KEPT = 7, 3
 

@@ -8,8 +8,7 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.decoding import Greedy, generate
-from glasshead.models.single_token import SingleToken
-from glasshead.models.stepping import LanguageModelSteps
+from glasshead.models.fast_decode import LanguageModelSteps, SingleToken
 
 PLAIN = {"vocab_size": 31, "context_length": 64, "d_model": 12, "num_heads": 6, "num_layers": 2}
 LLAMA = {

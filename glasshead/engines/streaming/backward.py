@@ -7,13 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming import workers
-from glasshead.engines.streaming.cut import Cut, Unit
-from glasshead.engines.streaming.heads import at, grid, matrix, panels, recipe_of, spans
+from glasshead.engines.streaming import threads as workers
+from glasshead.engines.streaming.arrays import (
+    Arriving,
+    Leaving,
+    at,
+    grid,
+    matrix,
+    panels,
+    recipe_of,
+    room_for_gradients,
+    spans,
+)
 from glasshead.engines.streaming.kernels.arguments import BackwardRoom, Given, Gradients, Matrix
 from glasshead.engines.streaming.kernels.backward import backward_blocks
-from glasshead.engines.streaming.results import Arriving, Leaving, room_for_gradients
-from glasshead.engines.streaming.structure import Structure, real_of
+from glasshead.engines.streaming.lower import Structure, real_of
+from glasshead.engines.streaming.threads import Cut, Unit
 
 # Two blocks of numbers are held, and no more memory is to be taken than on the way forward.
 _NUMBERS = 2**20

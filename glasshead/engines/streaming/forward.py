@@ -7,13 +7,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming import workers
-from glasshead.engines.streaming.cut import Cut, Unit
-from glasshead.engines.streaming.heads import at, matrix, panels, recipe_of, spans
+from glasshead.engines.streaming import threads as workers
+from glasshead.engines.streaming.arrays import (
+    Sums,
+    at,
+    matrix,
+    panels,
+    recipe_of,
+    room_for_sums,
+    spans,
+)
 from glasshead.engines.streaming.kernels.arguments import Matrix, Results, Room, Wants
 from glasshead.engines.streaming.kernels.forward import forward_blocks
-from glasshead.engines.streaming.results import Sums, room_for_sums
-from glasshead.engines.streaming.structure import Structure, Wanted, real_of
+from glasshead.engines.streaming.lower import Structure, Wanted, real_of
+from glasshead.engines.streaming.threads import Cut, Unit
 from glasshead.statistics.reductions import edges
 
 # How many scores a block may have: those of a long text are to take some megabytes, not more.

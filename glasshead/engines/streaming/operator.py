@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.results import (
+from glasshead.engines.streaming.arrays import (
     Arriving,
     Leaving,
     Sums,
     room_for_gradients,
     room_for_sums,
 )
-from glasshead.engines.streaming.said import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
-from glasshead.engines.streaming.structure import Structure, VisibleRule, Wanted
+from glasshead.engines.streaming.kernels.arguments import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
+from glasshead.engines.streaming.lower import Structure, VisibleRule, Wanted
 
 _numbers = itertools.count(1)
 _rules: weakref.WeakValueDictionary[int, VisibleRule] = weakref.WeakValueDictionary()

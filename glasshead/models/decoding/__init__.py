@@ -2,11 +2,8 @@
 
 from glasshead.models.decoding.beam import Beam
 from glasshead.models.decoding.generate import generate, stream
-from glasshead.models.decoding.generated import Chosen, Generated, Hypothesis
-from glasshead.models.decoding.greedy import Greedy
-from glasshead.models.decoding.sampling import Sampling
-from glasshead.models.decoding.steps import Steps
-from glasshead.models.decoding.strategy import Strategy
+from glasshead.models.decoding.request import Chosen, Generated, Hypothesis, Steps
+from glasshead.models.decoding.strategies import Greedy, Sampling, Strategy
 
 __all__ = [
     "Beam",

@@ -1,13 +1,165 @@
-"""Beam search: several texts side by side, the best of which wins."""
+"""Beam search."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
-from glasshead.models.decoding.beam_search import beam_search
-from glasshead.models.decoding.generated import Generated
-from glasshead.models.decoding.request import Request
-from glasshead.models.decoding.strategy import Strategy, Turn
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from glasshead.models.decoding.request import Generated, Hypothesis, NextTokens, Request
+from glasshead.models.decoding.strategies import Strategy, Turn, largest
 from glasshead.recipe.validation import finite, whole_number
+
+
+class Finished:
+    """The texts of one row: those that ended, and those cut off, by falling score.
+
+    Args:
+        width: After how many that ended open texts are judged as they stand.
+        candidates: How many are wanted.
+        penalty: By which the log-probability of a text of so many tokens is divided.
+    """
+
+    def __init__(self, width: int, candidates: int, penalty: Callable[[int], float]) -> None:
+        self._width, self._candidates, self._penalty = width, candidates, penalty
+        self._ended: list[Hypothesis] = []
+        self._cut_off: list[Hypothesis] = []
+
+    def end(self, tokens: Sequence[int], log_probability: float) -> None:
+        """A text that ended; its end is not among the tokens, and counts."""
+        score = log_probability / self._penalty(len(tokens) + 1)
+        self._ended.append(Hypothesis(list(tokens), score, log_probability, ended=True))
+        # Stable: of equal ones the text found first stays first.
+        self._ended.sort(key=lambda text: -text.score)
+
+    def cut_off(self, tokens: Sequence[int], log_probability: float) -> None:
+        """A text that has as many tokens as are allowed; given by falling log-probability."""
+        score = log_probability / self._penalty(len(tokens))
+        self._cut_off.append(Hypothesis(list(tokens), score, log_probability, ended=False))
+
+    def suffices(self, now: float, bound: float) -> bool:
+        """Whether no open text is wanted any more.
+
+        Args:
+            now: The score of the best open text, if it ended here.
+            bound: The highest score that an open text can end with.
+        """
+        if len(self._ended) < self._candidates:
+            return False
+        least = self._ended[self._candidates - 1].score
+        return (now if len(self._ended) >= self._width else bound) <= least
+
+    def best(self) -> list[Hypothesis]:
+        """The best, as many as are wanted or there are; those that ended come first."""
+        return [*self._ended, *self._cut_off][: self._candidates]
+
+
+class Texts(NamedTuple):
+    """Texts of each row side by side, by falling log-probability.
+
+    Attributes:
+        tokens: Chosen so far.
+        sums: Their log-probabilities; -inf for a place that holds no text.
+        parents: Which text of the step before each goes on.
+    """
+
+    tokens: Int[Tensor, "rows texts length"]
+    sums: Float[Tensor, "rows texts"]
+    parents: Int[Tensor, "rows texts"]
+
+    def taken(self, places: Int[Tensor, "rows some"]) -> "Texts":
+        """Of each row the texts at these places."""
+        tokens = self.tokens.gather(1, places[..., None].expand(-1, -1, self.tokens.shape[-1]))
+        return Texts(tokens, self.sums.gather(1, places), self.parents.gather(1, places))
+
+
+@torch.no_grad()
+def beam_search(
+    request: Request, *, width: int, candidates: int, penalty: Callable[[int], float]
+) -> Generated:
+    """The best texts of each row; `Beam` says which these are."""
+    count = len(request.prompt)
+    finished = [Finished(width, candidates, penalty) for _ in range(count)]
+    rows, texts, fed = list(range(count)), _nothing_yet(count), request.prompt
+    while rows:
+        following = request.next(fed)
+        fed_rows, fed_beams = texts.sums.shape
+        extended = _extended(texts, following, width, len(request.ends))
+        ends = torch.isin(extended.tokens[..., -1], torch.tensor(request.ends, dtype=torch.long))
+        _collect_ended(extended, ends[:, :width], [finished[row] for row in rows])
+        texts = _still_open(extended, ends, width)
+        if texts.tokens.shape[-1] == request.max_tokens:
+            _collect_cut_off(texts, [finished[row] for row in rows])
+            break
+        sums = texts.sums[:, 0].tolist()
+        now, last = penalty(texts.tokens.shape[-1]), penalty(request.max_tokens)
+        kept = [
+            place
+            for place, (row, best) in enumerate(zip(rows, sums, strict=True))
+            if best > -torch.inf and not finished[row].suffices(best / now, best / last)
+        ]
+        rows, texts = [rows[place] for place in kept], Texts(*(part[kept] for part in texts))
+        if rows:
+            device = following.logits.device
+            parents = (torch.tensor(kept)[:, None] * fed_beams + texts.parents).flatten()
+            # To leave all rows where they are would copy the cache for nothing.
+            if parents.tolist() != list(range(fed_rows * fed_beams)):
+                request.steps.reorder(parents.to(device))
+            fed = texts.tokens[..., -1].reshape(-1, 1).to(device, fed.dtype)
+    return Generated([texts.best() for texts in finished])
+
+
+def _nothing_yet(rows: int) -> Texts:
+    return Texts(
+        tokens=torch.empty(rows, 1, 0, dtype=torch.long),
+        sums=torch.zeros(rows, 1, dtype=torch.float64),
+        parents=torch.zeros(rows, 1, dtype=torch.long),
+    )
+
+
+def _extended(texts: Texts, following: NextTokens, width: int, ends: int) -> Texts:
+    """The texts with one token more, the best first: enough that `width` of them do not end."""
+    rows, beams, _ = texts.tokens.shape
+    # No more than `ends` tokens end a text, so that these hold `width` others of it.
+    logits, tokens = largest(following.logits, width + ends)
+    steps = following.log_probabilities(logits).reshape(rows, beams, -1)
+    sums = (texts.sums[..., None] + steps).flatten(1)
+    # Stable: of equal sums the better text comes first, and of one text the lower token.
+    sums, order = sums.sort(descending=True, stable=True)
+    # At most `ends · width` texts end, `ends` for each that was open.
+    most = width + ends * width
+    sums, order = sums[:, :most], order[:, :most]
+    parents = order // steps.shape[-1]
+    chosen = tokens.cpu().reshape(rows, -1).gather(1, order)
+    return Texts(torch.cat([texts.taken(parents).tokens, chosen[..., None]], -1), sums, parents)
+
+
+def _still_open(extended: Texts, ends: Bool[Tensor, "rows texts"], width: int) -> Texts:
+    """Of each row the best `width` texts that did not end, or as many as there are."""
+    closed = ends | extended.sums.isneginf()
+    most = int((~closed).sum(1).max())
+    places = closed.long().sort(dim=1, stable=True).indices[:, : min(max(most, 1), width)]
+    empty = closed.gather(1, places)
+    # The model goes on with the best text in an empty place, too, and never with one that ended.
+    texts = extended.taken(torch.where(empty, places[:, :1], places))
+    return texts._replace(sums=texts.sums.masked_fill(empty, -torch.inf))
+
+
+def _collect_ended(
+    extended: Texts, ends: Bool[Tensor, "rows width"], finished: Sequence[Finished]
+) -> None:
+    found = ends & ~extended.sums[:, : ends.shape[1]].isneginf()
+    for row, place in found.nonzero().tolist():
+        *tokens, _ = extended.tokens[row, place].tolist()
+        finished[row].end(tokens, float(extended.sums[row, place]))
+
+
+def _collect_cut_off(texts: Texts, finished: Sequence[Finished]) -> None:
+    for row, place in (~texts.sums.isneginf()).nonzero().tolist():
+        finished[row].cut_off(texts.tokens[row, place].tolist(), float(texts.sums[row, place]))
+
 
 # Far beyond any use, and no power of a length overflows.
 _LARGEST_PENALTY = 10.0

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.models.decoding.generated import Chosen, Generated
-from glasshead.models.decoding.request import requested
-from glasshead.models.decoding.steps import Steps
-from glasshead.models.decoding.strategy import Strategy
+from glasshead.models.decoding.request import Chosen, Generated, Steps, requested
+from glasshead.models.decoding.strategies import Strategy
 
 
 def generate(

@@ -1,16 +1,99 @@
-"""What is to be decoded, checked, and the logits as the steps give them."""
+"""A decoding request: the prompt, the logits of each step, and the texts that come of it."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glasshead.models.decoding.steps import Steps
 from glasshead.recipe.validation import whole_number, whole_numbers
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A model that goes on from what it was fed, for several rows at once.
+
+    Each row is one text. What it was fed, the model remembers; a fresh object remembers nothing.
+
+    >>> import torch
+    >>> from glasshead.models.decoding.chain import Chain
+    >>> steps: Steps = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> steps.next(torch.tensor([[0, 1]])).exp()
+    tensor([[0.1000, 0.3000, 0.6000]])
+    """
+
+    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        """Feed each row its next tokens, one or more; the logits of the one that follows them."""
+        ...
+
+    def reorder(self, rows: Int[Tensor, "rows"]) -> None:
+        """Let row i be what row `rows[i]` was; rows may be dropped, and repeated."""
+        ...
+
+
+class Chosen(NamedTuple):
+    """One token of a stream.
+
+    Attributes:
+        row: The row of the prompt that it goes on.
+        token: The token.
+        log_probability: Of the token, given those before it, in nats.
+    """
+
+    row: int
+    token: int
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One text for one row.
+
+    Attributes:
+        tokens: The tokens, without those of the prompt and without the end.
+        score: By which it was ranked: the log-probability, or for a beam the penalised one.
+        log_probability: Σ ln p(token | those before), that of the end with it, in nats.
+        ended: Whether the end was chosen, or the text was cut off after `max_tokens`.
+    """
+
+    tokens: list[int]
+    score: float
+    log_probability: float
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The texts of all rows, in the order of the prompt.
+
+    Attributes:
+        alternatives: For each row its texts, the best first: one, or the `candidates` of a beam.
+
+    >>> one, other = Hypothesis([4, 2], -1.0, -1.0, True), Hypothesis([4], -1.5, -1.5, True)
+    >>> generated = Generated([[one, other]])
+    >>> generated.tokens, generated.scores, generated.ended
+    ([[4, 2]], [-1.0], [True])
+    """
+
+    alternatives: list[list[Hypothesis]]
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """The best text of each row, without the prompt and without the end."""
+        return [best.tokens for best, *_ in self.alternatives]
+
+    @property
+    def scores(self) -> list[float]:
+        """The score of each of these, in nats; for a beam divided by the length penalty."""
+        return [best.score for best, *_ in self.alternatives]
+
+    @property
+    def ended(self) -> list[bool]:
+        """Whether each of these came to its end, or was cut off."""
+        return [best.ended for best, *_ in self.alternatives]
 
 
 @dataclass(frozen=True)

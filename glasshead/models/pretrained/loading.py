@@ -12,10 +12,9 @@ from glasshead.json_object import read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.pretrained import bert, gpt2, llama
-from glasshead.models.pretrained.filling import Source, fill
+from glasshead.models.pretrained.config_values import Values, check_layers
 from glasshead.models.pretrained.llama2c import load_llama2c
-from glasshead.models.pretrained.stored import ANEW, Stored
-from glasshead.models.pretrained.values import Values, check_layers
+from glasshead.models.pretrained.tensors import ANEW, Source, Stored, fill
 from glasshead.models.saving import bounded_by
 
 Pretrained = LanguageModel | Encoder | MaskedLanguageModel

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from glasshead.guarded_file import JSON_BYTES, TOKENIZER_BYTES, check_regular
 from glasshead.json_object import read_object
-from glasshead.models.pretrained.stored import ANEW, Stored
-from glasshead.models.pretrained.values import check_numbers
+from glasshead.models.pretrained.config_values import check_numbers
+from glasshead.models.pretrained.tensors import ANEW, Stored
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.opening.reader import Reader
 from glasshead.tasks.reading.files import shown

@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import Tokenizer as Inner
 
 from glasshead.json_object import read_object
-from glasshead.models.pretrained.stored import ANEW
+from glasshead.models.pretrained.tensors import ANEW
 from glasshead.tasks.reading.files import FileName, shown
 from glasshead.tasks.tokenizing.gpt2 import gpt2
 from glasshead.tasks.tokenizing.panics import told_panics

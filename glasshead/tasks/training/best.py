@@ -6,7 +6,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from glasshead.attention import files
+from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.contract import Task
 from glasshead.tasks.training.journal import Journal

@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.fabric.plugins import CheckpointIO
 
-from glasshead.attention import files
+from glasshead.attention import tensor_files as files
 from glasshead.tasks.training.not_finite import check_finite
 from glasshead.tasks.training.packing import pack, unpack
 

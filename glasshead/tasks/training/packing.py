@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from glasshead.attention.files import from_json, to_json
+from glasshead.attention.tensor_files import from_json, to_json
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glasshead.models import Translator
 from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generate
-from glasshead.models.stepping import TranslatorSteps
+from glasshead.models.fast_decode import TranslatorSteps
 from glasshead.tasks.batching import in_order, pad
 from glasshead.tasks.tokenizing import Tokenizer
 from glasshead.tasks.translate.job import TRANSLATE

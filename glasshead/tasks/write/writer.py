@@ -9,7 +9,7 @@ import torch
 
 from glasshead.models import LanguageModel
 from glasshead.models.decoding import Beam, Strategy, generate, stream
-from glasshead.models.stepping import LanguageModelSteps
+from glasshead.models.fast_decode import LanguageModelSteps
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.batching import in_order, pad
 from glasshead.tasks.tokenizing import Tokenizer

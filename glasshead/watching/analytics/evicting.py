@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.layers.eviction_scores import h2o_scores, snapkv_scores, tova_scores
+from glasshead.layers.eviction import h2o_scores, snapkv_scores, tova_scores
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Received
 from glasshead.watching.analytics.stacks import check_one_text, chosen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glasshead.attention.frame import import_pandas
+from glasshead.attention.to_pandas import import_pandas
 from glasshead.drawing import Document, Table
 from glasshead.watching.summary import short
 

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 import glasshead.statistics as known_statistics
-from glasshead.attention.files import read, understood, write
-from glasshead.attention.frame import import_pandas
-from glasshead.attention.saved_observation import Kept, described, found
+from glasshead.attention.io import Kept, describe_values, found
+from glasshead.attention.tensor_files import read, understood, write
+from glasshead.attention.to_pandas import import_pandas
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic
 from glasshead.watching.summary import Summary
@@ -153,7 +153,7 @@ class CorpusResult:
 
         Errors: an OSError where the file cannot be written; then an older one is as it was.
         """
-        told = described(self.statistics, next(iter(self._values.values()), {}))
+        told = describe_values(self.statistics, next(iter(self._values.values()), {}))
         tensors = {
             f"{layer}.{name}": value
             for layer, own in self._values.items()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.autocast import cast_inputs
+from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import causal, dense
 from glasshead.recipe.problem import Problem
 from glasshead.watching.active import ACTIVE

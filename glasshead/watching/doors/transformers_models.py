@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from glasshead.engines.autocast import cast_inputs
+from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.watching.ablater import without_heads

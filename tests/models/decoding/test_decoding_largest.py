@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glasshead.models.decoding.largest import largest
+from glasshead.models.decoding.strategies import largest
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 28, 29, 31])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_training import SETTINGS, Sequences, Tiny, everything, run
 
-from glasshead.attention import files
+from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Hardware, TrainingSettings
 

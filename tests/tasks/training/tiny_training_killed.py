@@ -14,7 +14,7 @@ import torch
 from tiny_training import Sequences, Tiny, everything, run
 
 import glasshead.tasks.training.fitting
-from glasshead.attention import files
+from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from glasshead.attention.files import write
-from glasshead.attention.saved_observation import described
+from glasshead.attention.io import describe_values
+from glasshead.attention.tensor_files import write
 from glasshead.cli.observing.pooled import MAP
 from glasshead.cli.observing.runs.report import Observed
 from glasshead.watching.corpus.result import OF_A_MODEL
@@ -34,7 +34,7 @@ def save(observed: Observed, file: Path) -> None:
             name: {"written": written[name], "unit": one.unit, "axes": ["head", *_left(one.axes)]}
             for name, one in gathered.statistics.items()
         },
-        "asked": described(gathered.statistics, gathered.values),
+        "asked": describe_values(gathered.statistics, gathered.values),
     }
     if observed.tokens is not None:
         description["written_tokens"] = observed.tokens

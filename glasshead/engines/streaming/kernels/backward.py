@@ -2,17 +2,18 @@
 
 import numpy as np
 
+from glasshead.engines.streaming.kernels.arguments import entry, fill, kernel
 from glasshead.engines.streaming.kernels.blocks import (
+    ROWS,
     copy_rows,
     hull,
+    multiply_tile,
     score,
     times_matrix,
     times_panels,
 )
-from glasshead.engines.streaming.kernels.columns import add_diagonals
-from glasshead.engines.streaming.kernels.compiling import entry, fill, kernel
-from glasshead.engines.streaming.kernels.exponential import exponential
-from glasshead.engines.streaming.kernels.product import ROWS, multiply_tile
+from glasshead.engines.streaming.kernels.sums import add_diagonals
+from glasshead.engines.streaming.kernels.weigh import exponential
 
 
 @entry

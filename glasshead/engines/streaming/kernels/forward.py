@@ -2,12 +2,7 @@
 
 import numpy as np
 
-from glasshead.engines.streaming.kernels.blocks import hull, score, times_matrix
-from glasshead.engines.streaming.kernels.columns import add_blocks, add_columns, add_diagonals
-from glasshead.engines.streaming.kernels.compiling import entry, fill, together
-from glasshead.engines.streaming.kernels.rows import largest, sum_by_key, sum_distances
-from glasshead.engines.streaming.kernels.weigh import weigh
-from glasshead.engines.streaming.said import (
+from glasshead.engines.streaming.kernels.arguments import (
     DISTANCES,
     FACTOR,
     KEY,
@@ -15,7 +10,20 @@ from glasshead.engines.streaming.said import (
     MANY,
     MANY_KEYS,
     MAX_SCORE,
+    entry,
+    fill,
+    together,
 )
+from glasshead.engines.streaming.kernels.blocks import hull, score, times_matrix
+from glasshead.engines.streaming.kernels.sums import (
+    add_blocks,
+    add_columns,
+    add_diagonals,
+    largest,
+    sum_by_key,
+    sum_distances,
+)
+from glasshead.engines.streaming.kernels.weigh import weigh
 
 
 @entry

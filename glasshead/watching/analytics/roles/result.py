@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.attention.frame import import_pandas
+from glasshead.attention.to_pandas import import_pandas
 from glasshead.drawing import Document, Table
 from glasshead.recipe.validation import finite
 from glasshead.watching.analytics.roles.keys import ROLES

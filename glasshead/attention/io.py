@@ -1,0 +1,343 @@
+"""Recipes, observations and weights in files: JSON, and the tensors that belong to it."""
+
+import os
+from collections import namedtuple
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import glasshead.statistics as own
+from glasshead.attention.recompute import KnownRows
+from glasshead.attention.select_head import Diagonals, HidingDiagonals, OfHead, OfHeadBias
+from glasshead.attention.tensor_files import from_json, read, to_json, understood, write
+from glasshead.recipe.biases import ALiBi, RelativeBias
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks.base import AllOf, AnyOf, Not
+from glasshead.recipe.masks.kinds import Band, Dense, Documents, Keys, KeysBelow
+from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot, Score
+from glasshead.recipe.trace import Trace
+from glasshead.recipe.validation import check_inputs
+from glasshead.statistics import Statistic, TopKeys
+from glasshead.statistics.base import check_name
+from glasshead.statistics.reductions import Reduction
+
+
+class _Kind(NamedTuple):
+    """How a part is made again.
+
+    Attributes:
+        make: Its class.
+        arguments: Of the constructor, and attributes of the part.
+        learned: Its parameters, by their names in a state dict.
+    """
+
+    make: type
+    arguments: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
+
+
+_MASKS = (AllOf, AnyOf, Band, Dense, Documents, Keys, KeysBelow, Not)
+_KINDS: dict[str, _Kind] = {
+    kind.make.__name__: kind
+    for kind in (
+        *(_Kind(make, tuple(field.name for field in fields(make))) for make in _MASKS),
+        *(_Kind(make, ("beta",)) for make in (Cosine, Dot, Gaussian, ScaledDot)),
+        _Kind(Additive, ("dim", "hidden", "beta"), ("W_query.weight", "W_key.weight", "v")),
+        _Kind(ALiBi, ("heads",)),
+        *(_Kind(make, ("table", "queries")) for make in (Diagonals, HidingDiagonals)),
+        _Kind(RelativeBias, ("heads", "buckets", "max_distance", "bidirectional"), ("weight",)),
+        _Kind(Softmax),
+        _Kind(SoftmaxOne, ("sink",)),
+    )
+}
+# Arguments that a part does not keep under their names.
+_FOUND = {("Additive", "hidden"): lambda part: len(part.v)}
+
+
+def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    """What JSON says of a value; its tensors are put among `tensors`, named by their place.
+
+    Args:
+        value: None, a number, a word, a tensor, a part of a recipe, or a tuple of these.
+        place: Where the value belongs, such as "mask".
+        tensors: Those found so far.
+
+    Errors: a TypeError for a part of a user's own, which nothing here could make again.
+
+    >>> import glasshead as gh
+    >>> tensors = {}
+    >>> serialize(gh.causal() & ~gh.padding([3]), "mask", tensors)["is"], tensors
+    ('AllOf', {'mask.masks.1.mask.lengths': tensor([3])})
+    """
+    if isinstance(value, Tensor):
+        tensors[place] = value
+        return {"tensor": place}
+    if isinstance(value, tuple):
+        return [serialize(one, f"{place}.{number}", tensors) for number, one in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return to_json(value)
+    if isinstance(value, OfHead | OfHeadBias):
+        value = value.whole  # Of a user's own, which is refused by its own name.
+    name = type(value).__name__
+    kind = _KINDS.get(name)
+    if kind is None or kind.make is not type(value):
+        raise TypeError(
+            f"Weights.save takes a recipe of glasshead's own parts, and its "
+            f"{place.split('.', 1)[0]} has a {name}, which a file cannot make again: save "
+            f"W.dense(), or parts of it."
+        )
+    told = {
+        argument: serialize(_argument(value, name, argument), f"{place}.{argument}", tensors)
+        for argument in kind.arguments
+    }
+    learned = {name: value.get_parameter(name) for name in kind.learned}
+    tensors |= {f"{place}.{name}": parameter for name, parameter in learned.items()}
+    # PyTorch may multiply in another order by what requires a gradient, and round otherwise.
+    trained = {name: parameter.requires_grad for name, parameter in learned.items()}
+    return {"is": name, "of": told, "trained": trained}
+
+
+def deserialize(told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
+    """The value that `described` has told of.
+
+    Errors: whatever a description leads to that was not made there.
+    """
+    if isinstance(told, list):
+        return tuple(
+            deserialize(one, f"{place}.{number}", tensors) for number, one in enumerate(told)
+        )
+    if not isinstance(told, dict) or "float" in told:
+        return from_json(told)
+    if "tensor" in told:
+        return tensors[told["tensor"]]
+    kind = _KINDS[told["is"]]
+    arguments = {
+        argument: deserialize(told["of"][argument], f"{place}.{argument}", tensors)
+        for argument in kind.arguments
+    }
+    if not kind.learned:
+        return kind.make(**arguments)
+    # Parameters that are not there yet take no numbers from a generator.
+    with torch.device("meta"):
+        part = kind.make(**arguments)
+    state = {name: tensors[f"{place}.{name}"] for name in kind.learned}
+    _check_shapes(part, state)
+    part.load_state_dict(state, strict=False, assign=True)
+    for name in kind.learned:
+        part.get_parameter(name).requires_grad_(told["trained"][name] is True)
+    return part
+
+
+def _argument(part: Any, name: str, argument: str) -> Any:
+    found = _FOUND.get((name, argument))
+    return getattr(part, argument) if found is None else found(part)
+
+
+def _check_shapes(part: nn.Module, state: Mapping[str, Tensor]) -> None:
+    for name, tensor in state.items():
+        expected = part.get_parameter(name)
+        if (
+            expected.shape != tensor.shape
+            or expected.is_floating_point() != tensor.is_floating_point()
+        ):
+            raise ValueError(
+                f"{name} takes {list(expected.shape)}, and got {tensor.dtype} {list(tensor.shape)}"
+            )
+
+
+_WEIGHTS_KIND = "weights"
+_TENSORS = ("query", "key")
+_ROWS = ("largest_score", "largest_weight")
+_RECIPE = ("score", "softcap", "biases", "mask", "normalizer", "offset", "axes")
+
+
+def save_weights(
+    file: str | os.PathLike[str], problem: Problem, logsumexp: Tensor, rows: KnownRows | None
+) -> None:
+    """Write a problem, less its values, and what is known of its rows."""
+    tensors = {name: getattr(problem, name) for name in _TENSORS}
+    tensors["logsumexp"] = logsumexp
+    if rows is not None and rows.weight is not None:
+        tensors |= dict(zip(_ROWS, rows, strict=True))
+    told = {name: serialize(getattr(problem, name), name, tensors) for name in _RECIPE}
+    write(file, _WEIGHTS_KIND, {"recipe": told}, tensors)
+
+
+def load_weights(file: str | os.PathLike[str]) -> tuple[Problem, Tensor, KnownRows | None]:
+    """The problem, with its keys for values, the logsumexp, and what else is known of its rows.
+
+    Files of earlier versions have the logsumexp alone.
+    """
+    description, tensors = read(file, _WEIGHTS_KIND)
+    with understood(file, _WEIGHTS_KIND):
+        told = description["recipe"]
+        recipe = {name: deserialize(told[name], name, tensors) for name in _RECIPE}
+        query, key = (tensors[name] for name in _TENSORS)
+        problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
+        rows = KnownRows(*(tensors[name] for name in _ROWS)) if _ROWS[0] in tensors else None
+        _check(problem, tensors["logsumexp"], *(rows or ()))
+        return problem, tensors["logsumexp"], rows
+
+
+def _check(problem: Problem, *of_rows: Tensor | None) -> None:
+    """Raise where the parts do not fit each other."""
+    parts = (problem.score, Score), (problem.normalizer, Normalizer), (problem.mask, Mask | None)
+    for part, kind in parts:
+        if not isinstance(part, kind):
+            raise TypeError(f"a {type(part).__name__} is not a {kind}")
+    check_inputs(problem.query, problem.key, problem.value)
+    problem.check()
+    for numbers in of_rows:
+        if numbers is None or numbers.shape != problem.query.shape[:-1]:
+            raise ValueError("what is known of rows is not one number a query")
+
+
+_OBSERVATION_KIND = "observation"
+_OWN: dict[str, type[Statistic]] = {
+    name: kind
+    for name in own.__all__
+    if isinstance(kind := getattr(own, name), type) and issubclass(kind, Statistic)
+}
+_OWN_VALUES = {TopKeys.__name__: TopKeys}
+
+
+@dataclass(frozen=True)
+class Kept(Statistic):
+    """A statistic of a user's own as a file knows it: what it was called, and not how it is made.
+
+    Attributes:
+        name: The name of its class.
+        unit, axes: As of any statistic.
+    """
+
+    name: str
+    unit: str  # type: ignore[misc]
+    axes: tuple[str, ...]  # type: ignore[misc]
+    differentiable: ClassVar[bool] = False
+
+    def of(self, trace: Trace) -> Any:
+        del trace
+        raise self._refusal()
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        raise self._refusal()
+
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        del problem, reduced
+        raise self._refusal()
+
+    def joined(self, first: Any, second: Any) -> Any:
+        del first, second
+        raise self._refusal()
+
+    def _refusal(self) -> ValueError:
+        return ValueError(
+            f"{self.name} was kept by its name alone when it was saved, and can neither be taken "
+            f"nor added: observe it anew, and add before saving."
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.name}(…)"
+
+
+def parts(value: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a value that is several, by the names of its fields or their places."""
+    names = getattr(value, "_fields", range(len(value)))
+    return [(str(name), part) for name, part in zip(names, value, strict=True)]
+
+
+def save_observation(
+    file: str | os.PathLike[str],
+    context: Tensor,
+    statistics: Mapping[str, Statistic],
+    values: Mapping[str, Any],
+) -> None:
+    """Write the parts of an observation."""
+    tensors = {"context": context, **tensors_of(values)}
+    write(file, _OBSERVATION_KIND, {"statistics": describe_values(statistics, values)}, tensors)
+
+
+def tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Every tensor by its name, `name.field` where a value has several."""
+    tensors: dict[str, Tensor] = {}
+    for name, value in values.items():
+        several = [("", value)] if isinstance(value, Tensor) else parts(value)
+        tensors |= {f"{name}.{part}" if part else name: tensor for part, tensor in several}
+    return tensors
+
+
+def describe_values(
+    statistics: Mapping[str, Statistic], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What JSON says of statistics and their values."""
+    told = {}
+    for name, statistic in statistics.items():
+        value = values[name]
+        told[name] = _told(statistic)
+        if not isinstance(value, Tensor):
+            told[name]["value"] = type(value).__name__ if hasattr(value, "_fields") else None
+            told[name]["parts"] = [part for part, _ in parts(value)]
+    return told
+
+
+def found(
+    told: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Statistic], dict[str, Any]]:
+    """Statistics and their values again, by name.
+
+    Errors: whatever a description that was tampered with leads to.
+    """
+    statistics = {name: _statistic(one) for name, one in told.items()}
+    for name, statistic in statistics.items():
+        check_name(name, statistic)
+    return statistics, {name: _value(name, one, tensors) for name, one in told.items()}
+
+
+def load_observation(
+    file: str | os.PathLike[str],
+) -> tuple[Tensor, dict[str, Statistic], dict[str, Any]]:
+    """The parts of an observation: its context, what was asked, and each value."""
+    description, tensors = read(file, _OBSERVATION_KIND)
+    with understood(file, _OBSERVATION_KIND):
+        statistics, values = found(description["statistics"], tensors)
+        context = tensors["context"]
+        if context.ndim < 2:
+            raise ValueError(f"a context has two axes at least, and not {context.ndim}")
+        return context, statistics, values
+
+
+def _told(statistic: Statistic) -> dict[str, Any]:
+    """What JSON says of a statistic."""
+    kind = type(statistic)
+    if isinstance(statistic, Kept) or _OWN.get(kind.__name__) is not kind:
+        name = statistic.name if isinstance(statistic, Kept) else kind.__name__
+        return {"class": name, "unit": statistic.unit, "axes": list(statistic.axes)}
+    # A dataclass, as all of our own are.
+    named = fields(statistic)  # type: ignore[arg-type]
+    return {
+        "class": kind.__name__,
+        "fields": {field.name: to_json(getattr(statistic, field.name)) for field in named},
+    }
+
+
+def _statistic(told: Mapping[str, Any]) -> Statistic:
+    if "fields" not in told:
+        return Kept(str(told["class"]), str(told["unit"]), tuple(map(str, told["axes"])))
+    kind = _OWN[told["class"]]
+    return kind(**{name: from_json(value) for name, value in told["fields"].items()})
+
+
+def _value(name: str, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    if "parts" not in told:
+        return tensors[name]
+    several = [tensors[f"{name}.{part}"] for part in told["parts"]]
+    if told["value"] is None:
+        return tuple(several)
+    kind = _OWN_VALUES.get(told["value"]) or namedtuple(told["value"], told["parts"])  # noqa: PYI024 - of a user's own, whose fields no type checker knows
+    return kind(*several)

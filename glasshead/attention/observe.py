@@ -1,0 +1,300 @@
+"""Statistics of an attention: what a request needs, and the observation of it."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.attention import io as saved
+from glasshead.attention.plan import planned
+from glasshead.attention.to_pandas import frame
+from glasshead.recipe.problem import Problem
+from glasshead.statistics import Statistic
+from glasshead.statistics.base import KEY
+from glasshead.statistics.reductions import Reduction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Values:
+    """What was observed of some queries: `seen.entropy`, or `seen[gh.Entropy()]`.
+
+    Attributes:
+        shape: `(*leading, queries)`: the axes before those of a statistic, and how many queries.
+        statistics: What was asked, by name.
+        values: What it is, by name.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        statistics: dict[str, Statistic],
+        values: dict[str, Any],
+    ) -> None:
+        self.shape = shape
+        self.statistics = statistics
+        self.values = values
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
+
+    def __getitem__(self, asked: "str | Statistic") -> Any:
+        return self.values[self.name_of(asked)]
+
+    def name_of(self, asked: "str | Statistic") -> str:
+        """The name of a statistic; a KeyError where it was not observed."""
+        name = asked
+        if not isinstance(asked, str):
+            name = next((n for n, one in self.statistics.items() if one == asked), None)
+        if not isinstance(name, str) or name not in self.values:
+            raise KeyError(f"{asked!r} was not observed; there is {_list(self.values)}.")
+        return name
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *self.values])
+
+    def _joined(self, other: "Values") -> dict[str, Any]:
+        """The values of the queries of both, the other's after this one's.
+
+        Errors: a ValueError where they are not of the same statistics, or where a statistic of
+        the whole does not follow from those of its chunks.
+        """
+        # A statistic of which only the name is known could not be told from another.
+        for one in (*self.statistics.values(), *other.statistics.values()):
+            if isinstance(one, saved.Kept):
+                one.joined(None, None)
+        if self.statistics != other.statistics:
+            raise ValueError(
+                "observations of the same statistics can be added, and these are of "
+                f"{_list(self.statistics)} and {_list(other.statistics)}."
+            )
+        return {name: one.joined(self[name], other[name]) for name, one in self.statistics.items()}
+
+    def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
+        """The statistics as columns of a pandas table, with a row for each place.
+
+        The index names the axes: `batch` (of several `batch_0`, `batch_1` and so on), `head`, and
+        those of the statistics, such as `query`, or `query` and `rank`. A statistic of several
+        tensors makes a column `name.field` of each.
+
+        Args:
+            names: Names, or statistics, of the same axes; without any, all that have one number a
+                query.
+
+        Errors: a KeyError for what was not observed, a ValueError where the axes differ, an
+        ImportError where there is no pandas.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> x = torch.eye(2)
+        >>> seen = gh.Attention(mask=gh.causal()).observe(x, x, x, [gh.Entropy(), gh.TopK(1)])
+        >>> seen.to_frame().round(3)
+               entropy
+        query
+        0        0.000
+        1        0.634
+        >>> seen.to_frame("top_k").round(3)
+                    top_k.weights  top_k.keys
+        query rank
+        0     0              1.00           0
+        1     0              0.67           1
+        """
+        *leading, queries = self.shape
+        asked = [self.name_of(name) for name in names]
+        return frame(leading, queries, self.statistics, self.values, asked)
+
+    def _lines(self, *before: tuple[str, Tensor]) -> list[str]:
+        """A line for each tensor: its name, its shape, and from where to where its numbers go.
+
+        Args:
+            before: Tensors to be told first, of which the name and the shape say all.
+        """
+        rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
+        for name, value in self.values.items():
+            unit = self.statistics[name].unit
+            if isinstance(value, Tensor):
+                rows.append((name, value, unit))
+            else:
+                rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
+        shapes = [str(list(tensor.shape)) for _, tensor, _ in rows]
+        wide = max([0, *(len(name) for name, _, _ in rows)]), max([0, *map(len, shapes)])
+        lines = []
+        for (name, tensor, unit), shape in zip(rows, shapes, strict=True):
+            about = "" if unit is None else _spread(tensor, unit)
+            lines.append(f"{name:<{wide[0]}}  {shape:<{wide[1]}}  {about}".rstrip())
+        return lines
+
+
+def _spread(tensor: Tensor, unit: str) -> str:
+    """From the least to the largest, and the mean, of what is finite; of keys nothing is told."""
+    if not tensor.is_floating_point() or unit == KEY:
+        return ""
+    numbers = tensor.detach().double()
+    numbers = numbers[numbers.isfinite()]
+    if not len(numbers):
+        return "nothing finite"
+    least, most, mean = (f"{x.item():.3f}" for x in (numbers.min(), numbers.max(), numbers.mean()))
+    return f"{least} … {most}  mean {mean}  {unit}".rstrip()
+
+
+def _list(values: dict[str, Any]) -> str:
+    return ", ".join(values) or "nothing"
+
+
+class Observation(Values):
+    """The context of an attention, and each statistic that was asked of its weights.
+
+    A statistic is had by its name, `seen.entropy`, or by its object, `seen[gh.Entropy()]`.
+
+    `+` puts an observation of some queries and one of the next together: rows follow each other,
+    sums over queries are added, the shorter filled up with 0 where the keys have grown.
+
+    Attributes:
+        context: As a call gives it, bit for bit, with its gradient.
+        statistics: What was asked, by name.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x = torch.eye(3)
+    >>> seen = gh.Attention(mask=gh.causal()).observe(x, x, x, [gh.MaxWeight(), gh.Received()])
+    >>> seen.max_weight
+    tensor([1.0000, 0.6405, 0.4711])
+    >>> seen[gh.Received()].sum()
+    tensor(3.)
+    >>> print(seen)
+    Observation of 3 queries
+    context     [3, 3]
+    max_weight  [3]     0.471 … 1.000  mean 0.704  weight
+    received    [3]     0.471 … 1.624  mean 1.000  weight
+    """
+
+    context: Float[Tensor, "... queries value_dim"]
+
+    def __init__(
+        self, context: Tensor, statistics: dict[str, Statistic], values: dict[str, Any]
+    ) -> None:
+        super().__init__(tuple(context.shape[:-1]), statistics, values)
+        self.context = context
+
+    def __add__(self, other: "Observation") -> "Observation":
+        """Of the queries of both, the other's after this one's.
+
+        Errors: a ValueError where they are not of the same statistics, or where a statistic of
+        the whole does not follow from those of its chunks.
+        """
+        if not isinstance(other, Observation):
+            return NotImplemented
+        values = self._joined(other)
+        context = torch.cat([self.context, other.context], -2)
+        return Observation(context, self.statistics, values)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write it as safetensors: the context, each value, and which statistic it is, as JSON.
+
+        A value of several tensors is written as `name.field` each. Gradients are not kept.
+
+        Errors: an OSError where the file cannot be written; then an older one is as it was.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import glasshead as gh
+        >>> x, file = torch.eye(3), Path(tempfile.mkdtemp()) / "seen.safetensors"
+        >>> gh.Attention(mask=gh.causal()).observe(x, x, x, [gh.Entropy()]).save(file)
+        >>> gh.Observation.load(file).entropy
+        tensor([0.0000, 0.6532, 1.0581])
+        """
+        saved.save_observation(file, self.context, self.statistics, self.values)
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> "Observation":
+        """Read what `save` has written; nothing in the file is run.
+
+        A statistic of a user's own is kept by its name: its value is there, but it cannot be added
+        to that of further queries.
+
+        Errors: an OSError where the file cannot be read; a ValueError where it is no observation.
+        """
+        return cls(*saved.load_observation(file))
+
+    def __repr__(self) -> str:
+        about = f"Observation of {self.context.shape[-2]} queries"
+        return "\n".join([about, *self._lines(("context", self.context))])
+
+
+class Asked:
+    """Statistics, by name, and the reductions that they share."""
+
+    def __init__(
+        self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
+    ) -> None:
+        self.problem, self.statistics, self.gradient = problem, statistics, gradient
+        self._shared: list[Reduction] | None = None
+        self._places: dict[str, list[int]] = {}
+
+    def check(self) -> None:
+        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
+        for one in self.statistics.values():
+            one.check(self.problem)
+            if self.gradient and not one.differentiable:
+                raise ValueError(
+                    "gradient=True takes statistics that have one, such as Entropy(), "
+                    f"and got {one!r}."
+                )
+
+    @property
+    def reductions(self) -> list[Reduction]:
+        """What an engine is to take from the weights, each once."""
+        # No cached_property, whose lock torch.compile does not know.
+        if self._shared is None:
+            self._shared = self._share()
+        return self._shared
+
+    def _share(self) -> list[Reduction]:
+        """The reductions; where those of each statistic stand among them is kept beside."""
+        reductions: list[Reduction] = []
+        for name, one in self.statistics.items():
+            self._places[name] = []
+            for wanted in one.reductions(self.problem):
+                # By `==` alone, as tensors within a reduction cannot be hashed.
+                at = next((i for i, known in enumerate(reductions) if known == wanted), None)
+                self._places[name].append(len(reductions) if at is None else at)
+                if at is None:
+                    reductions.append(wanted)
+        return reductions
+
+    def check_budget(self, engine: str, budget: int) -> None:
+        """Raise a ValueError where observing would take more than `budget` bytes."""
+        plan = planned(self.problem, engine, self.reductions)
+        if plan.bytes > budget:
+            raise ValueError(
+                f"observe takes at most budget={budget} bytes, and would need {plan.bytes} on the "
+                f"{plan.engine} engine: raise budget=, or observe fewer queries."
+            )
+
+    def observation(self, context: Tensor, reduced: list[tuple[Tensor, ...]]) -> Observation:
+        """What an engine gave, finished and in the layout of the inputs."""
+        return Observation(self.problem.as_given(context), self.statistics, self.finished(reduced))
+
+    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
+        """Each statistic by its name, in the layout of the inputs."""
+        if not self.gradient:
+            reduced = [tuple(part.detach() for part in parts) for parts in reduced]
+        return {
+            name: self._as_given(
+                one.finish(self.problem, *(reduced[i] for i in self._places[name]))
+            )
+            for name, one in self.statistics.items()
+        }
+
+    def _as_given(self, value: Any) -> Any:
+        """A statistic in the layout of the inputs; of several tensors, each."""
+        if isinstance(value, Tensor):
+            return self.problem.as_given(value)
+        parts = [self.problem.as_given(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

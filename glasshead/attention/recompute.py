@@ -1,0 +1,257 @@
+"""Weights of some pairs of a softmax at their price alone, and products with all of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.engines import STREAMING, reductions_of
+from glasshead.engines.base import without_autocast
+from glasshead.engines.reference import as_computed
+from glasshead.recipe.normalizers import Softmax
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.scores import InnerProduct
+from glasshead.recipe.tile import Tile
+from glasshead.statistics.reductions import TimesKeys, TimesQueries
+
+# From here on, products of matrices are rounded alike whatever their shape; those of a vector, or
+# of a few, are summed in another order.
+_ALIKE = 16
+# What rounding may change of a weight, as a share of it, before the order of a sum counts.
+_ROUNDING = 3e-5
+
+
+class KnownRows(NamedTuple):
+    """What makes weights of the scores of complete rows: P_ij = exp(s_ij - score_i) · weight_i.
+
+    Attributes:
+        score: The largest score of each row, or its logsumexp; -inf where a query sees nothing.
+        weight: The weight of such a score; None: 1, that of a logsumexp.
+    """
+
+    score: Float[Tensor, "*batch heads all_queries"]
+    weight: Float[Tensor, "*batch heads all_queries"] | None = None
+
+    def at(self, place: tuple[Any, ...]) -> "KnownRows":
+        """Some of the rows."""
+        return KnownRows(self.score[place], None if self.weight is None else self.weight[place])
+
+
+def known_weights(
+    problem: Problem, tile: Tile, rows: KnownRows
+) -> Float[Tensor, "*batch heads queries keys"]:
+    """P_ij for the pairs of a tile, at their price alone, without a gradient.
+
+    Args:
+        problem: The whole of it, of exponentials.
+        tile: Which queries and keys.
+        rows: Of every row.
+
+    >>> import glasshead as gh
+    >>> x = torch.eye(3)
+    >>> problem = gh.Attention(mask=gh.causal()).problem(x, x, x)
+    >>> tile = replace(problem.tile(), queries=range(1, 3), keys=range(2))
+    >>> known_weights(problem, tile, KnownRows(torch.tensor([[0.577, 1.025, 1.310]])))
+    tensor([[[0.3588, 0.6391],
+             [0.2698, 0.2698]]])
+    """
+    scores, visible = _scores_and_visible(problem, tile)
+    score, weight = rows.at((..., slice(tile.queries.start, tile.queries.stop), None))
+    weights = _exponentials(scores.sub_(score.masked_fill(score.isneginf(), 0.0)), weight)
+    return weights if visible is None else weights.masked_fill_(~visible, 0.0)
+
+
+def complete_weights(
+    problem: Problem, tile: Tile
+) -> Float[Tensor, "*batch heads queries all_keys"]:
+    """P_ij of rows with all of their keys, which need nothing beside: each is divided by its sum.
+
+    Args:
+        problem: The whole of it, with a softmax without a sink.
+        tile: Which queries, and every key.
+    """
+    scores, visible = _scores_and_visible(problem, tile)
+    if not scores.numel():
+        return scores
+    if visible is not None:
+        scores.masked_fill_(~visible, -torch.inf)
+    largest = scores.amax(-1, keepdim=True)
+    weights = _exponentials(scores.sub_(largest.masked_fill(largest.isneginf(), 0.0)), None)
+    weights.div_(weights.sum(-1, keepdim=True).clamp_(min=1.0))
+    return weights if visible is None else weights.masked_fill_(~visible, 0.0)
+
+
+def is_complete(problem: Problem, keys: range) -> bool:
+    """Whether rows of these keys are all that a weight is divided by."""
+    plain = type(problem.normalizer).normalize is Softmax.normalize
+    return plain and len(keys) == problem.scores_shape[-1]
+
+
+def rounded_alike(problem: Problem, rows: range, columns: range) -> tuple[range, range]:
+    """A tile that holds the rows and columns, of a shape at which scores are rounded as all are.
+
+    A vector times a matrix is summed in another order than two matrices are, which for scores of
+    1e4 is a difference of 1e-3.
+    """
+    queries, keys = problem.scores_shape[-2:]
+    if min(queries, keys) < _ALIKE:
+        return range(queries), range(keys)
+    return _widened(rows, queries), _widened(columns, keys)
+
+
+def _widened(part: range, length: int) -> range:
+    start = max(0, min(part.start, length - _ALIKE))
+    return range(start, max(part.stop, start + _ALIKE))
+
+
+def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
+    """Whether float32 rounds scores so much that weights of another rounding are others.
+
+    The product of queries and keys may be large where the scores are not, as a bias is added.
+
+    Args:
+        problem: What they are computed from.
+        scores: Some that stand for the largest of each row, such as their logsumexps.
+    """
+    largest = scores.masked_fill(scores.isneginf(), 0.0).abs()
+    bound = largest.amax() if largest.numel() else largest.new_zeros(())
+    score, query, key = problem.score, problem.query, problem.key
+    if isinstance(score, InnerProduct) and query.numel() and key.numel():
+        query, key = score.features(query.to(problem.dtype), key.to(problem.dtype))
+        sizes = [torch.linalg.vector_norm(x, dim=-1).amax(-1) for x in (query, key)]
+        size = sizes[0] * sizes[1].repeat_interleave(problem.group, -1)
+        scale = problem.scale
+        if isinstance(scale, Tensor):
+            scale = scale.to(size).flatten()
+        bound = torch.maximum(bound, (size * scale).abs().amax())
+    # What is not a number is neither.
+    return not bool(bound * torch.finfo(problem.dtype).eps <= _ROUNDING)
+
+
+def _exponentials(
+    scores: Float[Tensor, "*shape"], weight: Float[Tensor, "*rows 1"] | None
+) -> Float[Tensor, "*shape"]:
+    """weight · exp(s) in place, 0 where it is all but below the least normal number.
+
+    PyTorch's exp takes ten times as long, for all of them, where one falls below that, which is
+    1e-38 in float32.
+    """
+    least = math.log(torch.finfo(scores.dtype).tiny) + 1
+    exact = scores.clamp_(min=least).exp_()
+    if weight is not None:
+        exact.mul_(weight)
+    return F.threshold(exact, math.exp(least + 0.5), 0.0, inplace=True)
+
+
+def _scores_and_visible(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor | None]:
+    """What the normalizer is given of a tile, in memory of its own, and what is not hidden."""
+    # Where the mask hides nothing of the tile, nothing is asked pair by pair.
+    mask = None if problem.mask is None else problem.mask.simplified(tile)
+    with torch.no_grad(), without_autocast(problem.query.device):
+        bias, visible = problem.bias_and_visible(mask, tile)
+        scores = _scores(problem, tile, visible)
+        if problem.softcap is not None:
+            scores.div_(problem.softcap).tanh_().mul_(problem.softcap)
+        if bias is not None:
+            scores += bias
+    return scores, visible
+
+
+def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
+    """β times the score of each pair, in memory of its own, rounded as the reference's."""
+    some = replace(
+        problem,
+        query=problem.query[..., tile.queries.start : tile.queries.stop, :],
+        key=problem.key[..., tile.keys.start : tile.keys.stop, :],
+        value=problem.key[..., tile.keys.start : tile.keys.stop, :0],
+    )
+    query, key, _ = (x.to(problem.dtype) for x in as_computed(some, visible))
+    if problem.group > 1:
+        key = key.repeat_interleave(problem.group, dim=-3)
+    score, scale = problem.score, problem.scale
+    if isinstance(scale, Tensor):
+        scale = scale.to(query)
+    # A score of one's own may be an inner product no more.
+    if isinstance(score, InnerProduct) and type(score).forward is InnerProduct.forward:
+        return score(query, key).mul_(scale)
+    return (score(query, key) * scale).expand(some.scores_shape).contiguous()
+
+
+# The sums beside a context go through the weights once a column; from here on, a context of its
+# own is faster. Scores of as few queries are rounded otherwise there.
+_FEW, _FEW_QUERIES = 8, 4
+
+
+def factor_of(
+    problem: Problem, factor: Any, shape: Sequence[int], name: str
+) -> Float[Tensor, "... length n"]:
+    """What is multiplied with a matrix of some shape, with a heads axis where it has a batch.
+
+    Args:
+        problem: What the weights are computed from.
+        factor: As it was given, in the layout of the caller's inputs.
+        shape: Of the matrix, in that layout.
+        name: Of the product, for errors.
+
+    Errors: a TypeError where it is not a floating-point tensor, a ValueError where its shape or its
+    device are not those of the matrix.
+    """
+    if not isinstance(factor, Tensor) or not factor.is_floating_point():
+        got = factor.dtype if isinstance(factor, Tensor) else type(factor).__name__
+        raise TypeError(f"{name} takes a floating-point tensor, and got {got}.")
+    *leading, _, length = shape
+    fits = 2 <= factor.ndim <= len(shape) and factor.shape[-2] == length
+    if fits:
+        aligned = leading[len(leading) - (factor.ndim - 2) :]
+        fits = all(a in (1, b) for a, b in zip(factor.shape[:-2], aligned, strict=True))
+    if not fits:
+        raise ValueError(
+            f"{name} takes [..., {length}, n] that broadcasts to {leading}, "
+            f"and got {list(factor.shape)}."
+        )
+    device = problem.query.device
+    if factor.device != device:
+        raise ValueError(f"{name} takes a tensor on {device}, and got one on {factor.device}.")
+    if problem.axes < 4 and factor.ndim > 2:
+        factor = factor.unsqueeze(-3)
+    return factor.detach().to(problem.dtype)
+
+
+def times_keys(
+    problem: Problem, right: Float[Tensor, "... keys r"]
+) -> Float[Tensor, "*batch heads queries r"]:
+    """P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`: few columns are sums, many values."""
+    queries = problem.scores_shape[-2]
+    wide = right.shape[-1] > _FEW and queries > _FEW_QUERIES
+    if wide and STREAMING.refusal(problem) is None and _finite(right):
+        return STREAMING.run(_with_values(problem, right))
+    ((result,),) = reductions_of(problem, [TimesKeys(right)])
+    return result
+
+
+def times_queries(
+    problem: Problem, left: Float[Tensor, "... queries n"]
+) -> Float[Tensor, "*batch heads keys n"]:
+    """Pᵀ·L for L `[*#batch, #heads, queries, n]` or `[queries, n]`."""
+    ((result,),) = reductions_of(problem, [TimesQueries(left)])
+    return result
+
+
+def _finite(right: Tensor) -> bool:
+    """Whether R can be values, of which a hidden one may be NaN; 0 · NaN of a matrix is NaN."""
+    return bool(right.isfinite().all())
+
+
+def _with_values(problem: Problem, right: Tensor) -> Problem:
+    """The problem whose context is P·R, with keys of each head where R has columns for each."""
+    # What is returned is as exact as the sums are, not as coarse as the inputs may be.
+    query, key = (x.to(problem.dtype) for x in (problem.query, problem.key))
+    if right.ndim > 2 and right.shape[-3] > 1:
+        key = key.repeat_interleave(problem.group, -3)
+    value = right.expand(*key.shape[:-1], right.shape[-1])
+    return replace(problem, query=query, key=key, value=value)

@@ -1,0 +1,201 @@
+"""Files of tensors with a description, written whole or not at all, never unpickled."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from glasshead.guarded_file import check_regular
+from glasshead.whole_file import whole_file
+
+_ENTRY, _VERSION = "glasshead", 1
+# The class whose `load` reads each kind, all of them in `glasshead` itself.
+READERS = {
+    "observation": "Observation",
+    "weights": "Weights",
+    "watch": "Seen",
+    "statistics of a corpus": "CorpusResult",
+    "statistics of a model": "CorpusResult",
+}
+# What JSON itself has no numbers for.
+_NAMES = {math.inf: "inf", -math.inf: "-inf"}
+
+
+def write(
+    file: str | os.PathLike[str],
+    kind: str,
+    description: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Write tensors and what they are; an older file stays as it was until the new one is whole.
+
+    Args:
+        file: Where; its folder must be there.
+        kind: What is written, in a word.
+        description: What JSON can say of it.
+        tensors: The numbers, by names that the description refers to.
+
+    Errors: an OSError where the file cannot be written; nothing is left behind.
+    """
+    path = Path(file)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    told = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
+    try:
+        if not path.resolve().parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent}: make it first.")
+        with whole_file(path) as beside:
+            save_file(_apart(tensors), beside, metadata={_ENTRY: told})
+    except (SafetensorError, RuntimeError) as error:
+        raise OSError(f"{path} cannot be written ({error}): name another place.") from error
+    except OSError as error:
+        if not error.strerror:
+            raise
+        raise type(error)(
+            f"{path} cannot be written ({error.strerror}): name another place."
+        ) from error
+
+
+def read(
+    file: str | os.PathLike[str],
+    *kinds: str,
+    check: Callable[[dict[str, list[int]]], None] | None = None,
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the tensors of a file that `write` has written.
+
+    Args:
+        file: Where it is.
+        kinds: What it may hold; the description tells which, as "kind".
+        check: Called with the shape of each tensor before any is read; what it raises is raised.
+
+    Errors: an OSError where the file cannot be read, or is no regular file; a ValueError where it
+    is not safetensors, was written by something else, or holds another kind, with the class that
+    reads that.
+    """
+    with _opened(file) as opened:
+        description = _described(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
+        if check is not None:
+            check({name: opened.get_slice(name).get_shape() for name in opened.keys()})  # noqa: SIM118 - it is no dict
+        # A copy, as what is mapped lies where products may round it in another way.
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
+    return description, tensors
+
+
+def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """The description of a file of any kind that has a reader; no tensor is read.
+
+    Errors: as of `read`.
+    """
+    with _opened(file) as opened:
+        return _described(Path(file), tuple(READERS), (opened.metadata() or {}).get(_ENTRY))
+
+
+@contextmanager
+def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open a safetensors file; what goes wrong while it is read is an OSError or a ValueError."""
+    path = Path(file)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}: check its name.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    try:
+        check_regular(path)
+        with safe_open(path, framework="pt") as opened:
+            yield opened
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file ({error}).") from error
+    except OSError as error:
+        raise type(error)(
+            f"{path} cannot be read ({error.strerror or error}): save it anew, or name another."
+        ) from error
+    except (KeyError, AttributeError, RuntimeError) as error:
+        # What types of numbers end in that torch does not know.
+        raise ValueError(f"{path} has numbers that torch cannot read ({error}).") from error
+
+
+@contextmanager
+def understood(file: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Make a ValueError of whatever a description that was tampered with leads to."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"{Path(file)} has a description of {kind} that cannot be understood ({error}): "
+            f"save it anew."
+        ) from error
+
+
+def to_json(value: Any) -> Any:
+    """A number, or a tuple of them, so that JSON keeps all of it.
+
+    >>> to_json((0, 1.5, math.inf))
+    [0, 1.5, {'float': 'inf'}]
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": _NAMES.get(value, "nan")}
+    return [to_json(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def from_json(told: Any) -> Any:
+    """The same, back again.
+
+    >>> from_json([0, 1.5, {"float": "inf"}])
+    (0, 1.5, inf)
+    """
+    if isinstance(told, dict):
+        return float(told["float"])
+    return tuple(from_json(part) for part in told) if isinstance(told, list) else told
+
+
+def _described(path: Path, kinds: tuple[str, ...], told: str | None) -> dict[str, Any]:
+    """What the metadata says, where it is of one of these kinds and of a version that is known."""
+    wanted = f"no {kinds[0]}" if len(_readers(kinds)) == 1 else "nothing"
+    try:
+        description = json.loads(told or "")
+        found, version = description["kind"], description["version"]
+        newer = version > _VERSION
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise ValueError(
+            f"{path} holds {wanted} that glasshead has saved: its metadata does not tell of one."
+        ) from None
+    if found not in kinds:
+        if not isinstance(found, str) or found not in READERS:
+            raise ValueError(
+                f"{path} holds {wanted}, but something that this glasshead does not know: update "
+                f"glasshead, or name another file."
+            )
+        raise ValueError(
+            f"{path} holds {wanted}, but {found}: load it as what it is, by "
+            f"gh.{READERS[found]}.load or by gh.load."
+        )
+    if newer:
+        raise ValueError(
+            f"{path} was written by a newer glasshead, in version {version} of its form, and this "
+            f"one reads version {_VERSION}: update glasshead."
+        )
+    return description
+
+
+def _readers(kinds: tuple[str, ...]) -> set[str | None]:
+    return {READERS.get(kind) for kind in kinds}
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as safetensors takes them: on the CPU, row by row, none within another."""
+    apart, known = {}, set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage()
+        if storage.data_ptr() in known or storage.nbytes() != own.numel() * own.itemsize:
+            own = own.clone(memory_format=torch.contiguous_format)
+        known.add(own.untyped_storage().data_ptr())
+        apart[name] = own
+    return apart

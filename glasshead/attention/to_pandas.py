@@ -1,0 +1,120 @@
+"""An observation as a pandas table: one row per position, one column per statistic."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from glasshead.attention.io import parts
+from glasshead.statistics import Statistic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame(
+    leading: Sequence[int],
+    queries: int,
+    statistics: Mapping[str, Statistic],
+    values: Mapping[str, Any],
+    asked: Sequence[str],
+) -> "pd.DataFrame":
+    """The values of statistics side by side, as `Observation.to_frame` has them.
+
+    Args:
+        leading: How long the axes before those of a statistic are.
+        queries: How many queries there are.
+        statistics, values: All of the observation, by name.
+        asked: The names of some; none stand for all that have one number a query.
+    """
+    names = asked or [
+        name
+        for name, one in statistics.items()
+        if one.axes == ("query",) and _shape(values[name]) == (*leading, queries)
+    ]
+    if not names:
+        raise ValueError(
+            "to_frame() takes what has one number a query, and nothing of the kind was observed: "
+            f"name one of {', '.join(values) or 'nothing'}."
+        )
+    columns = {
+        column: _numbers(tensor)
+        for name in names
+        for column, tensor in _columns(name, values[name])
+    }
+    axes, shape = _common(names, statistics, columns, len(leading))
+    levels = (*_leading_names(len(leading)), *axes)
+    pandas = import_pandas()
+    index = None
+    if len(levels) == 1:
+        index = pandas.RangeIndex(shape[0], name=levels[0])
+    elif levels:
+        index = pandas.MultiIndex.from_product([range(size) for size in shape], names=levels)
+    flat = {column: tensor.reshape(-1).numpy() for column, tensor in columns.items()}
+    return pandas.DataFrame(flat, index=index)
+
+
+def import_pandas() -> Any:
+    """The library; an ImportError that tells how to get it where it is missing."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("to_frame needs pandas, which is missing: pip install pandas.") from error
+    return pd
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+def _columns(name: str, value: Any) -> list[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        return [(name, value)]
+    return [(f"{name}.{part}", tensor) for part, tensor in parts(value)]
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """The same where NumPy can take it, which has no bfloat16."""
+    tensor = tensor.detach().cpu()
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+
+
+def _common(
+    names: Sequence[str],
+    statistics: Mapping[str, Statistic],
+    columns: Mapping[str, Tensor],
+    leading: int,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The axes that all have, and how long these are, those before them included.
+
+    Errors: a ValueError where they differ, or a statistic's own axes are not those of its value.
+    """
+    told = {name: statistics[name].axes for name in names}
+    shapes = {column: tuple(tensor.shape) for column, tensor in columns.items()}
+    if len(set(told.values())) > 1 or len(set(shapes.values())) > 1:
+        shown = ", ".join(
+            f"{column} {list(shape)} of {_axes(told[column.split('.')[0]])}"
+            for column, shape in shapes.items()
+        )
+        raise ValueError(
+            f"to_frame takes statistics of the same axes together, and got {shown}: ask for each "
+            f"on its own."
+        )
+    axes, shape = told[names[0]], next(iter(shapes.values()))
+    if len(shape) != leading + len(axes):
+        raise ValueError(
+            f"{statistics[names[0]]!r} says that its axes are {_axes(axes)}, after {leading} of "
+            f"batch and heads, and its value is {list(shape)}: set axes in its class."
+        )
+    return axes, shape
+
+
+def _axes(axes: Sequence[str]) -> str:
+    return " and ".join(axes) or "the whole"
+
+
+def _leading_names(count: int) -> list[str]:
+    """`batch` or `batch_0` and so on, and the heads, which layouts of two and three axes lack."""
+    batch = [f"batch_{place}" for place in range(count - 1)] if count > 2 else ["batch"]
+    return [*batch, "head"][:count]

@@ -1,0 +1,217 @@
+"""Arrays that the kernels read and write, one head at a time."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glasshead.engines.streaming.kernels.arguments import SAID, Grid, Matrix, Recipe
+from glasshead.engines.streaming.kernels.blocks import columns_of, pack
+from glasshead.engines.streaming.lower import Structure, Wanted, real_of
+from glasshead.engines.streaming.threads import Cut, Unit
+
+
+class Sums(NamedTuple):
+    """The results of a pass, `[batch, heads, …]` each; what was not wanted has a size of 0.
+
+    Attributes:
+        context: `[…, queries, value_dim]`.
+        rows: What is said of each row, `[…, 9, queries]`.
+        by_key: P·R, `[…, r, queries]`.
+        top, keys: The largest weights and their keys, `[…, queries, k]`.
+        by_query: Pᵀ·L, `[…, l, keys]`.
+        diagonals: `[…, queries + keys - 1]`.
+        maps: The numbers of all maps.
+    """
+
+    context: Tensor
+    rows: Tensor
+    by_key: Tensor
+    top: Tensor
+    keys: Tensor
+    by_query: Tensor
+    diagonals: Tensor
+    maps: Tensor
+
+
+def room_for_sums(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    wanted: Wanted,
+    zeros: Callable[[tuple[int, ...], torch.dtype], Tensor],
+) -> Sums:
+    """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
+    batch, heads, queries, _ = query.shape
+    keys = key.shape[2]
+    exact = torch.promote_types(query.dtype, torch.float32)
+    right = 0 if wanted.per_key is None else wanted.per_key.shape[2]
+    left = 0 if wanted.per_query is None else wanted.per_query.shape[2]
+
+    def room(*shape: int, dtype: torch.dtype = exact) -> Tensor:
+        return zeros((batch, heads, *shape), dtype)
+
+    return Sums(
+        context=room(queries, 0 if value is None else value.shape[-1]),
+        rows=room(SAID, queries),
+        by_key=room(right, queries),
+        top=room(queries, wanted.top),
+        keys=room(queries, wanted.top, dtype=torch.int64),
+        by_query=room(left, keys),
+        diagonals=room(queries + keys - 1 if wanted.diagonal else 0),
+        maps=room(sum(rows * columns for rows, columns in wanted.sizes())),
+    )
+
+
+class Arriving(NamedTuple):
+    """The gradients of results; None where none arrives.
+
+    Attributes:
+        context: `[batch, heads, queries, value_dim]`.
+        logsumexp, entropy: `[batch, heads, queries]`.
+        by_key: Of P·R, `[batch, heads, r, queries]`.
+        per_key: R, `[#batch, #heads, r, keys]`.
+    """
+
+    context: Tensor | None
+    logsumexp: Tensor | None
+    entropy: Tensor | None
+    by_key: Tensor | None
+    per_key: Tensor | None
+
+
+class Leaving(NamedTuple):
+    """The gradients of the inputs, in their shapes; of size 0 where they were not wanted."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor
+    table: Tensor
+    sink: Tensor
+
+
+def room_for_gradients(
+    query: Tensor, key: Tensor, value: Tensor | None, structure: Structure, wanted: tuple[bool, ...]
+) -> Leaving:
+    """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
+    exact = torch.promote_types(query.dtype, torch.float32)
+
+    def room(tensor: Tensor | None, *, want: bool = True) -> Tensor:
+        shape = tensor.shape if tensor is not None and want else (0,)
+        return query.new_zeros(shape, dtype=exact)
+
+    bias, table, sink = wanted
+    return Leaving(
+        room(query),
+        room(key),
+        room(value),
+        room(structure.bias, want=bias),
+        room(structure.table, want=table),
+        room(structure.sink, want=sink),
+    )
+
+
+def at(tensor: Tensor, batch: int, head: int) -> Tensor:
+    """The part of `[#batch, #heads, …]` that belongs to a head; axes of 1 serve all."""
+    return tensor[batch if len(tensor) > 1 else 0, head if tensor.shape[1] > 1 else 0]
+
+
+def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
+    """Vectors `[length, dim]` where they lie, or a copy where they must be of another type.
+
+    The copy is also made where `dim` is not a multiple of `width`, and filled up with 0.
+    """
+    length, dim = vectors.shape
+    across = -(-dim // width) * width
+    fits = vectors.dtype in (torch.float32, torch.float64) and across == dim
+    if fits and vectors.stride(1) == 1 and vectors.stride(0) >= dim:
+        row = vectors.stride(0)
+        return Matrix(_flat(vectors, (length - 1) * row + dim), row, dim)
+    numbers = np.zeros((length, across), real_of(vectors))
+    numbers[:, :dim] = _as_real(vectors)
+    return Matrix(numbers.reshape(-1), across, across)
+
+
+def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
+    """Vectors as a product wants those on its right."""
+    width = columns_of(dtype.itemsize)
+    packed = np.empty(-(-count // width) * width * vectors.width, dtype)
+    pack(vectors, count, width, packed)
+    return packed
+
+
+def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> Grid:
+    """One head's pairs of `[#batch, #heads, #queries, keys]`, the keys side by side."""
+    if tensor is None:
+        return Grid(np.empty(0, empty), 0, 0)
+    pairs = at(tensor, batch, head)
+    row = pairs.stride(0) if pairs.shape[0] > 1 else 0
+    return Grid(_flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row)
+
+
+def _flat(tensor: Tensor, extent: int) -> np.ndarray:
+    """So many numbers from a tensor's first on, as they lie in memory."""
+    return tensor.detach().as_strided((extent,), (1,)).numpy()
+
+
+def _as_real(vectors: Tensor) -> np.ndarray:
+    """A copy in numbers that NumPy knows; it has no bfloat16, the upper half of a float32."""
+    if vectors.dtype == torch.bfloat16:
+        bits = vectors.detach().contiguous().view(torch.int16).numpy().view(np.uint16)
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return vectors.detach().numpy().astype(real_of(vectors))
+
+
+def recipe_of(
+    structure: Structure, query: Tensor, keys: np.ndarray, count: int, batch: int, head: int
+) -> Recipe:
+    """What makes the scores of one head."""
+    real = keys.dtype
+    row = lambda tensor: batch if len(tensor) > 1 else 0  # noqa: E731
+    table = structure.table
+    sink = -np.inf
+    if structure.sink is not None:
+        sink = structure.sink[head if len(structure.sink) > 1 else 0].item()
+    return Recipe(
+        query=matrix(query[batch, head]),
+        panels=keys,
+        keys=count,
+        bounds=structure.bounds[row(structure.bounds)].numpy(),
+        bias=grid(structure.bias, batch, head, real),
+        visible=grid(structure.visible, batch, head, np.dtype(np.bool_)),
+        table=np.empty(0, real) if table is None else at(table, batch, head).numpy(),
+        scale=structure.scale,
+        softcap=structure.softcap,
+        sink=sink,
+        offset=int(structure.offsets[row(structure.offsets)]),
+    )
+
+
+def spans(
+    structure: Structure, cut: Cut, unit: Unit, head: int, visible: Grid
+) -> Iterator[tuple[tuple[int, int, int], Grid]]:
+    """The rows of a unit, as a kernel wants them, each with what says which pairs are visible.
+
+    That is all rows at once, or block by block where a rule has to be asked for each.
+    """
+    first, step = cut.rows(unit.stripe)
+    if structure.rule is None:
+        yield (first, step, cut.queries), visible
+        return
+    bounds = structure.bounds[unit.batch if len(structure.bounds) > 1 else 0].numpy()
+    for row in range(first, cut.queries, step):
+        last = min(row + cut.height, cut.queries)
+        starts, stops = bounds[:, row:last]
+        seeing = starts < stops
+        if not seeing.any():
+            yield (row, step, last), visible
+            continue
+        start, stop = int(starts[seeing].min()), int(stops[seeing].max())
+        tile = structure.rule(range(row, last), range(start, stop))
+        pairs = at(tile, unit.batch, head).expand(-1, stop - start).contiguous()
+        shown = grid(pairs[None, None], 0, 0, np.dtype(np.bool_))
+        # The kernel counts queries and keys from the first of all.
+        yield (row, step, last), shown._replace(first=-row * shown.row - start)

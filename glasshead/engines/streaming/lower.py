@@ -1,0 +1,342 @@
+"""A problem lowered to the tensors that the passes read."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glasshead.recipe.biases import Bias, bias_values
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks.base import Intervals, split
+from glasshead.recipe.masks.kinds import Dense
+from glasshead.recipe.normalizers import SoftmaxOne
+from glasshead.recipe.problem import Problem, sees_and_seen, visible_pairs
+from glasshead.recipe.scores import Dot, InnerProduct
+from glasshead.recipe.tile import Span, Tile, three_axes
+
+VisibleRule = Callable[[range, range], Tensor]
+
+
+class Structure(NamedTuple):
+    """What the passes read beside queries, keys and values.
+
+    Attributes:
+        bounds: The first key that each query sees, and the one after the last,
+            `[#batch, 2, queries]`; `visible`, `rule` and `bias` hide more of them.
+        offsets: The position of query 0 among the keys, `[#batch]`.
+        visible: Which pairs are visible, `[#batch, #heads, #queries, #keys]`.
+        rule: The same, asked for some queries and some keys.
+        bias: What is added to the scores, `[#batch, #heads, #queries, #keys]`; -inf hides.
+        table: What is added along the diagonals, `[#batch, #heads, queries + keys - 1]`: pair
+            (i, j) reads place queries - 1 - i + j.
+        sink: A score without a key for each head, `[#heads]`.
+        scale: β.
+        softcap: Scores become softcap · tanh(score / softcap); 0 leaves them.
+    """
+
+    bounds: Tensor
+    offsets: Tensor
+    visible: Tensor | None = None
+    rule: VisibleRule | None = None
+    bias: Tensor | None = None
+    table: Tensor | None = None
+    sink: Tensor | None = None
+    scale: float = 1.0
+    softcap: float = 0.0
+
+
+class Wanted(NamedTuple):
+    """Which sums are taken beside the context.
+
+    Attributes:
+        keyed: The key of each row's maximum.
+        far: Each row's sum of weights times distance.
+        diagonal: The sums along the diagonals.
+        top: How many of each row's largest weights.
+        maps: The rows and columns of block maps, one map after the other.
+        per_key: What is multiplied from the right, `[#batch, #heads, r, keys]`.
+        per_query: What is multiplied from the left, `[#batch, #heads, l, queries]`.
+    """
+
+    keyed: bool = False
+    far: bool = False
+    diagonal: bool = False
+    top: int = 0
+    maps: tuple[int, ...] = ()
+    per_key: Tensor | None = None
+    per_query: Tensor | None = None
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Rows and columns of each map."""
+        return list(zip(self.maps[::2], self.maps[1::2], strict=True))
+
+
+def real_of(tensor: Tensor) -> np.dtype:
+    """In which numbers a tensor is computed."""
+    return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
+
+
+# How many queries at a time a rule is asked which keys they see at all.
+_ROWS = 64
+
+
+class Lowered(NamedTuple):
+    """Vectors whose inner product, times β, is the score; values; and all else."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    structure: Structure
+
+
+def _is_traced() -> bool:
+    """Whether the call is recorded: then no object of ours can be asked again."""
+    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
+
+
+class Rule:
+    """A mask that has no simpler form, asked for a block of pairs at a time."""
+
+    def __init__(self, mask: Mask, tile: Tile, batch: tuple[int, ...]) -> None:
+        self.mask, self.tile, self.batch = mask, tile, batch
+
+    def __call__(self, queries: range, keys: range) -> Tensor:
+        tile = replace(self.tile, queries=queries, keys=keys)
+        return _four_axes(visible_pairs(self.mask, tile), self.batch)
+
+
+def lowered(problem: Problem) -> Lowered:
+    """The problem as tensors of four axes."""
+    batch = tuple(problem.scores_shape[:-3])
+    tile = problem.tile()
+    mask = None if problem.mask is None else problem.mask.simplified(tile)
+    intervals, rest = split(mask, tile)
+    bounds = _bounds(problem, intervals, batch)
+    visible, rule = None, None
+    if rest is not None:
+        if isinstance(rest, Dense) or _is_traced():
+            visible = _full_keys(_four_axes(visible_pairs(rest, tile), batch), problem)
+        else:
+            rule = Rule(rest, tile, batch)
+            bounds = _narrowed(bounds, rest, tile)
+    biases, table = _biases(problem, batch)
+    query, key, value = _without_unseen(
+        problem, bounds, simple=rest is None and biases is None and table is None
+    )
+    query, key, value, scale = _features(problem, query, key, value)
+    query, key, value = (x.flatten(0, -4) if x.ndim > 4 else x for x in (query, key, value))
+    query, key, value = (x if x.ndim == 4 else x[None] for x in (query, key, value))
+    structure = Structure(
+        bounds=bounds,
+        offsets=_offsets(problem, batch),
+        visible=visible,
+        rule=rule,
+        bias=biases,
+        table=table,
+        sink=_sink(problem),
+        scale=scale,
+        softcap=_softcap(problem),
+    )
+    return Lowered(query, key, value, structure)
+
+
+def seen_pairs(problem: Problem) -> int | None:
+    """How many pairs lie between what each query sees first and last, over batch and heads.
+
+    None where that cannot be told from the mask without asking for every pair.
+    """
+    # A problem on the meta device has no numbers, but a mask has its own.
+    device = problem.query.device
+    tile = replace(problem.tile(), device=torch.device("cpu") if device.type == "meta" else device)
+    mask = None if problem.mask is None else problem.mask.simplified(tile)
+    intervals, rest = split(mask, tile)
+    *batch, heads, queries, keys = problem.scores_shape
+    whole = heads
+    for size in batch:
+        whole *= size
+    if intervals is None:
+        return None if rest is not None else whole * queries * keys
+    seen = (intervals.stops - intervals.starts).double()
+    rows = seen.expand(*seen.shape[:-2], queries, 1)
+    return int(rows.sum(-2).mean() * whole)
+
+
+def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...]) -> Tensor:
+    queries, keys = problem.scores_shape[-2:]
+    device = problem.query.device
+    if intervals is None:
+        starts = torch.zeros(1, queries, dtype=torch.int64, device=device)
+        return torch.stack([starts, starts + keys], 1)
+    sides = [_rows(side, queries, batch) for side in intervals]
+    return torch.stack(torch.broadcast_tensors(*sides), 1).contiguous()
+
+
+def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
+    """`[*leading, #queries, 1]` as `[#batch, queries]`."""
+    side = side.squeeze(-1)
+    if side.ndim > 1:
+        side = side.squeeze(-2)  # The heads.
+    side = side.expand(*side.shape[:-1], queries)
+    if side.ndim > 2:
+        side = side.expand(*batch, queries).flatten(0, -2)
+    return side if side.ndim == 2 else side[None]
+
+
+def _narrowed(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
+    """The bounds, no wider than what a rule shows to each few queries."""
+    queries = tile.shape[0]
+    bounds = bounds.clone()
+    for first in range(0, queries, _ROWS):
+        rows = range(first, min(first + _ROWS, queries))
+        seen = rest.key_range(replace(tile, queries=rows))
+        bounds[:, :, rows.start : rows.stop].clamp_(seen.start, max(seen.start, seen.stop))
+    return bounds
+
+
+def _four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """What broadcasts to scores, with the axes batch, heads, queries and keys."""
+    tensor = three_axes(tensor)
+    if tensor.ndim > 4:
+        return tensor.expand(*batch, *tensor.shape[-3:]).flatten(0, -4)
+    return tensor if tensor.ndim == 4 else tensor[None]
+
+
+def _full_keys(tensor: Tensor, problem: Problem) -> Tensor:
+    """The same with every key, side by side in memory."""
+    keys = problem.scores_shape[-1]
+    if tensor.shape[-1] != keys:
+        tensor = tensor.expand(*tensor.shape[:-1], keys)
+    if torch.compiler.is_compiling() or tensor.stride(-1) != 1:
+        tensor = tensor.contiguous()
+    return tensor
+
+
+def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
+    """The sum of the biases given pair by pair, and of those given by distance."""
+    tile, pairs, tables = problem.tile(), [], []
+    queries, keys = problem.scores_shape[-2:]
+    for bias in problem.biases:
+        if isinstance(bias, Bias) and bias.by_distance:
+            # The last query's row, drawn out, has each distance once.
+            row = replace(
+                tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1)
+            )
+            tables.append(_four_axes(bias(row).to(tile.dtype), batch)[..., 0, :])
+        else:
+            pairs.append(_four_axes(bias_values(bias, tile).to(tile.dtype), batch))
+    total = reduce(add, pairs) if pairs else None
+    if len(pairs) > 1:
+        hidden = reduce(torch.logical_or, [x.isneginf() for x in pairs])
+        total = cast("Tensor", total).masked_fill(hidden, -torch.inf)
+    table = reduce(add, tables) if tables else None
+    return (
+        None if total is None else _full_keys(total, problem),
+        None if table is None else table.contiguous(),
+    )
+
+
+def _softcap(problem: Problem) -> float:
+    """The softcap, or 0 where it is so far away that it changes no finite score."""
+    softcap = problem.softcap
+    return 0.0 if softcap is None or softcap > 1e30 else softcap
+
+
+def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:
+    offset, device = problem.offset, problem.query.device
+    if not isinstance(offset, Tensor):
+        return torch.full((1,), offset, dtype=torch.int64, device=device)
+    offset = offset.to(device, torch.int64)
+    return offset.reshape(1) if not offset.ndim else offset.expand(batch).flatten()
+
+
+def _sink(problem: Problem) -> Tensor | None:
+    normalizer = problem.normalizer
+    if not isinstance(normalizer, SoftmaxOne):
+        return None
+    sink = torch.as_tensor(normalizer.sink, device=problem.query.device).to(problem.dtype)
+    return sink.reshape(-1)
+
+
+def _features(
+    problem: Problem, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    score, scale = cast("InnerProduct", problem.score), problem.scale
+    if isinstance(scale, Tensor) or not isinstance(score, Dot):
+        # What is computed from the inputs is not to be rounded to half precision again.
+        query, key = (x.to(problem.dtype) for x in (query, key))
+    query, key = score.features(query, key)
+    if isinstance(scale, Tensor):
+        return query * scale.to(query), key, value, 1.0
+    return query, key, value, float(scale)
+
+
+def _without_unseen(
+    problem: Problem, bounds: Tensor, *, simple: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The inputs, with 0 in what no query of the batch row sees, or in what sees nothing.
+
+    Such rows may hold anything, NaN included, which a product would spread.
+    """
+    query, key, value = problem.query, problem.key, problem.value
+    if problem.mask is None and not problem.biases:
+        return query, key, value
+    tracing = torch.compiler.is_compiling()
+    batch = problem.scores_shape[:-3]
+    if simple:
+        sees, seen = _seen_by_bounds(bounds, key.shape[-2])
+        if not tracing and bool(sees.all() & seen.all()):
+            return query, key, value
+        shape = batch if len(bounds) > 1 else ()
+        sees, seen = (x.reshape(*shape, 1, -1, 1) for x in (sees, seen))
+    elif not tracing and all(
+        bool(x.detach().sum(dtype=problem.dtype).isfinite()) for x in (query, key, value)
+    ):
+        # To look at every pair takes longer than to see that there is nothing to spread.
+        return query, key, value
+    elif tracing:
+        _, visible = problem.bias_and_visible(problem.mask, problem.tile())
+        if visible is None:
+            return query, key, value
+        sees, seen = sees_and_seen(visible)
+    else:
+        sees, seen = _seen_by_blocks(problem)
+    return (
+        torch.where(sees, query, 0.0),
+        torch.where(seen, key, 0.0),
+        torch.where(seen, value, 0.0),
+    )
+
+
+def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:
+    """Which queries see a key, and which keys a query sees, `[#batch, length]`."""
+    starts, stops = bounds[:, 0].clamp(0, keys), bounds[:, 1].clamp(0, keys)
+    sees = starts < stops
+    stops = torch.maximum(starts, stops)
+    edges = torch.zeros(len(bounds), keys + 1, dtype=torch.int64, device=bounds.device)
+    one = torch.ones_like(starts)
+    edges = edges.scatter_add(1, starts, one).scatter_add(1, stops, -one)
+    return sees, edges.cumsum(1)[:, :keys] > 0
+
+
+def _seen_by_blocks(problem: Problem) -> tuple[Tensor, Tensor]:
+    """The same of any mask and bias, a few queries at a time."""
+    *batch, heads, queries, keys = problem.scores_shape
+    sees = torch.ones(*batch, heads, queries, 1, dtype=torch.bool)
+    seen = torch.zeros(*batch, 1, keys, 1, dtype=torch.bool)
+    for first in range(0, queries, _ROWS):
+        last = min(first + _ROWS, queries)
+        tile = replace(problem.tile(), queries=range(first, last))
+        _, visible = problem.bias_and_visible(problem.mask, tile)
+        if visible is None:
+            seen[:] = True
+            continue
+        visible = visible.expand(*visible.shape[:-2], last - first, keys)
+        these, those = sees_and_seen(visible)
+        sees[..., first:last, :] &= these
+        seen |= those
+    return sees, seen

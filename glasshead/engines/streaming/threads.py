@@ -1,0 +1,151 @@
+"""Threads of our own beside PyTorch's, and the schedule that shares work among them."""
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glasshead.engines.streaming.kernels.blocks import ROWS, columns_of
+from glasshead.engines.streaming.lower import Structure, real_of
+
+_Unit = TypeVar("_Unit")
+_lock = threading.Lock()
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threads: int) -> None:
+    """Call `work` in each of the threads with what is left of the units; each is taken once.
+
+    An error in one of the threads, or Ctrl-C here, ends the work of all and is raised here.
+    """
+    if threads == 1:
+        work(iter(units))
+        return
+    left = _Shared(units)
+    futures = [_pool(threads).submit(work, left) for _ in range(threads)]
+    try:
+        for future in futures:
+            future.result()
+    except BaseException:
+        left.end()
+        for future in futures:
+            future.exception()
+        raise
+
+
+def threads_for(operations: int) -> int:
+    """How many threads are worth their start: one for little work, else as many as PyTorch uses."""
+    return 1 if operations < 50_000_000 else torch.get_num_threads()
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="glasshead")
+        return _pools[threads]
+
+
+def _forget() -> None:
+    """Begin anew in a child process, where the lock may be held by a thread that is not there."""
+    global _lock  # noqa: PLW0603 - it is the module's
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class _Shared(Iterator[_Unit]):
+    """An iterator that several threads take from."""
+
+    def __init__(self, units: Iterable[_Unit]) -> None:
+        self._units = iter(units)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> _Unit:
+        with self._lock:
+            return next(self._units)
+
+    def end(self) -> None:
+        """Let no more be taken."""
+        with self._lock:
+            self._units = iter(())
+
+
+# A block has this many queries, or fewer where its scores would not stay near the core.
+_HEIGHT = 64
+
+
+class Unit(NamedTuple):
+    """What a thread does in one go: every so many-th block of some heads of a batch row."""
+
+    batch: int
+    heads: range
+    stripe: int
+
+
+class Cut:
+    """Blocks of queries, stripes of blocks, units of heads and stripes.
+
+    Args:
+        query, key: `[batch, heads, length, dim]`.
+        structure: What each query sees.
+        numbers: How many scores a block may have.
+        shares: How many units there are to be for each thread, at least.
+    """
+
+    def __init__(
+        self, query: Tensor, key: Tensor, structure: Structure, *, numbers: int, shares: int
+    ) -> None:
+        self.batch, self.heads, self.queries, dim = query.shape
+        self.kv_heads, self.keys = key.shape[1:3]
+        self.group = self.heads // self.kv_heads
+        real = real_of(query)
+        self.width = columns_of(real.itemsize)
+        bounds = structure.bounds
+        seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
+        pairs = int(seen.sum()) * (self.batch // len(bounds)) * self.heads
+        self.threads = threads_for(4 * pairs * dim)
+        across = int(seen.max()) + _HEIGHT + 2 * self.width if seen.numel() else 1
+        height = min(_HEIGHT, max(8, numbers // across), self.queries)
+        self.height = -(-height // ROWS) * ROWS
+        sets = self.batch * self.kv_heads
+        blocks = -(-self.queries // self.height)
+        self.stripes = 1
+        if self.threads > 1:
+            self.stripes = max(1, min(blocks, math.ceil(shares * self.threads / sets)))
+        self.threads = min(self.threads, sets * self.stripes)
+
+    def padded(self, length: int) -> int:
+        """A length made up to whole panels."""
+        return -(-length // self.width) * self.width
+
+    def units(self) -> list[Unit]:
+        """All units; the heads of one read the same keys."""
+        return [
+            Unit(batch, range(head * self.group, (head + 1) * self.group), stripe)
+            for batch in range(self.batch)
+            for head in range(self.kv_heads)
+            for stripe in range(self.stripes)
+        ]
+
+    def rows(self, stripe: int) -> tuple[int, int]:
+        """The first row of a stripe, and the step to its next block."""
+        return stripe * self.height, self.stripes * self.height
+
+    def largest(self, bounds: np.ndarray) -> int:
+        """How many keys a block spans at most, in whole panels."""
+        most = 0
+        for first in range(0, self.queries, self.height):
+            starts, stops = bounds[:, :, first : first + self.height].swapaxes(0, 1)
+            seeing = starts < stops
+            if seeing.any():
+                low = np.where(seeing, starts, self.keys).min(-1)
+                most = max(most, int((np.where(seeing, stops, 0).max(-1) - low).max()))
+        return most + 2 * self.width

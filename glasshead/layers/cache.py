@@ -1,0 +1,309 @@
+"""The key/value cache of one attention, and where the keys that it holds stand in the text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from glasshead.attention import Attention
+from glasshead.recipe.biases import Bias, bias_values
+from glasshead.recipe.masks import Band, Mask, as_mask, dense
+from glasshead.recipe.masks.base import AllOf
+from glasshead.recipe.problem import visible_pairs
+from glasshead.recipe.tile import Span, Tile, three_axes
+
+_LEAST = 16
+
+
+class Growing:
+    """A tensor that grows along its last axis but one, in place, and may lose its beginning.
+
+    Its memory is made anew, twice as long as what is held, when its end is reached: a token costs
+    no copy of those before it, however long the text is.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._stop = 0
+        self._buffer: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """How much is held."""
+        return self._stop - self._first
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are taken."""
+        return 0 if self._buffer is None else self._buffer.nbytes
+
+    @property
+    def held(self) -> Shaped[Tensor, "batch *heads length dim"]:
+        """What was appended and not forgotten."""
+        if self._buffer is None:
+            raise ValueError("this cache is empty: run the attention with it first.")
+        return self._buffer[..., self._first : self._stop, :]
+
+    def append(self, new: Shaped[Tensor, "batch *heads new dim"]) -> None:
+        """Put `new` behind what is held; it keeps numbers, not gradients."""
+        buffer, stop = self._buffer, self._stop + new.shape[-2]
+        if buffer is not None:
+            check_fits(buffer, new)
+        if buffer is None or stop > buffer.shape[-2]:
+            buffer, stop = self._longer(new), self.length + new.shape[-2]
+        buffer[..., stop - new.shape[-2] : stop, :] = new.detach()
+        self._stop = stop
+
+    def forget(self, count: int) -> None:
+        """Let go of the first `count`."""
+        self._first += count
+        # What a long prompt took is given back.
+        if self._buffer is not None and self._buffer.shape[-2] > max(4 * self.length, 2 * _LEAST):
+            self._longer(self._buffer[..., :0, :])
+
+    # What was made in inference mode would not take in the tokens of a later call outside it.
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row `rows[i]` was."""
+        if self._buffer is not None:
+            self._buffer = taken(self._buffer, rows)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _longer(self, new: Tensor) -> Tensor:
+        """Memory with room for `new`, and for as much again, which holds what is held."""
+        *leading, count, dim = new.shape
+        larger = new.new_empty(*leading, max(_LEAST, 2 * (self.length + count)), dim)
+        if self._buffer is not None:
+            larger[..., : self.length, :] = self.held
+        self._first, self._stop, self._buffer = 0, self.length, larger
+        return larger
+
+
+def check_fits(held: Tensor, new: Tensor) -> None:
+    """Raise a ValueError where what is fed has other rows, heads or numbers than what is held."""
+    check_rows(len(held), len(new))
+    (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
+    if (heads, width) != (fed, wide):
+        raise ValueError(
+            f"a cache of {heads} heads of {width} numbers takes as many, and got {fed} of {wide}: "
+            "begin a new cache for another model."
+        )
+
+
+def check_rows(held: int, new: int) -> None:
+    """Raise a ValueError where texts are fed that are not as many as are held."""
+    if held != new:
+        raise ValueError(
+            f"a cache of {held} rows takes as many, and got {new}: begin a new cache, or bring its "
+            "rows in order by reorder()."
+        )
+
+
+def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "rows *rest"]:
+    """Row i is what row `rows[i]` was.
+
+    Errors: a TypeError or ValueError where `rows` are no rows of the tensor.
+    """
+    if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
+        got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
+        raise TypeError(f"reorder takes rows as a tensor of whole numbers, and got {got}.")
+    try:
+        return tensor.index_select(0, rows)
+    except IndexError as error:
+        raise ValueError(
+            f"reorder takes rows of the {len(tensor)} that there are, and got {rows.tolist()}."
+        ) from error
+
+
+def reach_of(rule: Attention) -> int | None:
+    """How many keys before its own a query of this rule sees at most; None: all, or unknown.
+
+    What lies further back can be forgotten where the rule asks of a pair for its distance alone.
+
+    >>> import glasshead as gh
+    >>> reach_of(gh.Attention(mask=gh.causal() & gh.window(before=255)))
+    255
+    """
+    if rule.mask is None or not asks_for_distances(rule):
+        return None
+    return min((b.before for b in bands_of(rule.mask) or () if b.before is not None), default=None)
+
+
+def asks_for_distances(rule: Attention) -> bool:
+    """Whether mask and bias of the rule read of a pair no more than its distance."""
+    by_distance = rule.bias is None or (isinstance(rule.bias, Bias) and rule.bias.by_distance)
+    return by_distance and (rule.mask is None or bands_of(rule.mask) is not None)
+
+
+def bands_of(mask: Mask) -> tuple[Band, ...] | None:
+    """The bands that a mask is the and of, each at the offset of the call; None: it is not."""
+    if isinstance(mask, Band):
+        return (mask,) if mask.offset is None else None
+    if not isinstance(mask, AllOf):
+        return None
+    parts = [bands_of(part) for part in mask.masks]
+    return None if None in parts else tuple(band for part in parts if part for band in part)
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Some of the tokens that were fed, whose keys are held, and the last of them, which ask.
+
+    Masks and biases count keys from the beginning of the text. Here they are read at the places of
+    those that are left.
+
+    Attributes:
+        length: How many tokens were fed, the asking ones among them.
+        query: The heads of those that ask.
+        key: The keys that are held.
+        positions: Where these stand, for each head of each row; None: they are the last.
+    """
+
+    length: int
+    query: Float[Tensor, "batch heads queries head_dim"]
+    key: Float[Tensor, "batch kv_heads keys head_dim"]
+    positions: Int[Tensor, "batch kv_heads keys"] | None = None
+
+    def mask(self, mask: Mask) -> Mask:
+        """What it says of the keys that are held."""
+        return dense(self._held(three_axes(visible_pairs(mask, self.tile()))))
+
+    def bias(self, bias: Bias | Tensor) -> Float[Tensor, "*#batch heads queries keys"]:
+        """The numbers of the keys that are held."""
+        return self._held(three_axes(bias_values(bias, self.tile())))
+
+    def moved(self, bias: Bias) -> Float[Tensor, "*#batch heads queries keys"]:
+        """What is to be added to a bias that takes the keys for the last of the text."""
+        queries, keys = self.query.shape[-2], self.key.shape[-2]
+        close = self._tile(Span(0, queries), Span(0, keys), keys - queries)
+        return self.bias(bias) - bias_values(bias, close)
+
+    def seen(self, mask: Mask | None) -> Bool[Tensor, "batch kv_heads keys"] | None:
+        """Which keys the last query sees, as those after it will; None: all."""
+        last = self.query.shape[-2] - 1
+        tile = self.tile(Span(last, last + 1))
+        mask = None if mask is None else mask.simplified(tile)
+        if mask is None:
+            return None
+        visible = self._held(three_axes(visible_pairs(mask, tile)))
+        heads, kv_heads = self.query.shape[-3], self.key.shape[-3]
+        visible = visible[..., 0, :].expand(len(self.key), heads, self.key.shape[-2])
+        return visible.unflatten(1, (kv_heads, -1)).any(2)
+
+    def tile(self, queries: Span | None = None) -> Tile:
+        """The asking tokens and those of the text from the first on that may be held."""
+        count = self.query.shape[-2]
+        first = self.length - self.key.shape[-2] if self.positions is None else 0
+        queries = Span(0, count) if queries is None else queries
+        return self._tile(queries, Span(first, self.length), self.length - count)
+
+    def _tile(self, queries: Span, keys: Span, offset: int) -> Tile:
+        dtype = torch.promote_types(self.query.dtype, torch.float32)
+        return Tile(queries, keys, offset, device=self.query.device, dtype=dtype)
+
+    def _held(self, pairs: Tensor) -> Tensor:
+        """Of numbers for each token of the text, those of the keys that are held."""
+        if self.positions is None or pairs.shape[-1] == 1:
+            return pairs
+        group = self.query.shape[-3] // self.key.shape[-3]
+        places = self.positions.long().repeat_interleave(group, 1)[..., None, :]
+        pairs = pairs if pairs.ndim == 4 else pairs[None]
+        return torch.take_along_dim(pairs, places, -1)
+
+
+KeysAndValues = tuple[
+    Float[Tensor, "batch heads keys head_dim"], Float[Tensor, "batch heads keys head_dim"]
+]
+
+
+class KeyValueCache:
+    """The keys and values that one attention has made, for generation token by token.
+
+    All are held; of an attention with a window, those that a later query can see, so that memory
+    and time of a token do not grow with the text. Numbers are held, not gradients: what learns is
+    run without a cache.
+
+    >>> import torch
+    >>> cache = KeyValueCache()
+    >>> keys, values = cache.append(torch.rand(2, 3, 5, 7), torch.rand(2, 3, 5, 7))
+    >>> keys, values = cache.append(torch.rand(2, 3, 1, 7), torch.rand(2, 3, 1, 7), reach=2)
+    >>> keys.shape, cache.length, cache.count
+    (torch.Size([2, 3, 6, 7]), 6, 2)
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._keys, self._values = Growing(), Growing()
+
+    @property
+    def count(self) -> int:
+        """How many keys are held, of a row and a head; `length` is how many tokens were fed."""
+        return self._keys.length
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are taken."""
+        return self._keys.memory + self._values.memory
+
+    @property
+    def held(self) -> KeysAndValues:
+        """The keys and the values.
+
+        Errors: a ValueError where there are none.
+        """
+        return self._keys.held, self._values.held
+
+    def append(
+        self,
+        key: Float[Tensor, "batch heads new head_dim"],
+        value: Float[Tensor, "batch heads new head_dim"],
+        reach: int | None = None,
+    ) -> KeysAndValues:
+        """All keys and values that the new queries may see, the new ones last.
+
+        Args:
+            key, value: Of the new tokens.
+            reach: How many keys before its own a query sees at most; None: all. Of older ones no
+                more than that are held from now on.
+
+        Errors: a ValueError where the new ones are of another number of rows.
+        """
+        self._keys.append(key)
+        self._values.append(value)
+        self.length += key.shape[-2]
+        held = self.held
+        if reach is not None and self.count > reach:
+            for part in (self._keys, self._values):
+                part.forget(part.length - reach)
+        return held
+
+    def attend(
+        self,
+        attention: Attention,
+        heads: Sequence[Float[Tensor, "batch heads length head_dim"]],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        """What the new queries find among the keys that `append` gave.
+
+        Args:
+            attention: The rule.
+            heads: The new queries, and the keys and values.
+            mask, bias: Of the call, of all tokens that were fed.
+        """
+        query, key, value = heads
+        if key.shape[-2] < self.length and (mask is not None or bias is not None):
+            places, mask = Places(self.length, query, key), as_mask(mask)
+            mask = None if mask is None else places.mask(mask)
+            bias = None if bias is None else places.bias(bias)
+        return attention(query, key, value, mask=mask, bias=bias)
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row `rows[i]` was; rows may be left out, or taken more than once."""
+        self._keys.reorder(rows)
+        self._values.reorder(rows)

@@ -1,0 +1,348 @@
+"""Eviction policies: which keys a cache keeps, and the scores that they go by."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.engines import REFERENCE, reductions_of
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import Span
+from glasshead.recipe.validation import whole_number
+from glasshead.statistics import Received
+
+_POOLS = {"mean": F.avg_pool1d, "max": F.max_pool1d}
+
+
+def h2o_scores(
+    received: Float[Tensor, "*batch heads keys"], kv_heads: int
+) -> Float[Tensor, "*batch kv_heads keys"]:
+    """Σ_i P_ij over all queries so far, the mean over the heads of a group: a weight.
+
+    Beside the heavy hitters, the policy keeps the most recent keys; these scores do not say so.
+
+    Args:
+        received: What each key has received, as `Received()` tells it.
+        kv_heads: How many key heads there are; query head i reads key head i // (heads / kv_heads).
+
+    Errors: a ValueError where the heads are not a multiple of the key heads.
+
+    Source: Zhang et al. 2023 (H2O), section 4, algorithm 1.
+
+    >>> h2o_scores(torch.tensor([[1.0, 0.5], [2.0, 0.0]]), kv_heads=1)
+    tensor([[1.5000, 0.2500]])
+    """
+    return _mean_of_groups(received, kv_heads)
+
+
+def snapkv_scores(
+    received: Float[Tensor, "*batch heads keys"],
+    kv_heads: int,
+    *,
+    window: int,
+    kernel: int = 5,
+    pooling: str = "mean",
+) -> Float[Tensor, "*batch kv_heads keys"]:
+    """pool_j Σ_{i in window} P_ij of the keys before the window, pooled along keys; inf within it.
+
+    Keys of the window are kept whatever their score. Pooling keeps the neighbours of a key that is
+    kept, so that what is retrieved stays whole; beyond the ends there is nothing, 0.
+
+    Args:
+        received: What each key has received from the last `window` queries, as
+            `Received(last=window)` tells it.
+        kv_heads: How many key heads there are.
+        window: How many of the last tokens observe.
+        kernel: How many keys are pooled, an odd number; 1: none.
+        pooling: "mean" or "max".
+
+    Errors: a TypeError or ValueError where window or kernel are not whole numbers of at least 1 or
+    the kernel is even, where pooling is another word, and where the heads do not fit.
+
+    Source: Li et al. 2024 (SnapKV), section 4 and listing 1; the mean of 5 is that of the authors'
+    code, the maximum of 7 one of section 5.
+
+    >>> snapkv_scores(torch.tensor([[0.0, 0.3, 0.0, 0.0, 0.7]]), 1, window=1, kernel=3)
+    tensor([[0.1000, 0.1000, 0.1000, 0.0000,    inf]])
+    """
+    window = whole_number(window, "SnapKV(window=…)", least=1)
+    kernel = whole_number(kernel, "SnapKV(kernel=…)", least=1)
+    if kernel % 2 == 0:
+        raise ValueError(f"SnapKV(kernel=…) takes an odd number of keys, and got {kernel}.")
+    if not isinstance(pooling, str) or pooling not in _POOLS:
+        raise ValueError(f"SnapKV(pooling=…) takes 'mean' or 'max', and got {pooling!r}.")
+    before = max(received.shape[-1] - window, 0)
+    scores = received.new_full(received.shape, torch.inf)
+    if before:
+        flat = received[..., :before].reshape(-1, 1, before)
+        pooled = _POOLS[pooling](flat, kernel, stride=1, padding=kernel // 2)
+        scores[..., :before] = pooled.reshape(*received.shape[:-1], before)
+    return _mean_of_groups(scores, kv_heads)
+
+
+def tova_scores(
+    last: Float[Tensor, "*batch heads keys"], kv_heads: int
+) -> Float[Tensor, "*batch kv_heads keys"]:
+    """P_ij of the last query i, the mean over all heads of the layer: a weight.
+
+    All heads keep the same keys, so that each key head is given the same scores.
+
+    Args:
+        last: The weights of the last query, as `Received(last=1)` tells them.
+        kv_heads: How many key heads there are.
+
+    Errors: a ValueError where the heads are not a multiple of the key heads.
+
+    Source: Oren et al. 2024 (Transformers are multi-state RNNs), section 3.3.
+
+    >>> tova_scores(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), kv_heads=2)
+    tensor([[0.7500, 0.2500],
+            [0.7500, 0.2500]])
+    """
+    groups = _mean_of_groups(last, kv_heads)
+    return groups.mean(-2, keepdim=True).expand(groups.shape)
+
+
+def _mean_of_groups(
+    scores: Float[Tensor, "*batch heads keys"], kv_heads: int
+) -> Float[Tensor, "*batch kv_heads keys"]:
+    """The mean over the query heads of each key head."""
+    kv_heads = whole_number(kv_heads, "kv_heads", least=1)
+    if scores.shape[-2] % kv_heads:
+        raise ValueError(
+            f"eviction scores take heads that are a multiple of the key heads, and got "
+            f"{scores.shape[-2]} for {kv_heads}."
+        )
+    return scores.unflatten(-2, (kv_heads, -1)).mean(-2)
+
+
+def last_rows(problem: Problem, count: int) -> Float[Tensor, "batch heads rows keys"]:
+    """Of the last `count` queries, or of all where they are fewer, at the cost of these alone."""
+    queries = problem.scores_shape[-2]
+    span = Span(max(0, queries - count), queries)
+    return REFERENCE.part(problem, replace(problem.tile(), queries=span)).weights
+
+
+class Policy(ABC):
+    """Which keys a cache keeps, for each layer, row and key head by itself.
+
+    A policy is a frozen value, its numbers alone; what was seen so far, the votes, is held by the
+    cache: rows of numbers, one for each key, that go where their keys go.
+    """
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """The most keys that are held after a call, of a row and a key head."""
+
+    def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads votes keys"] | None:
+        """What the queries of a call say of the keys; None: the policy does not listen."""
+        del problem
+
+    def joined(
+        self,
+        before: Float[Tensor, "batch kv_heads votes keys"],
+        new: Float[Tensor, "batch kv_heads votes keys"],
+    ) -> Float[Tensor, "batch kv_heads votes keys"]:
+        """The votes of earlier calls with those of a new one; here, the new ones alone."""
+        del before
+        return new
+
+    @abstractmethod
+    def scores(
+        self,
+        votes: Float[Tensor, "batch kv_heads votes keys"] | None,
+        seen: Bool[Tensor, "batch kv_heads keys"],
+    ) -> Float[Tensor, "batch kv_heads keys"]:
+        """How much each key is worth; inf: it stays, whatever the others are worth.
+
+        Args:
+            votes: What was said of the keys, which are in the order of the text.
+            seen: Which keys later queries can see; those that pad are not worth anything.
+        """
+
+
+def widened(votes: Float[Tensor, "*batch keys"], keys: int) -> Float[Tensor, "*batch more"]:
+    """Votes on keys of which the last are new, that nobody has voted on."""
+    return F.pad(votes, (0, keys - votes.shape[-1]))
+
+
+@dataclass(frozen=True)
+class Sinks(Policy):
+    """Keeps the first keys, on which attention rests that has nowhere else to go, and the latest.
+
+    It looks at no weight. Keys keep the positions that they have in the text; the paper counts them
+    anew within the cache, so that they never pass those that the model was trained on.
+
+    Args:
+        first: How many of the first keys are held, of a row.
+        window: How many of the latest.
+
+    Errors: a TypeError or ValueError where these are not whole numbers, of at least 0 and 1.
+
+    Source: Xiao et al. 2023 (StreamingLLM), section 3.2.
+
+    >>> Sinks(first=4, window=60).most
+    64
+    """
+
+    first: int = 4
+    window: int = 60
+
+    def __post_init__(self) -> None:
+        whole_number(self.first, "Sinks(first=…)")
+        whole_number(self.window, "Sinks(window=…)", least=1)
+
+    @property
+    def most(self) -> int:
+        return self.first + self.window
+
+    def scores(
+        self, votes: Tensor | None, seen: Bool[Tensor, "batch kv_heads keys"]
+    ) -> Float[Tensor, "batch kv_heads keys"]:
+        del votes
+        # A row's first key is the first that does not pad.
+        stays = seen & (seen.cumsum(-1) <= self.first)
+        stays[..., -self.window :] = True
+        return torch.where(stays, torch.inf, 0.0)
+
+
+@dataclass(frozen=True)
+class H2O(Policy):
+    """Keeps the heavy hitters, of the largest Σ_i P_ij over all queries so far, and the latest.
+
+    Half of the budget, rounded up, is for the latest keys.
+
+    Args:
+        budget: How many keys are held, of a row and a key head.
+
+    Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
+
+    Source: Zhang et al. 2023 (H2O), section 4, algorithm 1; the halves: section 5.
+
+    >>> H2O(budget=64).most
+    64
+    """
+
+    budget: int
+
+    def __post_init__(self) -> None:
+        whole_number(self.budget, "H2O(budget=…)", least=1)
+
+    @property
+    def most(self) -> int:
+        return self.budget
+
+    def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
+        received = Received()
+        reduced = reductions_of(problem, received.reductions(problem))
+        mass = received.finish(problem, *reduced)
+        return h2o_scores(mass, problem.key.shape[-3])[..., None, :]
+
+    def joined(self, before: Tensor, new: Tensor) -> Tensor:
+        return widened(before, new.shape[-1]) + new
+
+    def scores(
+        self, votes: Tensor | None, seen: Bool[Tensor, "batch kv_heads keys"]
+    ) -> Float[Tensor, "batch kv_heads keys"]:
+        scores = torch.zeros(seen.shape, device=seen.device)
+        if votes is not None:
+            scores = votes[..., 0, :].clone()
+        scores[..., -((self.budget + 1) // 2) :] = torch.inf
+        return scores
+
+
+@dataclass(frozen=True)
+class SnapKV(Policy):
+    """Keeps the keys of the largest pool_j Σ_{i in window} P_ij, and those of the window itself.
+
+    The window is the last queries, of a prompt or of what was generated since: where the paper
+    compresses the prompt alone, here the cache is held to its budget from then on, by the window
+    that moves on.
+
+    Args:
+        budget: How many keys are held, of a row and a key head, the window's among them.
+        window: How many of the last queries vote.
+        kernel: The mean of how many neighbours a key is given, an odd number; 1: its own.
+
+    Errors: a TypeError or ValueError where these are not whole numbers of at least 1, the window is
+    not smaller than the budget, or the kernel is even.
+
+    Source: Li et al. 2024 (SnapKV), section 4 and listing 1; the kernel is that of their code.
+
+    >>> SnapKV(budget=64, window=16).most
+    64
+    """
+
+    budget: int
+    window: int = 16
+    kernel: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "window", "kernel"):
+            whole_number(getattr(self, name), f"SnapKV({name}=…)", least=1)
+        if self.window >= self.budget:
+            raise ValueError(
+                f"SnapKV takes a window smaller than its budget, and got window={self.window} of "
+                f"budget={self.budget}: the window's keys are a part of the budget."
+            )
+        if self.kernel % 2 == 0:
+            raise ValueError(
+                f"SnapKV(kernel=…) takes an odd number of keys, and got {self.kernel}."
+            )
+
+    @property
+    def most(self) -> int:
+        return self.budget
+
+    def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads rows keys"]:
+        # Pooling and sums are linear: the mean over a group may go first.
+        rows = last_rows(problem, self.window)
+        return rows.unflatten(1, (problem.key.shape[-3], -1)).mean(2)
+
+    def joined(self, before: Tensor, new: Tensor) -> Tensor:
+        return torch.cat([widened(before, new.shape[-1]), new], -2)[..., -self.window :, :]
+
+    def scores(
+        self, votes: Tensor | None, seen: Bool[Tensor, "batch kv_heads keys"]
+    ) -> Float[Tensor, "batch kv_heads keys"]:
+        received = seen.float() if votes is None else votes.sum(-2)
+        kv_heads = received.shape[-2]
+        return snapkv_scores(received, kv_heads, window=self.window, kernel=self.kernel)
+
+
+@dataclass(frozen=True)
+class TOVA(Policy):
+    """Keeps the keys of the largest P_ij of the last query i, the mean over all heads of a layer.
+
+    Args:
+        budget: How many keys are held, of a row and a key head.
+
+    Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
+
+    Source: Oren et al. 2024 (Transformers are multi-state RNNs), section 3.3.
+
+    >>> TOVA(budget=64).most
+    64
+    """
+
+    budget: int
+
+    def __post_init__(self) -> None:
+        whole_number(self.budget, "TOVA(budget=…)", least=1)
+
+    @property
+    def most(self) -> int:
+        return self.budget
+
+    def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
+        (row,) = last_rows(problem, 1).unbind(-2)
+        return tova_scores(row, problem.key.shape[-3])[..., None, :]
+
+    def scores(
+        self, votes: Tensor | None, seen: Bool[Tensor, "batch kv_heads keys"]
+    ) -> Float[Tensor, "batch kv_heads keys"]:
+        return seen.float() if votes is None else votes[..., 0, :]

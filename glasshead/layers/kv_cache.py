@@ -1,0 +1,261 @@
+"""The cache of a model, and caches that hold no more keys than a policy allows."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from glasshead.attention import Attention
+from glasshead.layers.cache import (
+    KeysAndValues,
+    KeyValueCache,
+    Places,
+    asks_for_distances,
+    check_fits,
+    taken,
+)
+from glasshead.layers.eviction import Policy
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks import Band, Mask, as_mask, combined
+
+
+class EvictingCache(KeyValueCache):
+    """Keys and values of one attention, of which a policy keeps some after each call.
+
+    The context of a call is that of all keys that are held and of its own, by the engine that the
+    attention runs anyway; the weights that the policy listens to are taken beside it. Keys that no
+    later query can see, as those that pad, go first. Each key keeps its position in the text.
+
+    Args:
+        policy: What says which keys stay.
+
+    >>> import glasshead as gh
+    >>> layer = gh.MultiHeadAttention(6, num_heads=3, attention=gh.Attention(mask=gh.causal()))
+    >>> cache = EvictingCache(gh.Sinks(first=1, window=2))
+    >>> layer(torch.rand(1, 5, 6), cache=cache).shape, cache.length, cache.count
+    (torch.Size([1, 5, 6]), 5, 3)
+    >>> cache.positions[0, 0]
+    tensor([0, 3, 4])
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.length = 0
+        self.policy = policy
+        self._held: KeysAndValues | None = None
+        self._positions: Tensor | None = None
+        self._votes: Tensor | None = None
+
+    @property
+    def count(self) -> int:
+        return 0 if self._held is None else self._held[0].shape[-2]
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are taken, those of positions and votes among them."""
+        parts = (*(self._held or ()), self._positions, self._votes)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
+    def held(self) -> KeysAndValues:
+        """The keys and the values, in the order of the text.
+
+        Errors: a ValueError where there are none.
+        """
+        if self._held is None:
+            raise ValueError("this cache is empty: run the attention with it first.")
+        return self._held
+
+    @property
+    def positions(self) -> Int[Tensor, "batch heads count"]:
+        """Where in the text the keys stand that are held."""
+        if self._positions is not None:
+            return self._positions
+        keys, _ = self.held
+        return torch.arange(self.length, device=keys.device).expand(keys.shape[:-1])
+
+    def append(
+        self,
+        key: Float[Tensor, "batch heads new head_dim"],
+        value: Float[Tensor, "batch heads new head_dim"],
+        reach: int | None = None,
+    ) -> KeysAndValues:
+        """All keys and values that are held, the new ones last; they are let go of by `attend`."""
+        del reach  # What lies out of reach is not seen, and goes first.
+        key, value = key.detach(), value.detach()
+        if self._held is not None:
+            check_fits(self._held[0], key)
+        start, self.length = self.length, self.length + key.shape[-2]
+        if self._positions is not None:
+            added = torch.arange(start, self.length, device=key.device).expand(key.shape[:-1])
+            self._positions = torch.cat([self._positions, added], -1)
+        if self._held is not None:
+            keys, values = self._held
+            key, value = torch.cat([keys, key], -2), torch.cat([values, value], -2)
+        self._held = key, value
+        return key, value
+
+    def attend(
+        self,
+        attention: Attention,
+        heads: Sequence[Float[Tensor, "batch heads length head_dim"]],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        """What the new queries find among the keys; then the policy lets go of some.
+
+        Errors: a ValueError where the rule's own mask or bias reads more of a pair than its
+        distance, and so cannot be told where a key stood.
+        """
+        _check(attention)
+        query, key, value = heads
+        places = Places(self.length, query, key, self._positions)
+        whole = combined([as_mask(attention.mask), as_mask(mask)])
+        if self._positions is not None:
+            mask = _moved_mask(places, whole)
+            bias = _moved_bias(places, attention.bias, bias)
+        context = attention(query, key, value, mask=mask, bias=bias)
+        with torch.no_grad():
+            if query.shape[-2]:
+                self._listen(attention, (query, key, value), mask, bias)
+            if self.count > self.policy.most:
+                self._evict(places, whole)
+        return context
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row `rows[i]` was, with what was seen of its keys."""
+        if self._held is not None:
+            keys, values = self._held
+            self._held = taken(keys, rows), taken(values, rows)
+        if self._positions is not None:
+            self._positions = self._positions.index_select(0, rows)
+        if self._votes is not None:
+            self._votes = self._votes.index_select(0, rows)
+
+    def _listen(
+        self,
+        attention: Attention,
+        heads: tuple[Tensor, Tensor, Tensor],
+        mask: Mask | Tensor | None,
+        bias: Bias | Tensor | None,
+    ) -> None:
+        problem = attention.problem(*heads, mask, bias).detached()
+        # A copy, as who watches the model takes what its own modules compute for its attention.
+        problem = replace(problem, normalizer=copy(problem.normalizer))
+        new = self.policy.votes(problem)
+        if new is not None and self._votes is not None:
+            new = self.policy.joined(self._votes, new)
+        self._votes = new
+
+    def _evict(self, places: Places, mask: Mask | None) -> None:
+        keys, values = self.held
+        seen = places.seen(mask)
+        if seen is None:
+            seen = torch.ones(keys.shape[:-1], dtype=torch.bool, device=keys.device)
+        scores = self.policy.scores(self._votes, seen).masked_fill(~seen, -torch.inf)
+        # Of equals the first stay; the order is that of the text.
+        best = scores.sort(dim=-1, descending=True, stable=True).indices
+        kept = best[..., : self.policy.most].sort(-1).values
+        self._positions = self.positions.gather(-1, kept)
+        keys, values = (part.take_along_dim(kept[..., None], -2) for part in (keys, values))
+        self._held = keys, values
+        if self._votes is not None:
+            self._votes = self._votes.take_along_dim(kept[..., None, :], -1)
+
+
+def _check(rule: Attention) -> None:
+    if not asks_for_distances(rule):
+        what = "mask" if rule.bias is None else "mask and bias"
+        raise ValueError(
+            f"a policy takes a rule whose own {what} reads distances alone, as causal(), window() "
+            f"and ALiBi(heads) do, and got {rule.extra_repr()}: give others with each call."
+        )
+
+
+def _moved_mask(places: Places, whole: Mask | None) -> Mask | None:
+    """What is left to be said beside the rule's own mask, which takes the keys for the last.
+
+    As they are in order, what is causal hides none of them; a window hides too few.
+    """
+    simple = None if whole is None else whole.simplified(places.tile())
+    return None if simple is None or _causal(simple) else places.mask(simple)
+
+
+def _causal(mask: Mask) -> bool:
+    return isinstance(mask, Band) and mask.before is None and mask.offset is None
+
+
+def _moved_bias(
+    places: Places, own: Bias | Tensor | None, given: Bias | Tensor | None
+) -> Tensor | None:
+    """The call's bias where the keys stand, and what the rule's own is wrong by."""
+    parts = [] if given is None else [places.bias(given)]
+    if isinstance(own, Bias):
+        parts.append(places.moved(own))
+    return None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+class KVCache:
+    """The caches of a model's layers: one for each self-attention, and one for each cross.
+
+    They are made as the layers ask for them. Numbers are held, not gradients: what learns is run
+    without a cache.
+
+    Args:
+        policy: Which keys of each self-attention are kept, for each layer, row and key head by
+            itself: `H2O`, `SnapKV`, `TOVA` or `Sinks`. None: all that a later query can see.
+
+    Errors: a TypeError where the policy is none.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=8, num_heads=2, num_layers=3)
+    >>> model, cache = gh.LanguageModel(config), gh.KVCache(policy=gh.TOVA(budget=4))
+    >>> logits = model(torch.tensor([[3, 1, 4, 1, 5, 9]]), cache=cache)
+    >>> cache.length, cache.count
+    (6, 4)
+
+    Attributes:
+        own: The caches of self-attentions, by layer.
+        crossed: Those of cross-attentions, which keep all of the source.
+    """
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        if not isinstance(policy, Policy | None):
+            raise TypeError(
+                f"KVCache(policy=…) takes a policy such as TOVA(budget=256), and got {policy!r}."
+            )
+        self.policy = policy
+        self.own: defaultdict[int, KeyValueCache] = defaultdict(self._new)
+        self.crossed: defaultdict[int, KeyValueCache] = defaultdict(KeyValueCache)
+
+    @property
+    def length(self) -> int:
+        """How many tokens were fed so far."""
+        first = next(iter(self.own.values()), None)
+        return 0 if first is None else first.length
+
+    @property
+    def count(self) -> int:
+        """The most keys that a self-attention holds, of a row and a key head."""
+        return max((cache.count for cache in self.own.values()), default=0)
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are taken, of all layers."""
+        return sum(cache.memory for cache in self._all())
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row `rows[i]` was; rows may be left out, or taken more than once."""
+        for cache in self._all():
+            cache.reorder(rows)
+
+    def _new(self) -> KeyValueCache:
+        return KeyValueCache() if self.policy is None else EvictingCache(self.policy)
+
+    def _all(self) -> list[KeyValueCache]:
+        return [*self.own.values(), *self.crossed.values()]

@@ -1,0 +1,181 @@
+"""Positions: rotary, sinusoidal and learned. ALiBi is a bias, `glasshead.ALiBi`."""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glasshead.layers.rope_scaling import RotaryScaling
+from glasshead.recipe.validation import positive, whole_number
+
+
+class Sinusoidal(nn.Module):
+    """E(p, 2i) = sin(p / 10000^(2i/d)),  E(p, 2i + 1) = cos(p / 10000^(2i/d)).
+
+    It learns nothing, and has no last position.
+
+    Args:
+        d_model: The width d of the model.
+
+    Source: Vaswani et al. 2017, section 3.5.
+
+    >>> Sinusoidal(4)(torch.tensor([0, 1]))
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = whole_number(d_model, "d_model", least=1)
+
+    def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
+        """The vector of each position, in float32."""
+        # In float32, the angles of late positions would lose their digits; Apple's have no more.
+        where = positions.cpu() if positions.device.type == "mps" else positions
+        pairs = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=where.device)
+        angles = where[..., None] / 10_000 ** (pairs / self.d_model)
+        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+        return waves[..., : self.d_model].float().to(positions.device)
+
+    def extra_repr(self) -> str:
+        return f"{self.d_model}"
+
+
+class Learned(nn.Module):
+    """E(p) = W_p, a row of a table that is learned.
+
+    Args:
+        context_length: How many positions there are.
+        d_model: The width of the model.
+
+    Source: Gehring et al. 2017 (Convolutional sequence to sequence learning), section 3.1.
+
+    >>> import torch
+    >>> Learned(5, 3)(torch.tensor([[0, 4]])).shape
+    torch.Size([1, 2, 3])
+    """
+
+    def __init__(self, context_length: int, d_model: int) -> None:
+        super().__init__()
+        whole_number(context_length, "context_length", least=1)
+        self.table = nn.Embedding(context_length, whole_number(d_model, "d_model", least=1))
+
+    def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
+        """The vector of each position; where there is none, PyTorch raises an IndexError."""
+        return self.table(positions)
+
+
+Pairing = Literal["halves", "neighbours"]
+
+
+class Rotary(nn.Module):
+    """(a, b) ↦ (a cos pθ_i - b sin pθ_i, a sin pθ_i + b cos pθ_i), with θ_i = base^(-2i/d).
+
+    Each pair of a head's numbers is turned by an angle that grows with the position p, so that the
+    inner product of a query and a key depends on their distance alone. Pair i is made of numbers
+    i and i + d/2 ("halves": GPT-NeoX, Hugging Face's Llama), or of 2i and 2i + 1 ("neighbours":
+    the paper, GPT-J, Llama's own code): the same but for the order of the numbers.
+
+    Args:
+        head_dim: The width d of a head, even.
+        base: What the angles are powers of.
+        pairing: "halves" or "neighbours".
+        scaling: How the angles are stretched for longer texts; None: they are not.
+
+    Errors: a ValueError where the width is odd, not that of the heads, or the pairing unknown.
+
+    Source: Su et al. 2021 (RoFormer), section 3.2.2.
+
+    >>> Rotary(2)(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor([[1.0000, 0.0000],
+            [0.5403, 0.8415]])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        pairing: Pairing = "halves",
+        scaling: RotaryScaling | None = None,
+    ) -> None:
+        super().__init__()
+        if whole_number(head_dim, "head_dim", least=1) % 2:
+            raise ValueError(f"Rotary takes an even head_dim, and got {head_dim}: add one.")
+        if pairing not in get_args(Pairing):
+            raise ValueError(f"pairing takes 'halves' or 'neighbours', and got {pairing!r}.")
+        self.head_dim, self.base, self.pairing = head_dim, positive(base, "base"), pairing
+        if scaling is not None and self.base <= 1:
+            raise ValueError(
+                f"base takes a number above 1 where angles are stretched, and got {base:g}: take "
+                "that of the model."
+            )
+        self.scaling = scaling
+        # What is computed once for all layers and calls; no part of what is saved.
+        self._turns: tuple[Tensor, Tensor] | None = None
+
+    def forward(
+        self, heads: Float[Tensor, "*batch length head_dim"], start: int = 0
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Queries or keys turned, the first of which stands at position `start`."""
+        if heads.shape[-1] != self.head_dim:
+            raise ValueError(
+                f"Rotary({self.head_dim}) takes heads of that width, and got {list(heads.shape)}: "
+                f"build it with head_dim={heads.shape[-1]}."
+            )
+        return self.turned(heads, *self.at(start, start + heads.shape[-2], heads))
+
+    def turned(
+        self,
+        heads: Float[Tensor, "*batch length head_dim"],
+        cosines: Float[Tensor, "length head_dim"],
+        sines: Float[Tensor, "length head_dim"],
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Queries or keys turned by what `at` gave of their positions."""
+        return heads * cosines + self._partners(heads) * sines
+
+    def _partners(self, heads: Tensor) -> Tensor:
+        """Each number's partner in its pair, in its place."""
+        if self.pairing == "halves":
+            a, b = heads.chunk(2, dim=-1)
+        else:
+            a, b = heads.unflatten(-1, (-1, 2)).unbind(-1)
+        return self._paired(b, a)
+
+    def at(
+        self, start: int, stop: int, like: Tensor
+    ) -> tuple[Float[Tensor, "length head_dim"], Float[Tensor, "length head_dim"]]:
+        """Cosines and sines of the positions from `start` to before `stop`, made for `like`."""
+        turns = self._turns
+        if (
+            turns is None
+            or len(turns[0]) < stop
+            or (turns[0].dtype, turns[0].device) != (like.dtype, like.device)
+        ):
+            turns = self._turns = self._first(2 * stop, like)
+        return turns[0][start:stop], turns[1][start:stop]
+
+    # What was made in inference mode would refuse the gradients of a later step.
+    @torch.inference_mode(False)
+    def _first(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        # In float32, the angles of late positions would lose their digits; not every device has
+        # float64.
+        pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
+        speeds, magnitude = self.base ** (-pairs / self.head_dim), 1.0
+        if self.scaling is not None:
+            speeds, magnitude = self.scaling.stretched(speeds, self.base), self.scaling.magnitude
+        angles = torch.arange(count, dtype=torch.float64)[:, None] * speeds
+        cosines, sines = magnitude * angles.cos(), magnitude * angles.sin()
+        # Of a pair (a, b): a is turned by -sin · b, and b by sin · a.
+        return self._paired(cosines, cosines).to(like), self._paired(-sines, sines).to(like)
+
+    def _paired(self, a: Tensor, b: Tensor) -> Tensor:
+        """What belongs to the first and to the second number of each pair, in their places."""
+        if self.pairing == "halves":
+            return torch.cat([a, b], dim=-1)
+        return torch.stack([a, b], dim=-1).flatten(-2)
+
+    def extra_repr(self) -> str:
+        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
+        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{scaling}"

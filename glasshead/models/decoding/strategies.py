@@ -1,0 +1,353 @@
+"""Decoding strategies: greedy and sampling, and the repetition penalty."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from glasshead.models.decoding.request import Generated, Hypothesis, NextTokens, Request
+from glasshead.recipe.validation import finite, positive, whole_number
+
+
+def largest(
+    values: Float[Tensor, "rows places"], count: int
+) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
+    """The `count` largest values of each row and their places; of equal ones the lower place first.
+
+    All of them where there are fewer.
+
+    >>> import torch
+    >>> largest(torch.tensor([[1.0, 3.0, 2.0, 3.0, 2.0]]), 3)
+    (tensor([[3., 3., 2.]]), tensor([[1, 3, 2]]))
+    """
+    count = min(count, values.shape[-1])
+    # One more than wanted tells whether any tie at the cut, of which topk takes what it likes.
+    top, places = values.topk(min(count + 1, values.shape[-1]))
+    if (top[:, count - 1 : -1] == top[:, count:]).any():
+        ordered = values.sort(dim=-1, descending=True, stable=True)
+        return ordered.values[:, :count], ordered.indices[:, :count]
+    top, places = top[:, :count], places[:, :count]
+    places, by_place = places.sort(-1)
+    top, rank = top.gather(-1, by_place).sort(dim=-1, descending=True, stable=True)
+    return top, places.gather(-1, rank)
+
+
+# The token of each row that is still open; the rows are told by their place in the prompt.
+Choose = Callable[[NextTokens, Sequence[int]], Int[Tensor, "rows"]]
+
+
+class Turn(NamedTuple):
+    """One step of the rows that were still open."""
+
+    rows: list[int]
+    tokens: list[int]
+    log_probabilities: list[float]
+
+
+class Strategy(ABC):
+    """A way to choose the tokens of a text."""
+
+    @abstractmethod
+    def decode(self, request: Request) -> Generated:
+        """The texts."""
+
+    @abstractmethod
+    def turns(self, request: Request) -> Iterator[Turn]:
+        """The steps as they come.
+
+        Errors: a ValueError, at once, where a token is known only when the whole text is.
+        """
+
+
+class OneByOne(Strategy):
+    """A strategy that chooses each token for good before it sees the next one."""
+
+    @abstractmethod
+    def chooser(self, request: Request) -> Choose:
+        """What chooses, for one text of each row, from the first token to the last."""
+
+    def decode(self, request: Request) -> Generated:
+        count = len(request.prompt)
+        tokens: list[list[int]] = [[] for _ in range(count)]
+        sums = [0.0] * count
+        ended = [False] * count
+        for turn in self.turns(request):
+            for row, token, log_probability in zip(*turn, strict=True):
+                sums[row] += log_probability
+                if token in request.ends:
+                    ended[row] = True
+                else:
+                    tokens[row].append(token)
+        texts = zip(tokens, sums, sums, ended, strict=True)
+        return Generated([[Hypothesis(*text)] for text in texts])
+
+    # As a decorator, which leaves the caller's own gradient mode alone between two steps.
+    @torch.no_grad()
+    def turns(self, request: Request) -> Iterator[Turn]:
+        choose = self.chooser(request)
+        rows, fed = list(range(len(request.prompt))), request.prompt
+        for length in range(1, request.max_tokens + 1):
+            if not rows:
+                return
+            following = request.next(fed)
+            chosen = choose(following, rows)
+            turn = Turn(rows, chosen.tolist(), following.of_chosen(chosen))
+            yield turn
+            open_ = [place for place, token in enumerate(turn.tokens) if token not in request.ends]
+            if len(open_) < len(rows):
+                kept = torch.tensor(open_, device=chosen.device, dtype=torch.long)
+                rows, chosen = [rows[place] for place in open_], chosen[kept]
+                if rows and length < request.max_tokens:
+                    request.steps.reorder(kept)
+            fed = chosen[:, None].to(request.prompt.dtype)
+
+
+def penalized(
+    logits: Float[Tensor, "rows vocab"], standing: Bool[Tensor, "rows vocab"], penalty: float
+) -> Float[Tensor, "rows vocab"]:
+    """logit_v / penalty where it is positive, logit_v · penalty where not, of tokens that stand.
+
+    Args:
+        logits: Of the tokens that may follow.
+        standing: Whether each stands in the text already.
+        penalty: Above 1 against repetition, below 1 for it.
+
+    Source: Keskar et al. 2019 (CTRL), section 4.1, which divides; negative logits are multiplied,
+    as division would make their tokens likelier.
+
+    >>> penalized(torch.tensor([[3.0, -3.0, 3.0]]), torch.tensor([[True, True, False]]), 1.5)
+    tensor([[ 2.0000, -4.5000,  3.0000]])
+    """
+    weaker = torch.where(logits > 0, logits / penalty, logits * penalty)
+    # What overflows becomes the largest number, so that no penalty leaves nothing to choose from.
+    return torch.where(standing & logits.isfinite(), weaker.nan_to_num(), logits)
+
+
+def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:
+    """The same choice from penalized logits; with a penalty of 1, `choose` itself."""
+    if penalty == 1:
+        return choose
+    standing: Bool[Tensor, "all_rows vocab"] | None = None
+
+    def chosen(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
+        nonlocal standing
+        logits = following.logits
+        if standing is None:
+            standing = _standing(request, logits)
+        places = torch.tensor(rows, device=logits.device)
+        weaker = penalized(logits, standing[places], penalty)
+        tokens = choose(replace(following, logits=weaker), rows)
+        standing[places, tokens] = True
+        return tokens
+
+    return chosen
+
+
+def checked_penalty(value: Any, name: str) -> float:
+    """A penalty as a number, or an error where it is not one above 0."""
+    return positive(value, f"{name}(repetition_penalty=…)")
+
+
+def _standing(request: Request, logits: Tensor) -> Bool[Tensor, "rows vocab"]:
+    """Which tokens stand in each row of the prompt."""
+    prompt = request.prompt
+    length = torch.arange(prompt.shape[1], device=prompt.device)
+    real = length >= request.padding.to(prompt.device)[:, None]
+    rows, _ = real.nonzero(as_tuple=True)
+    standing = torch.zeros(len(prompt), logits.shape[-1], dtype=torch.bool, device=logits.device)
+    standing[rows.to(logits.device), prompt[real].long().to(logits.device)] = True
+    return standing
+
+
+@dataclass(frozen=True)
+class Greedy(OneByOne):
+    """token_t = argmax_v p(v | the tokens before t); of equal ones the lower token.
+
+    Args:
+        repetition_penalty: What the logits of tokens that stand in the row already, the prompt with
+            it, are divided by where positive and multiplied by where negative.
+
+    Errors: a TypeError or ValueError where the penalty is no number above 0.
+
+    Source: Keskar et al. 2019 (CTRL), section 4.1, for the penalty.
+
+    >>> from glasshead.models.decoding import generate
+    >>> from glasshead.models.decoding.chain import Chain
+    >>> import torch
+    >>> chain = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> generate(chain, torch.tensor([[0]]), Greedy(), max_tokens=4).tokens
+    [[1, 2, 0, 1]]
+    """
+
+    _: KW_ONLY
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        penalty = checked_penalty(self.repetition_penalty, "Greedy")
+        object.__setattr__(self, "repetition_penalty", penalty)
+
+    def chooser(self, request: Request) -> Choose:
+        return penalizing(likeliest, self.repetition_penalty, request)
+
+
+def likeliest(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
+    """The likeliest token of each row."""
+    del rows
+    logits = following.logits
+    # The first of equal ones, as both promise; on the CPU NumPy's is several times as fast.
+    return (
+        torch.from_numpy(logits.detach().numpy().argmax(-1)) if logits.is_cpu else logits.argmax(-1)
+    )
+
+
+# So many tokens nearly always reach a mass that is asked for, and to sort them all is slow.
+_FEW = 128
+
+
+@dataclass(frozen=True)
+class Sampling(OneByOne):
+    """token_t ~ q, where q_v ∝ exp(logit_v / temperature) over the tokens that are kept.
+
+    `top_k` keeps the k likeliest; of these `top_p` keeps the likeliest until their mass, 1 for all
+    that `top_k` kept, reaches p: the smallest such set, one token at least. Of equally likely
+    tokens the lower is kept first.
+
+    Each row draws from a generator of its own, seeded by (seed, the number of the row), one number
+    a token: the same text in any batch.
+
+    Args:
+        temperature: Below 1 sharper, above 1 flatter; 0 is `Greedy()`.
+        top_k: How many tokens are kept; all if not given, or if there are fewer.
+        top_p: The mass that is kept, above 0 up to 1; all if not given.
+        seed: What the draws are a function of; drawn from torch's own generator if not given.
+        repetition_penalty: What the logits of tokens that stand in the row already, the prompt with
+            it, are divided by where positive and multiplied by where negative, before all else.
+
+    Errors: a TypeError or ValueError for numbers out of these ranges.
+
+    Source: Holtzman et al. 2020 (The curious case of neural text degeneration), sections 3.1
+    (top-p), 3.2 (top-k) and 3.3 (temperature); Keskar et al. 2019 (CTRL), section 4.1 (penalty).
+
+    >>> from glasshead.models.decoding import generate
+    >>> from glasshead.models.decoding.chain import Chain
+    >>> chain = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> generate(chain, torch.tensor([[0], [0]]), Sampling(seed=1), max_tokens=8).tokens
+    [[1, 0, 2, 0, 1, 2, 0, 1], [1, 1, 2, 2, 0, 2, 2, 1]]
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    _: KW_ONLY
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        checked = {
+            "temperature": _temperature(self.temperature),
+            "top_k": _or_none(self.top_k, "top_k", least=1),
+            "top_p": _mass(self.top_p),
+            "seed": _or_none(self.seed, "seed", least=0),
+            "repetition_penalty": checked_penalty(self.repetition_penalty, "Sampling"),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def probabilities(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+        """q, the distribution that is drawn from, in float64; 0 for what is not kept.
+
+        >>> logits = torch.tensor([[0.5, 0.125, 0.25, 0.125]]).log()
+        >>> Sampling(top_k=2).probabilities(logits)
+        tensor([[0.6667, 0.0000, 0.3333, 0.0000]], dtype=torch.float64)
+        >>> Sampling(temperature=0.5, top_p=0.9).probabilities(logits)
+        tensor([[0.8000, 0.0000, 0.2000, 0.0000]], dtype=torch.float64)
+        """
+        if self.temperature == 0:
+            return torch.zeros_like(logits, dtype=torch.float64).scatter(
+                -1, logits.argmax(-1, keepdim=True), 1.0
+            )
+        kept, tokens = self._kept(logits)
+        kept = kept / kept.sum(-1, keepdim=True)
+        return (
+            kept if tokens is None else torch.zeros_like(logits).double().scatter(-1, tokens, kept)
+        )
+
+    def chooser(self, request: Request) -> Choose:
+        choose = likeliest if self.temperature == 0 else self._drawing(request)
+        return penalizing(choose, self.repetition_penalty, request)
+
+    def _drawing(self, request: Request) -> Choose:
+        # Below 2**60, as any other seed.
+        seed = int(torch.randint(2**60, ())) if self.seed is None else self.seed
+        generators = [np.random.Generator(np.random.PCG64([seed, row])) for row in request.rows]
+
+        def draw(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
+            uniform = [generators[row].random() for row in rows]
+            # On the CPU, as not every device has float64.
+            return self._drawn(following.logits.cpu(), uniform).to(following.logits.device)
+
+        return draw
+
+    def _drawn(
+        self, logits: Float[Tensor, "rows vocab"], uniform: Sequence[float]
+    ) -> Int[Tensor, "rows"]:
+        """The token of each row at which the mass, summed up so far, reaches a point below it."""
+        kept, tokens = self._kept(logits)
+        reached = kept.cumsum(-1)
+        # Above 0 and at most the whole mass, as rounded: the first place that reaches such a point
+        # has a mass of its own.
+        share = 1 - torch.tensor(uniform, dtype=torch.float64, device=logits.device)[:, None]
+        places = torch.searchsorted(reached, share * reached[:, -1:])
+        return (places if tokens is None else tokens.gather(-1, places)).squeeze(-1)
+
+    def _kept(
+        self, logits: Float[Tensor, "rows vocab"]
+    ) -> tuple[Float[Tensor, "rows some"], Int[Tensor, "rows some"] | None]:
+        """The masses of the tokens that may be kept, and which these are; None: all, in order."""
+        tokens = None
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            logits, tokens = largest(logits, self.top_k)
+        # Against the largest first: no temperature is so low that exp overflows.
+        shifted = (logits - logits.amax(-1, keepdim=True)).double()
+        masses = (shifted / self.temperature).softmax(-1)
+        if self.top_p is None or self.top_p == 1:
+            return masses, tokens
+        masses, places = _nucleus(masses, self.top_p)
+        return masses, places if tokens is None else tokens.gather(-1, places)
+
+
+def _nucleus(
+    masses: Float[Tensor, "rows places"], top_p: float
+) -> tuple[Float[Tensor, "rows some"], Int[Tensor, "rows some"]]:
+    """The largest masses that reach `top_p`, 0 for the others, and their places."""
+    count = _FEW
+    while True:
+        kept, places = largest(masses, count)
+        reached = kept.cumsum(-1)
+        if count >= masses.shape[-1] or (reached[:, -1] >= top_p).all():
+            return kept.masked_fill(pad(reached[:, :-1], (1, 0)) >= top_p, 0.0), places
+        count *= _FEW
+
+
+def _temperature(value: Any) -> float:
+    if finite(value, "Sampling(temperature=…)") < 0:
+        raise ValueError(
+            f"Sampling(temperature=…) takes a number of at least 0, and got {value!r}."
+        )
+    return float(value)
+
+
+def _mass(value: Any) -> float | None:
+    if value is not None and not 0 < finite(value, "Sampling(top_p=…)") <= 1:
+        raise ValueError(f"Sampling(top_p=…) takes a mass above 0 up to 1, and got {value!r}.")
+    return None if value is None else float(value)
+
+
+def _or_none(value: Any, name: str, *, least: int) -> int | None:
+    return None if value is None else whole_number(value, f"Sampling({name}=…)", least=least)

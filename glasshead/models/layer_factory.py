@@ -1,0 +1,208 @@
+"""The layers that a config names, and the embedding below them."""
+
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from glasshead.attention import Attention
+from glasshead.layers import (
+    FeedForward,
+    GatedFeedForward,
+    Learned,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Rotary,
+    Sinusoidal,
+)
+from glasshead.layers.blocks import Norm
+from glasshead.layers.feed_forward import Activation, Dropout
+from glasshead.layers.rope_scaling import scaling_of
+from glasshead.models.config import TransformerConfig
+from glasshead.recipe.biases import ALiBi
+from glasshead.recipe.masks import Mask
+
+_RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+_NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+_ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "swiglu": F.silu,
+    "none": F.gelu,
+}
+
+
+class Parts:
+    """Makes the layers of a model from its config, each new.
+
+    >>> Parts(TransformerConfig(vocab_size=7, d_model=8, num_heads=2)).attention()
+    MultiHeadAttention(
+      8, num_heads=2, head_dim=4
+      (projections): Projections(
+        (stacks): ModuleList(
+          (0): Linear(in_features=8, out_features=24, bias=True)
+        )
+      )
+      (attention): Attention(
+        engine='auto'
+        (score): ScaledDot()
+        (normalizer): Softmax()
+      )
+      (output): Linear(in_features=8, out_features=8, bias=True)
+    )
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        self.config = config
+        self.norm: Norm = partial(_NORMS[config.norm], **self._of_norms())
+        self.residual: type[PostNorm] = _RESIDUALS[config.order]
+        # One for all layers, so that each angle is computed once.
+        self._rotary = self._turning() if config.positions == "rotary" else None
+
+    def attention(self, mask: Mask | None = None, *, crosses: bool = False) -> MultiHeadAttention:
+        """An attention; across two texts, distances between positions mean nothing."""
+        config = self.config
+        alibi = config.positions == "alibi" and not crosses
+        qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
+        layer = MultiHeadAttention(
+            config.d_model,
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            attention=Attention(
+                mask=mask,
+                bias=ALiBi(config.num_heads) if alibi else None,
+                dropout=config.attention_dropout,
+            ),
+            rotary=None if crosses else self._rotary,
+            bias=qkv_bias,
+        )
+        output_bias = config.bias if config.output_bias is None else config.output_bias
+        if qkv_bias != output_bias:
+            asking = config.num_heads * config.width
+            layer.output = nn.Linear(asking, config.d_model, bias=output_bias)
+        return layer
+
+    def feed_forward(self) -> nn.Module | None:
+        """A feed-forward, if there is one."""
+        config = self.config
+        if config.feed_forward == "none":
+            return None
+        widths = config.d_model, config.hidden
+        if config.feed_forward == "swiglu":
+            return GatedFeedForward(*widths, bias=config.bias)
+        return FeedForward(*widths, activation=self.activation(), bias=config.bias)
+
+    def activation(self) -> Activation:
+        """That of the feed-forward, of its gate where it is gated."""
+        return _ACTIVATIONS[self.config.feed_forward]
+
+    def positions(self) -> nn.Module | None:
+        """What is added to the embeddings of tokens, if anything is."""
+        if self.config.positions == "learned":
+            return Learned(self.config.context_length, self.config.d_model)
+        return Sinusoidal(self.config.d_model) if self.config.positions == "sinusoidal" else None
+
+    def last_norm(self) -> nn.Module:
+        """What ends a stack of blocks, where their own norms do not."""
+        return self.norm(self.config.d_model) if self.config.order == "pre" else nn.Identity()
+
+    def around(self) -> dict:
+        """The arguments of a block beside its sublayers."""
+        return {"residual": self.residual, "norm": self.norm, "dropout": self.config.dropout}
+
+    def _turning(self) -> Rotary:
+        scaling = self.config.rotary_scaling
+        return Rotary(
+            self.config.width,
+            base=self.config.rotary_base,
+            scaling=None if scaling is None else scaling_of(scaling),
+        )
+
+    def _of_norms(self) -> dict[str, Any]:
+        eps = {} if self.config.norm_eps is None else {"eps": self.config.norm_eps}
+        return {"bias": self.config.bias, **eps} if self.config.norm == "layer" else eps
+
+
+def initialize(model: nn.Module, blocks: Iterable[nn.Module], std: float = 0.02) -> None:
+    """Small random weights: N(0, std²), and biases 0.
+
+    What is added to the residual stream is smaller by √(its additions), so that their sum is not.
+
+    Source: Radford et al. 2019 (GPT-2), section 2.3.
+    """
+    outputs = [
+        module.output
+        for block in blocks
+        for module in block.modules()
+        if isinstance(module, MultiHeadAttention | FeedForward | GatedFeedForward)
+    ]
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            scale = math.sqrt(len(outputs)) if any(module is one for one in outputs) else 1.0
+            nn.init.normal_(module.weight, std=std / scale)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+class Embedding(nn.Module):
+    """x_p = dropout(norm(scale · W_token + E(p) + S_segment)).
+
+    Args:
+        vocab_size: How many tokens there are.
+        d_model: The width.
+        positions: E, a module of positions; None: the attention knows them, or nobody.
+        dropout: The probability that a number is dropped, in training only.
+        scale: What multiplies the vector of a token; √d_model in the paper.
+        norm: A norm of the width, as in BERT; None: there is none.
+        segments: S, the vectors of the texts that stand side by side, as in BERT; None: none.
+
+    Source: Vaswani et al. 2017, sections 3.4 and 3.5; segments: Devlin et al. 2019, section 3.
+
+    >>> import torch
+    >>> Embedding(11, 6)(torch.tensor([[3, 5]]), torch.tensor([0, 1])).shape
+    torch.Size([1, 2, 6])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        positions: nn.Module | None = None,
+        *,
+        dropout: float = 0.0,
+        scale: float = 1.0,
+        norm: nn.Module | None = None,
+        segments: nn.Embedding | None = None,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, d_model)
+        self.positions = positions
+        self.dropout = Dropout(dropout)
+        self.scale = scale
+        self.norm = norm
+        self.segments = segments
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        where: Int[Tensor, "*#batch length"],
+        segment: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """The vectors of tokens at the positions `where`, of the first segment if none is told."""
+        x = self.tokens(tokens)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.positions is not None:
+            x = x + self.positions(where).to(x.dtype)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segment is None else self.segments(segment))
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.dropout(x)

@@ -1,0 +1,255 @@
+"""The tensors of a Hugging Face folder, read one by one into a model of ours."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from glasshead.drawing.printable import printable
+from glasshead.guarded_file import check_regular
+from glasshead.json_object import read_object
+from glasshead.models.saving import shapes_of
+
+ANEW = "take it anew"
+_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+class Stored(Mapping[str, Tensor]):
+    """The tensors of `model.safetensors`, or of the files that its index names.
+
+    Args:
+        folder: Where they are.
+
+    Errors: an OSError where there are none, or a file of the index is not there; a ValueError where
+    they are pickled, or a file is not what it is to be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._places = _places(folder)
+
+    @property
+    def shapes(self) -> dict[str, Sequence[int]]:
+        """The shape of each tensor, of which no numbers are read.
+
+        Errors: a ValueError where a file cannot be read.
+        """
+        shapes: dict[str, Sequence[int]] = {}
+        for file in dict.fromkeys(self._places.values()):
+            try:
+                known = shapes_of(file)
+            except (SafetensorError, OSError) as error:
+                raise _unreadable(file, error) from error
+            shapes |= {
+                name: shape for name, shape in known.items() if self._places.get(name) == file
+            }
+        return shapes
+
+    def __getitem__(self, name: str) -> Tensor:
+        file = self._places[name]
+        try:
+            check_regular(file)
+            with safe_open(file, framework="pt") as opened:
+                # A copy, as what is mapped follows the file.
+                return opened.get_tensor(name).clone()
+        except (SafetensorError, OSError) as error:
+            raise _unreadable(file, error) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _places(folder: Path) -> dict[str, Path]:
+    """Which file each tensor is in; of a whole and an index the whole, as transformers does."""
+    whole = folder / _WHOLE
+    if not whole.is_file():
+        if (folder / _INDEX).is_file():
+            return _indexed(folder)
+        whole = _only(folder)
+    return dict.fromkeys(_names(whole), whole)
+
+
+def _indexed(folder: Path) -> dict[str, Path]:
+    index = folder / _INDEX
+    shards = read_object(index, ANEW).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ValueError(f"{printable(str(index))} takes a weight_map, and has none: take it anew.")
+    known: dict[str, set[str]] = {}
+    for name, shard in shards.items():
+        # A shard stands beside its index, and nowhere else.
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise ValueError(
+                f"{printable(str(index))} takes names of files beside it, and has {shard!r}."
+            )
+        if shard not in known:
+            if not (folder / shard).is_file():
+                raise FileNotFoundError(
+                    f"{printable(str(index))} names {printable(shard)}, which is not there: put it "
+                    "into the folder."
+                )
+            known[shard] = set(_names(folder / shard))
+        if name not in known[shard]:
+            raise ValueError(
+                f"{printable(str(folder / shard))} lacks {printable(name)}, which the index says "
+                "it has: take the files of one model."
+            )
+    # What the index does not name is surplus, and is to be seen.
+    every = {name: folder / shard for shard, names in known.items() for name in names}
+    return every | {name: folder / shard for name, shard in shards.items()}
+
+
+def _only(folder: Path) -> Path:
+    """The one file of weights that goes by another name.
+
+    Errors: an OSError or ValueError where there is none, or several.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if len(files) == 1:
+        return files[0]
+    if files:
+        raise ValueError(
+            f"{printable(str(folder))} has {len(files)} files of weights and no {_INDEX}: put the "
+            "index beside them."
+        )
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    if pickled:
+        raise ValueError(
+            f"{printable(str(folder))} has its weights in {printable(pickled[0])} alone, which is "
+            "pickled and could run any code: save them as safetensors, by "
+            "model.save_pretrained(folder)."
+        )
+    raise FileNotFoundError(
+        f"{printable(str(folder))} has no weights: there is no {_WHOLE} in it; check its name."
+    )
+
+
+def _names(file: Path) -> list[str]:
+    try:
+        check_regular(file)
+        with safe_open(file, framework="pt") as opened:
+            return list(opened.keys())
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> ValueError:
+    said = getattr(error, "strerror", None) or error
+    return ValueError(
+        f"{printable(str(file))} cannot be read as safetensors ({said}): take it anew."
+    )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one of our tensors comes from.
+
+    Attributes:
+        names: Of theirs.
+        make: What makes ours of these.
+    """
+
+    names: tuple[str, ...]
+    make: Callable[..., Tensor]
+
+
+def same(name: str) -> Source:
+    """A tensor as it is."""
+    return Source((name,), lambda tensor: tensor)
+
+
+def turned(name: str) -> Source:
+    """A matrix whose rows are our columns."""
+    return Source((name,), lambda tensor: tensor.T)
+
+
+def stacked(*names: str) -> Source:
+    """Several tensors, one below the other."""
+    return Source(names, lambda *tensors: torch.cat(tensors))
+
+
+def fill(
+    model: nn.Module,
+    sources: Mapping[str, Source],
+    stored: Mapping[str, Tensor],
+    *,
+    where: str,
+    ignored: Sequence[str] = (),
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Give a model on the meta device its tensors.
+
+    Args:
+        model: Ours, whose tensors take no memory yet.
+        sources: For each of its names, where that tensor comes from.
+        stored: Theirs.
+        where: What holds them, for errors.
+        ignored: Patterns of those that are of no use here, such as buffers.
+        dtype: What ours become.
+
+    Errors: a ValueError that names the tensors that are missing, surplus, of another shape or not
+    finite.
+    """
+    wanted = {name for source in sources.values() for name in source.names}
+    missing = sorted(wanted - set(stored))
+    surplus = sorted(
+        name
+        for name in set(stored) - wanted
+        if not any(fnmatchcase(name, pattern) for pattern in ignored)
+    )
+    if missing or surplus:
+        parts = (("lacks", missing), ("has besides", surplus))
+        told = " and ".join(f"{word} {_listed(names)}" for word, names in parts if names)
+        raise ValueError(
+            f"{printable(where)} does not fit its config: it {told}: take the weights and the "
+            "config.json of one model."
+        )
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    made: dict[str, Any] = {}
+    for name, source in sources.items():
+        made[name] = tensor = _made(source, stored, shapes[name], where).to(dtype)
+        if not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"{printable(where)} takes a dtype that holds its numbers, and {dtype} does not "
+                f"hold {_listed(source.names)}: take torch.float32."
+            )
+    model.load_state_dict(made, assign=True)
+
+
+def _made(source: Source, stored: Mapping[str, Tensor], shape: torch.Size, where: str) -> Tensor:
+    theirs = [stored[name] for name in source.names]
+    for name, tensor in zip(source.names, theirs, strict=True):
+        if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+            raise ValueError(
+                f"{printable(where)} takes weights as floating-point numbers, and "
+                f"{printable(name)} has {tensor.dtype}: save the model without quantization."
+            )
+        if not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"{printable(where)} takes finite weights, and {printable(name)} has NaN or "
+                "infinity: take the file anew."
+            )
+    try:
+        tensor = source.make(*theirs)
+    except (RuntimeError, IndexError):
+        tensor = None
+    if tensor is None or tensor.shape != shape:
+        got = " and ".join(str(list(tensor.shape)) for tensor in theirs)
+        raise ValueError(
+            f"{printable(where)} does not fit its config: {_listed(source.names)} is {got}, and "
+            f"{list(shape)} has to come of it: take the weights and the config.json of one model."
+        )
+    return tensor.contiguous()
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = [printable(name) for name in names]
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
