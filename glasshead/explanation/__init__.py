@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glasshead.explanation.explaining import explain
-    from glasshead.explanation.explanation import Explanation
-    from glasshead.explanation.step import Step
+    from glasshead.explanation.explain import explain
+    from glasshead.explanation.explanation import Explanation, Step
 
 __all__ = ["Explanation", "Step", "explain"]
 _HOMES = {"Explanation": "explanation", "Step": "step", "explain": "explaining"}

@@ -1,10 +1,38 @@
-"""The recipe of an attention, as plain data."""
+"""The recipe of an attention, its masks and biases, in words and as plain data."""
 
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
+from glasshead.explanation.language import Say
 from glasshead.explanation.subject import Subject
+from glasshead.recipe.biases import ALiBi, Bias, RelativeBias
+from glasshead.recipe.masks import Band, Mask
+from glasshead.recipe.masks.base import AllOf
+from glasshead.recipe.masks.kinds import Dense, Documents, KeysBelow
+
+SCORES = MappingProxyType(
+    {
+        "scaled-dot": "ScaledDot",
+        "dot": "Dot",
+        "cosine": "Cosine",
+        "gaussian": "Gaussian",
+        "additive": "Additive",
+    }
+)
+NORMALIZERS = MappingProxyType(
+    {
+        "softmax": "Softmax",
+        "softmax-one": "SoftmaxOne",
+        "hardmax": "HardMax",
+        "sparsemax": "Sparsemax",
+        "entmax15": "Entmax15",
+        "sigmoid": "Sigmoid",
+    }
+)
+HARDENING = ("softmax", "hardmax", "sparsemax", "entmax15")
+"""These give all weight to the largest score as β grows; the others do not."""
 
 
 def recipe_of(subject: Subject) -> dict[str, Any]:
@@ -45,3 +73,87 @@ def part_name(bias: nn.Module | Tensor) -> str:
     if isinstance(bias, Tensor):
         return f"tensor{list(bias.shape)}"
     return repr(bias)
+
+
+def mask_told(mask: Mask, say: Say) -> tuple[str, ...]:
+    """What a mask lets be seen; of masks combined by &, what each of them does."""
+    if isinstance(mask, AllOf):
+        return tuple(sentence for part in mask.masks for sentence in mask_told(part, say))
+    teller = _MASKS.get(type(mask), _any_mask)
+    return (teller(mask, say),)
+
+
+def bias_told(bias: Bias | Tensor, say: Say) -> str:
+    """What a bias does to the scores."""
+    return _BIASES.get(type(bias), _any_bias)(say)
+
+
+def _band(mask: Band, say: Say) -> str:
+    if mask.before is None and mask.after == 0:
+        return say(
+            "The mask is causal: a word sees itself and the words before it, and none of those "
+            "after it. A model that writes text word by word needs this: the later words do not "
+            "exist yet, and in training it must not peek at them."
+        )
+    return say(
+        "The mask is a window: a word sees itself and its neighbours (before it: {before}; after "
+        "it: {after}). What matters is often near, and a long text then takes much less work.",
+        before=say("all") if mask.before is None else mask.before,
+        after=say("all") if mask.after is None else mask.after,
+    )
+
+
+def _keys_below(mask: KeysBelow, say: Say) -> str:
+    if mask.name == "prefix":
+        return say(
+            "The mask is a prefix: every word sees the first words, those of the prefix. They are "
+            "known from the start, as a question is known before its answer."
+        )
+    return say(
+        "The mask hides padding: the sentences of one batch are filled up to the same length, and "
+        "the filler must not be looked at."
+    )
+
+
+def _documents(mask: Documents, say: Say) -> str:
+    del mask
+    return say(
+        "The mask keeps documents apart: several texts stand in one row, and a word sees only its "
+        "own."
+    )
+
+
+def _dense(mask: Dense, say: Say) -> str:
+    del mask
+    return say("The mask was given pair by pair: it says for each word which others it may see.")
+
+
+def _any_mask(mask: Mask, say: Say) -> str:
+    return say("The mask {mask} says which words may see each other.", mask=repr(mask))
+
+
+_MASKS = {Band: _band, KeysBelow: _keys_below, Documents: _documents, Dense: _dense}
+
+
+def _alibi(say: Say) -> str:
+    return say(
+        "The ALiBi bias lowers each score, and the more so the farther the key is from the query: "
+        "nearby words are preferred, and word order counts."
+    )
+
+
+def _relative(say: Say) -> str:
+    return say(
+        "The relative bias adds to every score a learned number that depends only on how far the "
+        "key stands before or after the query: word order counts."
+    )
+
+
+def _any_bias(say: Say) -> str:
+    return say(
+        "A bias is added to every score: a number for each pair of words that does not depend on "
+        "their vectors."
+    )
+
+
+_BIASES = {ALiBi: _alibi, RelativeBias: _relative}

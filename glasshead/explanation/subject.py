@@ -1,13 +1,18 @@
-"""What is told: one query of a trace, with the names of its words and the language."""
+"""The subject of an explanation: one query of a trace, its words and its language."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 from typing import TYPE_CHECKING, Literal
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from glasshead.drawing import Block, HeatMap, Paragraph, Table
 from glasshead.engines.reference import as_computed
+from glasshead.explanation.figures import figure
 from glasshead.explanation.language import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Problem
@@ -15,6 +20,7 @@ from glasshead.recipe.trace import Trace
 
 if TYPE_CHECKING:
     from glasshead.explanation.projection import Projection
+
 
 MOST_ROWS = 12
 """A table of more keys shows those with the largest weights, and one row for the others."""
@@ -195,3 +201,79 @@ def _plain(tensor: Tensor) -> Tensor:
 def _size(weight: float) -> float:
     """A weight to sort by; what is not a number comes last."""
     return weight if weight == weight else float("-inf")  # noqa: PLR0124 - NaN is not itself
+
+
+_MOST_DRAWN = 2048 * 2048
+
+
+def shown_weights(subject: Subject) -> Float[Tensor, "queries keys"]:
+    """The weights of the head that is told, NaN where hidden."""
+    weights = subject.matrix("weights").double()
+    if subject.visible is None:
+        return weights
+    return weights.masked_fill(~subject.visible, torch.nan)
+
+
+def heat_map(
+    subject: Subject,
+    weights: Tensor,
+    rows: tuple[str, ...],
+    *,
+    caption: str,
+    highlight: int | None = None,
+) -> Block:
+    """A heat map of weights, NaN where hidden, or why it cannot be drawn."""
+    if weights.numel() > _MOST_DRAWN:
+        return Paragraph(
+            subject.say(
+                "This matrix is too large to be drawn here: it has {rows} rows and {columns} "
+                "columns.",
+                rows=len(rows),
+                columns=len(subject.key_names),
+            )
+        )
+    if bool((weights < 0).any()) or bool(weights.isinf().any()):
+        return Paragraph(
+            subject.say(
+                "These weights cannot be drawn as a heat map, as some are negative or infinite."
+            )
+        )
+    return HeatMap(weights, rows, subject.key_names, caption=caption, highlight_row=highlight)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number for each key; those of a share are worth adding up."""
+
+    head: str
+    values: Sequence[float]
+    share: bool = False
+
+
+def key_table(
+    subject: Subject, columns: Sequence[Column], *, caption: str | None = None, total: bool = False
+) -> Table:
+    """Numbers by key: all keys, or those that weigh most and one row for the others together.
+
+    Args:
+        subject: Whose keys they are.
+        columns: What stands behind each key.
+        caption: What the table shows.
+        total: Whether a last row has the sums of the shares.
+    """
+    say, shown = subject.say, subject.shown
+    others = sorted(set(range(len(subject.key_names))) - set(shown))
+    rows = [[subject.key_names[key], *(figure(c.values[key]) for c in columns)] for key in shown]
+    if others:
+        rows.append([say("… and {count} others", count=len(others)), *_sums(columns, others)])
+    if total:
+        rows.append([say("together"), *_sums(columns, range(len(subject.key_names)))])
+    return Table([say("key"), *(column.head for column in columns)], rows, caption=caption)
+
+
+def _sums(columns: Sequence[Column], keys: Sequence[int]) -> list[str]:
+    """The sum of each share over some keys."""
+    return [
+        figure(fsum(column.values[key] for key in keys)) if column.share else ""
+        for column in columns
+    ]

@@ -16,9 +16,9 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.statistics import Received, Statistic
 from glasshead.statistics.reductions import Reduction, TimesQueries
-from glasshead.watching.met import Met
-from glasshead.watching.naming import ModuleCall
-from glasshead.watching.refusing import UnseenError
+from glasshead.watching.captured_call import Met
+from glasshead.watching.errors import UnseenError
+from glasshead.watching.module_calls import ModuleCall
 
 # A module that takes one of these reads a text or a signal, whose padding its own mask tells.
 _TEXTS = {"input_ids", "inputs_embeds"}

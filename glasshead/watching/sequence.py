@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from glasshead.watching.met import Met
-from glasshead.watching.refusing import UnseenError
-from glasshead.watching.watched import Call
+from glasshead.watching.captured_call import Met
+from glasshead.watching.errors import UnseenError
+from glasshead.watching.layer_record import Call
 
 # A decoder layer attends to itself and then to one other text, or two.
 _PASSED = 3

@@ -16,10 +16,8 @@ from glasshead.recipe.masks import Band
 from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
-from glasshead.watching.met import Met, keys_before
-from glasshead.watching.naming import Layers, ModuleCall, calling, calls_in_progress, names_of
-from glasshead.watching.padding import PaddingFinder, of_real, without_padding
-from glasshead.watching.refusing import (
+from glasshead.watching.captured_call import Met, differs, keys_before
+from glasshead.watching.errors import (
     NUMBERLESS,
     BudgetError,
     UnseenError,
@@ -31,10 +29,11 @@ from glasshead.watching.refusing import (
     way_out,
     without_attention,
 )
+from glasshead.watching.layer_record import Call, CallInfo, Watched
+from glasshead.watching.module_calls import Layers, ModuleCall, calling, calls_in_progress, names_of
+from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.sequence import SequenceTracker
 from glasshead.watching.snapshots import Snapshots
-from glasshead.watching.verifying import differs
-from glasshead.watching.watched import Call, CallInfo, Watched
 
 
 @dataclass(frozen=True)

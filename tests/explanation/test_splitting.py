@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.explanation.splitting import is_word, split
+from glasshead.explanation.embeddings import is_word, split
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import glasshead as gh
-from glasshead.explanation.splitting import split
+from glasshead.explanation.embeddings import split
 from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.server.application import application

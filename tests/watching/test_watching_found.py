@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import glasshead as gh
 from glasshead.watching.active import ACTIVE
-from glasshead.watching.doors import mask_tensors
-from glasshead.watching.doors.kernels import Kernels
+from glasshead.watching.interception import masks as mask_tensors
+from glasshead.watching.interception.kernels import Kernels
 from watching.torch.explicit import check, undisturbed, weights
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from glasshead.cli.explaining.recipe import Recipe
 from glasshead.cli.explaining.sentence import Sentence, Source
-from glasshead.explanation.language import Say
-from glasshead.explanation.notes import (
+from glasshead.explanation.explanation import (
     on_made_up_embeddings,
     on_made_up_score,
     on_one_of_heads,
 )
+from glasshead.explanation.language import Say
 
 
 def notes(sentence: Sentence, recipe: Recipe, seed: int, head: int, language: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from glasshead.cli.inputs.wording import listed, nearest, quoted
-from glasshead.explanation.splitting import last_word, split
+from glasshead.explanation.embeddings import last_word, split
 
 _POSITION = re.compile(r"#([0-9]{1,9})")
 # What is meant for a position and is none: #-1, #1.5, # 2.

@@ -7,8 +7,7 @@ from pathlib import Path
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.inputs.vectors_file import read_vectors
 from glasshead.cli.inputs.wording import listed, nearest, quoted
-from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed
-from glasshead.explanation.splitting import split
+from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
 _MOST_NUMBERS = 2**24

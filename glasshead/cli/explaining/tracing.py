@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from glasshead.cli.explaining.recipe import Recipe
 from glasshead.cli.inputs.wording import listed
 from glasshead.explanation.embeddings import Embeddings
-from glasshead.explanation.heads import head_counts, in_heads
-from glasshead.explanation.projection import Projection
+from glasshead.explanation.projection import Projection, head_counts, in_heads
 from glasshead.recipe.trace import Trace
 
 # For each pair of words, as measured: the steps and what is drawn of them; as JSON, lists and text.

@@ -8,7 +8,7 @@ from typing import Any
 from glasshead.cli.finding_roles.reading import Found
 from glasshead.cli.finding_roles.report import MEANINGS
 from glasshead.drawing import shorten
-from glasshead.watching.analytics.roles.keys import ROLES
+from glasshead.watching.analytics.role_scores import ROLES
 
 _ACROSS = 3
 _MARK = "#d1495b"

@@ -10,9 +10,8 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.cli.observing.runs.gathering import in_a_sentence
 from glasshead.tasks.opening.reader import Reader
-from glasshead.watching.analytics.roles.finding import masses_of_layers, roles_of
-from glasshead.watching.analytics.roles.masses import Masses
-from glasshead.watching.analytics.roles.result import THRESHOLDS
+from glasshead.watching.analytics.role_scores import THRESHOLDS
+from glasshead.watching.analytics.roles import Masses, masses_of_layers, roles_of
 
 # Queries and keys of every layer are kept until their roles are found.
 _TOKENS_AT_ONCE = 1024

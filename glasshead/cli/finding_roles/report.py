@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from glasshead.cli.finding_roles.reading import Found
 from glasshead.drawing import Block, Document, Heading, Note, Paragraph, Table
-from glasshead.watching.analytics.roles.finding import NEAR
+from glasshead.watching.analytics.roles import NEAR
 
 MEANINGS = {
     "previous": "the token before its own",

@@ -1,11 +1,250 @@
-"""Queries, keys and values."""
+"""Steps before the scores: the opening, the projection, the queries, keys and values."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from glasshead.drawing import Block, Paragraph, Table
-from glasshead.explanation.figures import short_vector
-from glasshead.explanation.step import Step
-from glasshead.explanation.subject import Subject
+from glasshead.explanation.explanation import Step
+from glasshead.explanation.figures import aligned, factor, figure, products, short_vector
+from glasshead.explanation.normalizers import normalizer_formula
+from glasshead.explanation.recipe import formula_of, part_name
+from glasshead.explanation.subject import Subject, heat_map, shown_weights
+
+if TYPE_CHECKING:
+    from glasshead.explanation.projection import Projection
+
+
+_MOST_WORDS = 40
+
+
+def tell_opening(subject: Subject) -> Step:
+    """What is about to be told, for which words."""
+    say = subject.say
+    return Step(
+        name="opening",
+        title=say("What attention does"),
+        intro=(_whom(subject), _how(subject)),
+        figures=(_result(subject), *_recipe(subject)),
+        data={"query_names": subject.query_names, "key_names": subject.key_names},
+    )
+
+
+def _whom(subject: Subject) -> str:
+    say = subject.say
+    if subject.same_words:
+        return say(
+            "Attention lets every word look at the words of its sentence, itself included, and "
+            "take from each as much as it needs. Here it is shown for one word, “{query}”, with "
+            "every number.",
+            query=subject.name,
+        )
+    return say(
+        "Attention lets a word look at other words and take from each as much as it needs. Here "
+        "the words that look and the words that are looked at are two different lists. It is shown "
+        "for one of the words that look, “{query}”, with every number.",
+        query=subject.name,
+    )
+
+
+def _how(subject: Subject) -> str:
+    return subject.say(
+        "It takes three steps. First, comparing: what “{query}” is looking for, its query, is "
+        "compared with what every word has to offer, its key, and each comparison gives a score. "
+        "Second, sharing out: the scores become weights, which say how much to take of each word. "
+        "Third, mixing: what the words hand over, their values, is multiplied by these weights and "
+        "added up. The result is the context vector of “{query}”.",
+        query=subject.name,
+    )
+
+
+def _result(subject: Subject) -> Block:
+    """Where it leads: the weights of the one word, before how they come about."""
+    here = slice(subject.position, subject.position + 1)
+    caption = subject.say("What “{query}” looks at, and how much", query=subject.name)
+    return heat_map(subject, shown_weights(subject)[here], (subject.name,), caption=caption)
+
+
+def _recipe(subject: Subject) -> tuple[Block, ...]:
+    say, problem = subject.say, subject.problem
+    choices = [
+        (say("words"), _words(subject.query_names)),
+        *([] if subject.same_words else [(say("words looked at"), _words(subject.key_names))]),
+        (say("explained word"), subject.name),
+        (say("score"), _part(problem.score, formula_of(problem.score))),
+        (say("inverse temperature β"), _beta(subject)),
+        *([] if problem.softcap is None else [(say("softcap"), figure(problem.softcap))]),
+        *((say("bias"), part_name(bias)) for bias in problem.biases),
+        (say("mask"), say("none") if problem.mask is None else repr(problem.mask)),
+        (say("weights"), _part(problem.normalizer, normalizer_formula(problem.normalizer))),
+        *([(say("dropout"), figure(problem.dropout))] if problem.dropout else []),
+        (say("numbers in a vector"), _widths(subject)),
+        *_place(subject),
+    ]
+    return (
+        Table([say("choice"), say("here")], choices, caption=say("The recipe of this attention")),
+        Paragraph(
+            say(
+                "Numbers are computed with more digits than the four decimals shown, so a sum of "
+                "shown numbers may differ in its last digit."
+            )
+        ),
+    )
+
+
+def _part(part: nn.Module, formula: str) -> str:
+    """A score or normalizer: its name, and its formula where it has one."""
+    name = type(part).__name__
+    return name if name == formula else f"{name}: {formula}"
+
+
+def _beta(subject: Subject) -> str:
+    """β with where it comes from."""
+    score, width = subject.problem.score, subject.problem.query.shape[-1]
+    if score.beta is None and width > 1 and subject.beta == width**-0.5:
+        return f"1/√{width} = {figure(subject.beta)}"
+    return figure(subject.beta)
+
+
+def _widths(subject: Subject) -> str:
+    """How wide the vectors are."""
+    width, value_width = subject.keys.shape[-1], subject.values.shape[-1]
+    if width == value_width:
+        return str(width)
+    return subject.say("{width}; in a value {value_width}", width=width, value_width=value_width)
+
+
+def _place(subject: Subject) -> list[tuple[str, str]]:
+    """Which head and which row of the batch are told, where there are several."""
+    say, rows = subject.say, []
+    batch = subject.index[:-1] if subject.problem.axes > 3 else subject.index
+    if math.prod(subject.problem.query.shape[:-3]) > 1:
+        where = ", ".join(map(str, batch))
+        rows.append((say("row of the batch"), say("{place}, counted from 0", place=where)))
+    if subject.heads > 1:
+        told = say("{count}; explained here: head {head}", count=subject.heads, head=subject.head)
+        rows.append((say("heads, counted from 0"), told))
+    return rows
+
+
+def _words(names: tuple[str, ...]) -> str:
+    """The words in a row, of many the first ones."""
+    more = [f"… ({len(names)})"] if len(names) > _MOST_WORDS else []
+    return " · ".join([*names[:_MOST_WORDS], *more])
+
+
+_MOST_NUMBERS = 3
+_SUBSCRIPTS = "₁₂₃"
+
+
+def tell_projection(subject: Subject) -> Step | None:
+    """The query of the word, its key and its value, number by number."""
+    projection, say = subject.projection, subject.say
+    if projection is None:
+        return None
+    x = projection.inputs.detach().cpu()
+    made = {role: _Made.of(subject, projection, role) for role in ("query", "key", "value")}
+    position = subject.position
+    told = ["query", "key", "value"] if subject.same_words else ["query"]
+    numbers = [line for role in told for line in made[role].lines(subject, x[position].tolist())]
+    return Step(
+        name="projection",
+        title=say("From embeddings to queries, keys and values"),
+        intro=(
+            say(
+                "A word comes in as an embedding x, a list of {width} numbers that stands for it. "
+                "Three matrices, learned in training, turn it into the word's query q, key k and "
+                "value v: each number of the result is the embedding times one column of the "
+                "matrix, multiplied number by number and added up.",
+                width=x.shape[-1],
+            ),
+        ),
+        formula=_formula(projection),
+        numbers=(f"x({subject.name}) = {short_vector(x[position].tolist())}", "", *numbers),
+        why=say(
+            "Why three matrices: if the embedding itself were query, key and value, a word could "
+            "only look for words like itself. With matrices it can learn to look for something "
+            "else, as a verb for its subject or a pronoun for the noun it stands for."
+        ),
+        data={
+            "inputs": x,
+            **{f"W_{role}": part.matrix for role, part in made.items()},
+            **{f"b_{role}": part.bias for role, part in made.items()},
+        },
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """Queries, keys or values, and the columns of the matrix that made them."""
+
+    letter: str
+    result: Tensor
+    matrix: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, subject: Subject, projection: "Projection", role: str) -> "_Made":
+        letter, result, head, heads = {
+            "query": ("q", subject.queries, subject.head, subject.heads),
+            "key": ("k", subject.keys, subject.key_head, subject.key_heads),
+            "value": ("v", subject.values, subject.key_head, subject.key_heads),
+        }[role]
+        matrix = getattr(projection, f"W_{role}").detach().cpu()
+        bias = getattr(projection, f"b_{role}")
+        width = result.shape[-1]
+        if matrix.shape[-1] not in (width, heads * width):
+            raise ValueError(
+                f"projection.W_{role} takes {width} columns, one for each number of a {role}, or "
+                f"{heads * width} for {heads} heads, and got {matrix.shape[-1]}."
+            )
+        columns = slice(head * width, (head + 1) * width)
+        if matrix.shape[-1] == width:
+            columns = slice(width)
+        bias = None if bias is None else bias.detach().cpu()[columns]
+        made = cls(letter, result, matrix[:, columns], bias)
+        if role == "query" or subject.same_words:
+            made.check(projection.inputs.detach().cpu(), role)
+        return made
+
+    def check(self, inputs: Float[Tensor, "tokens d_in"], role: str) -> None:
+        """Raise where the projection is not what made the trace."""
+        result = inputs @ self.matrix.to(inputs.dtype)
+        if self.bias is not None:
+            result = result + self.bias
+        if result.shape != self.result.shape or not torch.allclose(
+            result.double(), self.result.double(), rtol=1e-2, atol=1e-3, equal_nan=True
+        ):
+            raise ValueError(
+                f"projection takes the inputs and matrices that the trace was made from, and got "
+                f"others: its W_{role} does not give the {role} vectors of the trace."
+            )
+
+    def lines(self, subject: Subject, x: list[float]) -> tuple[str, ...]:
+        """The first numbers of the word's vector, each as a sum."""
+        result = self.result[subject.position].tolist()
+        lines = []
+        for place in range(min(len(result), _MOST_NUMBERS)):
+            column = self.matrix[:, place].tolist()
+            bias = "" if self.bias is None else f" + {factor(self.bias[place].item())}"
+            written = f"{products(x, column, subject.say)}{bias} = {figure(result[place])}"
+            lines.append((f"{self.letter}{_SUBSCRIPTS[place]}({subject.name})", written))
+        whole = (f"{self.letter}({subject.name})", short_vector(result))
+        return (*aligned([*lines, whole]), "")
+
+
+def _formula(projection: "Projection") -> str:
+    """The three products, with what is added."""
+    roles = (("q", "query"), ("k", "key"), ("v", "value"))
+    parts = []
+    for letter, role in roles:
+        bias = "" if getattr(projection, f"b_{role}") is None else f" + b_{role}"
+        parts.append(f"{letter} = x·W_{role}{bias}")
+    return ",   ".join(parts)
 
 
 def tell_inputs(subject: Subject) -> Step:

@@ -15,8 +15,8 @@ from glasshead.statistics.reductions import membership
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.views.reading import Reading, is_read, read
 from glasshead.studio.work import Work
-from glasshead.watching.analytics.roles.finding import masses_of_layers, roles_of
-from glasshead.watching.analytics.roles.result import THRESHOLDS
+from glasshead.watching.analytics.role_scores import THRESHOLDS
+from glasshead.watching.analytics.roles import masses_of_layers, roles_of
 
 if TYPE_CHECKING:
     from glasshead.studio.studio import Studio

@@ -14,7 +14,7 @@ from glasshead.statistics import Statistic
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.views.running import held_by, run
 from glasshead.studio.work import Work
-from glasshead.watching.watched import Call
+from glasshead.watching.layer_record import Call
 
 if TYPE_CHECKING:
     from glasshead.studio.studio import Studio

@@ -1,13 +1,202 @@
-"""The rule: which readings are alarms."""
+"""The alarm rule: which readings of a head announce a divergence."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from glasshead.recipe.masks.base import split
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import Span, Tile
+from glasshead.recipe.trace import Trace
 from glasshead.recipe.validation import positive, whole_number
-from glasshead.watching.alarms.alarm import Alarm, Kind
-from glasshead.watching.alarms.reading import Reading
+from glasshead.statistics import Statistic
+from glasshead.statistics.reductions import Reduction
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.seen import Seen
+
+# Queries whose pairs are asked one by one at once, where a mask is no range of keys.
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class VisibleKeys(Statistic):
+    """n_i = Σ_j [key j is visible to query i], `[..., queries]`, a number of keys.
+
+    ln n_i is the largest entropy that query i can have. Neither weights nor scores are read: of a
+    mask that shows each query one range of keys it is two numbers a query.
+
+    >>> import glasshead as gh
+    >>> x = torch.zeros(3, 1)
+    >>> VisibleKeys().of(gh.Attention(mask=gh.causal()).trace(x, x, x))
+    tensor([1, 2, 3])
+    """
+
+    unit = "keys"
+    axes = ("query",)
+
+    def of(self, trace: Trace) -> Int[Tensor, "*leading queries"]:
+        return (trace.masked != -torch.inf).sum(-1)
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        del problem
+        return ()
+
+    def finish(
+        self, problem: Problem, *reduced: tuple[Tensor, ...]
+    ) -> Int[Tensor, "*batch heads queries"]:
+        del reduced
+        queries = problem.scores_shape[-2]
+        counts = [
+            _count(
+                problem, replace(problem.tile(), queries=Span(start, min(start + _ROWS, queries)))
+            )
+            for start in range(0, max(1, queries), _ROWS)
+        ]
+        return torch.cat(counts, -1)
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second], -1)
+
+
+def _count(problem: Problem, tile: Tile) -> Int[Tensor, "*batch heads queries"]:
+    """How many keys each query of a tile sees."""
+    rows, keys = tile.shape
+    shape = (*problem.scores_shape[:-2], rows)
+    intervals, rest = split(problem.mask, tile)
+    if rest is None and not problem.biases:
+        if intervals is None:
+            return torch.full(shape, keys, device=tile.device)
+        return (intervals.stops - intervals.starts)[..., 0].expand(shape)
+    _, visible = problem.bias_and_visible(problem.mask, tile)
+    if visible is None:
+        return torch.full(shape, keys, device=tile.device)
+    return visible.expand(*shape, keys).sum(-1)
+
+
+# So that a number is the same before and after it was written down.
+_DIGITS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one head did in one step.
+
+    Attributes:
+        step: Of training, counted from 1; it is read before the step changes the weights.
+        layer: The name of its attention.
+        head: Its number, from 0.
+        entropy: mean_i H_i, in nats, over the queries that see two keys or more.
+        normalized_entropy: Σ_i H_i / Σ_i ln n_i over the same queries, n_i being the keys that
+            query i sees: 1 where weight lies alike on all of them, 0 where each has one key; 1
+            where no query sees two.
+        max_score: max_ij s_ij, what the softmax was given; -inf where nothing was visible.
+    """
+
+    step: int
+    layer: str
+    head: int
+    entropy: float
+    normalized_entropy: float
+    max_score: float
+
+
+def readings_of(watched: Mapping[str, Watched], step: int) -> list[Reading]:
+    """The readings of a watch that asked for `entropy`, `visible_keys` and `max_score`.
+
+    >>> import glasshead as gh
+    >>> from glasshead.watching.alarms import VisibleKeys
+    >>> rule, x = gh.Attention(mask=gh.causal()), torch.zeros(1, 2, 3, 4)
+    >>> with gh.watch(rule, [gh.Entropy(), VisibleKeys(), gh.MaxScore()]) as seen:
+    ...     context = rule(x, x, x)
+    >>> readings_of(seen, step=7)[1]         # (ln 2 + ln 3) / 2 nats: as much as there can be
+    Reading(step=7, layer='', head=1, entropy=0.8958797, normalized_entropy=1.0, max_score=0.0)
+    """
+    return [
+        Reading(step, name, head, *map(_rounded, numbers))
+        for name, one in (watched.layers if isinstance(watched, Seen) else watched).items()
+        for head, numbers in enumerate(_of_heads(one))
+    ]
+
+
+def _of_heads(watched: Watched) -> list[list[float]]:
+    """Entropy, normalized entropy and maximum score of each head, over all calls."""
+    entropies, most, queries, scores = [], [], [], []
+    for call in watched:
+        headed = len(call.shape) > 2
+        seen = _heads_last(call.visible_keys.double(), headed)
+        counts = seen > 1
+        if call.real is not None:
+            counts &= call.real.reshape(-1, 1)
+            seen = seen.where(counts, 1.0)
+        entropies.append(_heads_last(call.entropy.double(), headed).where(counts, 0.0).sum(0))
+        most.append(seen.clamp(min=1).log().sum(0))
+        queries.append(counts.sum(0))
+        score = call.max_score.double()
+        score = score.reshape(-1, score.shape[-1] if headed else 1)
+        # A batch may be empty.
+        scores.append(torch.cat([score, score.new_full((1, score.shape[1]), -torch.inf)]).amax(0))
+    entropy, possible, count = (torch.stack(x).sum(0) for x in (entropies, most, queries))
+    mean = entropy / count.clamp(min=1)
+    share = (entropy / possible).where(possible > 0, 1.0)
+    return torch.stack([mean, share, torch.stack(scores).amax(0)], -1).tolist()
+
+
+def _heads_last(value: Tensor, headed: bool) -> Float[Tensor, "numbers heads"]:
+    """What is a number a query as a column for each head; texts without heads have one."""
+    return value.movedim(-2, -1).flatten(0, -2) if headed else value.reshape(-1, 1)
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.{_DIGITS}g}") if math.isfinite(number) else number
+
+
+Kind = Literal["entropy_collapse", "maximum_logit"]
+
+_REMEDY = "lower the learning rate, warm up for longer, or normalise queries and keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A head beyond a threshold.
+
+    Attributes:
+        step: Of training.
+        layer: The name of its attention.
+        head: Its number, from 0.
+        kind: "entropy_collapse" or "maximum_logit".
+        value: Its normalized entropy, or its maximum score.
+        threshold: What that fell below, or rose above.
+
+    >>> print(Alarm(40, "blocks.0.attention", 2, "maximum_logit", 131.2, 100.0).sentence)
+    step 40: the maximum score of head 2 in blocks.0.attention is 131, above 100: lower the learning
+    rate, warm up for longer, or normalise queries and keys.
+    """
+
+    step: int
+    layer: str
+    head: int
+    kind: Kind
+    value: float
+    threshold: float
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and what to do, for a person."""
+        where = f"head {self.head} in {self.layer or 'the model'}"
+        if self.kind == "entropy_collapse":
+            said = (
+                f"the entropy of {where} is {self.value:.2g} of what it can be, below "
+                f"{self.threshold:.2g}"
+            )
+        else:
+            said = f"the maximum score of {where} is {self.value:.3g}, above {self.threshold:.3g}"
+        return f"step {self.step}: {said}: {_REMEDY}."
+
 
 # Scores of 10⁴ and more go with divergence: Wortsman et al. 2023, section 3. Wherever a run begins,
 # it is not to go there unnoticed.

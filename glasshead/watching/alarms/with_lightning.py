@@ -7,12 +7,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from glasshead.watching.alarms.alarm import Alarm
-from glasshead.watching.alarms.every import Every
-from glasshead.watching.alarms.probe import Probe
-from glasshead.watching.alarms.reading import Reading
-from glasshead.watching.alarms.rule import AlarmRule
-from glasshead.watching.alarms.telling import Telling
+from glasshead.watching.alarms.probe import Every, Probe, Telling
+from glasshead.watching.alarms.rule import Alarm, AlarmRule, Reading
 
 
 class WatchedSteps(Callback, ABC):

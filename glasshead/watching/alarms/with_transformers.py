@@ -7,12 +7,8 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from glasshead.watching.alarms.alarm import Alarm
-from glasshead.watching.alarms.every import Every
-from glasshead.watching.alarms.probe import Probe
-from glasshead.watching.alarms.reading import Reading
-from glasshead.watching.alarms.rule import AlarmRule
-from glasshead.watching.alarms.telling import Telling
+from glasshead.watching.alarms.probe import Every, Probe, Telling
+from glasshead.watching.alarms.rule import Alarm, AlarmRule, Reading
 
 
 class TransformersAlarms(TrainerCallback):

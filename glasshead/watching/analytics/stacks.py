@@ -11,9 +11,9 @@ from torch import Tensor
 from glasshead.attention import Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.joined_weights import JoinedWeights
-from glasshead.watching.naming import Layers
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.module_calls import Layers
 from glasshead.watching.seen import Seen
-from glasshead.watching.watched import Watched
 
 Kept = Weights | JoinedWeights
 

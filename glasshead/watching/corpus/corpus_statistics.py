@@ -11,11 +11,17 @@ from torch import Tensor
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, named
-from glasshead.watching.corpus.kinds import sums_of
+from glasshead.watching.corpus.accumulators import (
+    Padding,
+    Part,
+    Sums,
+    Text,
+    padding_of,
+    sums_of,
+    texts_of,
+)
 from glasshead.watching.corpus.layout import Layer, Layout
 from glasshead.watching.corpus.result import CorpusResult
-from glasshead.watching.corpus.sums import Part, Sums
-from glasshead.watching.corpus.text import Padding, Text, padding_of, texts_of
 from glasshead.watching.seen import Seen
 
 try:

@@ -14,7 +14,7 @@ from glasshead.attention.tensor_files import read, understood, write
 from glasshead.attention.to_pandas import import_pandas
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic
-from glasshead.watching.summary import Summary
+from glasshead.watching.seen import Summary
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.watching.alarms import Probe, VisibleKeys
-from glasshead.watching.alarms.visible_keys import _ROWS
+from glasshead.watching.alarms.rule import _ROWS
 
 
 class Twice(nn.Module):

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from glasshead.watching.alarms import Alarm, AlarmRule, Every, Reading
-from glasshead.watching.alarms.telling import Telling
+from glasshead.watching.alarms.probe import Telling
 
 
 def fed(rule, *numbers, layer="blocks.0", head=0, entropy=0.5):

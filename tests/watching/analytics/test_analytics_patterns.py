@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.watching.analytics import vertical_slash
+from glasshead.watching.analytics import patterns as vertical_slash
 from watching.analytics.direct import explicit
 from watching.small import BATCH, HEADS, watched
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import glasshead as gh
-from glasshead.watching.analytics.roles import masses
-from glasshead.watching.analytics.roles.result import THRESHOLDS
+from glasshead.watching.analytics import roles as masses
+from glasshead.watching.analytics.role_scores import THRESHOLDS
 
 ROLES = ("previous", "first", "induction", "duplicate", "local", "broad")
 LENGTH, HEADS, VOCABULARY = 17, 3, 23

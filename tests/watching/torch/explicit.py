@@ -6,8 +6,8 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import glasshead as gh
-from glasshead.watching import watching
-from glasshead.watching.doors import opening
+from glasshead.watching import watch as watching
+from glasshead.watching.interception import session as opening
 
 STATISTICS = {
     "entropy": gh.Entropy(),

@@ -8,7 +8,7 @@ import torch
 import glasshead as gh
 import watched_models as models
 import watched_weights as eager
-from glasshead.watching.doors import mask_tensors
+from glasshead.watching.interception import masks as mask_tensors
 
 pytest.importorskip("transformers")
 

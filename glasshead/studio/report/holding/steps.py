@@ -1,7 +1,6 @@
 """Steps: the first sentence of the text, as far as a report tells it."""
 
-from glasshead.explanation.embeddings import composed
-from glasshead.explanation.splitting import split
+from glasshead.explanation.embeddings import composed, split
 from glasshead.studio.refusals import Refusal
 from glasshead.studio.report.answers import Answers
 from glasshead.studio.report.holding.asked import Asked

@@ -1,7 +1,6 @@
 """Sentence: the words whose attention is computed, and their vectors."""
 
-from glasshead.explanation.embeddings import Embeddings, composed
-from glasshead.explanation.splitting import last_word, split
+from glasshead.explanation.embeddings import Embeddings, composed, last_word, split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.studio.limits import Limits
 from glasshead.studio.refusals import Refusal, TooMuch

@@ -4,8 +4,8 @@ from typing import Any
 
 import glasshead as gh
 from glasshead.explanation.embeddings import MADE_UP_SEED
+from glasshead.explanation.explanation import on_made_up_embeddings, on_one_of_heads
 from glasshead.explanation.language import Say
-from glasshead.explanation.notes import on_made_up_embeddings, on_one_of_heads
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.studio.limits import Limits
 from glasshead.studio.views.steps.asked import StepsAsked

@@ -1,0 +1,456 @@
+"""How each kind of normalizer is explained, by the formula that it computes."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from glasshead.explanation.figures import aligned, factor, figure, total
+from glasshead.explanation.recipe import formula_of
+from glasshead.explanation.subject import Column, Subject
+from glasshead.recipe.normalizers import (
+    Entmax15,
+    HardMax,
+    Normalizer,
+    Sigmoid,
+    Softmax,
+    SoftmaxOne,
+    Sparsemax,
+)
+
+
+def softmax_hides(subject: Subject) -> str:
+    """e to the power of −∞ is 0, and the others share the whole."""
+    return subject.say(
+        "Why −∞ and not 0: 0 is a score like any other and would earn weight. −∞ earns none, for "
+        "e^(−∞) = 0: the visible keys share everything, as if the hidden ones did not exist."
+    )
+
+
+def any_hides(subject: Subject) -> str:
+    """What holds whether or not there are powers of e, and a whole to be shared."""
+    return subject.say(
+        "Why −∞ and not 0: 0 is a score like any other and could earn weight. −∞ can earn none, as "
+        "if the hidden keys did not exist."
+    )
+
+
+class NormalizerTelling(NamedTuple):
+    """What a normalizer does, its formula, the same with numbers, and why it is made so.
+
+    `columns` are its own numbers between the scores and the weights, a number for each key.
+    """
+
+    intro: tuple[str, ...]
+    formula: str
+    numbers: tuple[str, ...]
+    why: str
+    columns: tuple[Column, ...] = ()
+
+
+def hidden_weight(subject: Subject, key: int) -> str:
+    """The weight of a key that is not seen."""
+    weight, hidden = subject.row("weights")[key], subject.say("hidden")
+    return f"{figure(weight)}   ({hidden})"
+
+
+def by_key(subject: Subject, write: Callable[[float], str]) -> tuple[str, ...]:
+    """A line for each key that is written out: what `write` says of its score, and its weight.
+
+    The weight is the trace's own.
+    """
+    scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
+    lines = []
+    for key in subject.written:
+        name, weight = f"p({subject.key_names[key]})", figure(weights[key])
+        if key in seen:
+            lines.append((name, f"{write(scores[key])} = {weight}"))
+        else:
+            lines.append((name, hidden_weight(subject, key)))
+    return aligned(lines)
+
+
+_LARGEST = 10.0
+
+
+@dataclass(frozen=True)
+class Exponentials:
+    """e to the power of each score, less the row's largest where powers would be large.
+
+    Attributes:
+        shift: What is taken from each score; 0 where the powers are handy as they are.
+        powers: The exponentials, one a key; 0 for a hidden one.
+    """
+
+    shift: float
+    powers: list[float]
+
+    @classmethod
+    def of(cls, subject: Subject) -> "Exponentials":
+        scores, seen = subject.row("masked"), set(subject.seen)
+        largest = max((scores[key] for key in seen), default=0.0)
+        shift = largest if abs(largest) > _LARGEST and math.isfinite(largest) else 0.0
+        powers = [_exp(s - shift) if key in seen else 0.0 for key, s in enumerate(scores)]
+        return cls(shift, powers)
+
+    @property
+    def exponent(self) -> str:
+        """What stands above e in a formula."""
+        return "(s - m)" if self.shift else "s"
+
+    def above(self, place: str) -> str:
+        """The same for the score at a place."""
+        return self.exponent.replace("s", place)
+
+    def power(self, score: float) -> float:
+        """One exponential."""
+        return _exp(score - self.shift)
+
+    def sum(self, sink: float = 0.0) -> float:
+        """All exponentials together, with the sink's where there is one."""
+        return sum([*self.powers, sink])
+
+    def written(self, score: float) -> str:
+        """One exponential with its number."""
+        if self.shift:
+            return f"e^({figure(score)} - {factor(self.shift)})"
+        return f"e^{factor(score)}"
+
+    def sum_written(
+        self, subject: Subject, whole: float, first: tuple[tuple[str, float], ...] = ()
+    ) -> tuple[str, str]:
+        """The sum over the keys that are seen, of many the first, as powers and as numbers.
+
+        Args:
+            subject: Whose keys they are.
+            whole: The sum.
+            first: Terms that come before them, written, with their numbers.
+        """
+        scores = subject.row("masked")
+        keys = [key for key in subject.written if key in set(subject.seen)]
+        left_out = len(subject.seen) - len(keys)
+        powers = [*(term for term, _ in first), *(self.written(scores[key]) for key in keys)]
+        figures = [
+            *(figure(value) for _, value in first),
+            *(figure(self.powers[key]) for key in keys),
+        ]
+        say = subject.say
+        return (
+            f"Σ = {total(powers, say, left_out)}",
+            f"  = {total(figures, say, left_out)} = {figure(whole)}",
+        )
+
+    def remark(self, subject: Subject) -> tuple[str, ...]:
+        """Why the largest score was taken away, where it was."""
+        if not self.shift:
+            return ()
+        sentence = subject.say(
+            "These scores are far from 0, so the powers of e would be unwieldy; the largest score, "
+            "m = {largest}, is therefore first subtracted from all of them, as computers always "
+            "do. That changes no weight, for it divides every power, and so their sum, by the same "
+            "number.",
+            largest=figure(self.shift),
+        )
+        return (sentence,)
+
+
+def _exp(exponent: float) -> float:
+    try:
+        return math.exp(exponent)
+    except OverflowError:
+        return math.inf
+
+
+def tell_softmax(subject: Subject) -> NormalizerTelling:
+    """Powers of e, and each one's share in their sum."""
+    say, exponentials = subject.say, Exponentials.of(subject)
+    whole, above = exponentials.sum(), exponentials.above
+
+    def written(score: float) -> str:
+        power = figure(exponentials.power(score))
+        return f"{exponentials.written(score)} / Σ = {power} / {figure(whole)}"
+
+    return NormalizerTelling(
+        intro=(
+            say(
+                "Scores can be of any size, positive or negative. The softmax turns them into "
+                "shares: it raises e = 2.718… to the power of each score, which always gives a "
+                "positive number, and divides each power by the sum of them all, so that the "
+                "shares add up to 1. The share of a key is its weight p."
+            ),
+            *exponentials.remark(subject),
+        ),
+        formula=f"p_j = e^{above('s_j')} / Σ,   Σ = Σ_k e^{above('s_k')}",
+        numbers=(
+            *exponentials.sum_written(subject, whole),
+            "",
+            *by_key(subject, written),
+        ),
+        why=_why(subject),
+        columns=(Column(f"e^{exponentials.exponent}", exponentials.powers, share=True),),
+    )
+
+
+def _why(subject: Subject) -> str:
+    """Differences of scores become quotients of weights: told with the two best keys."""
+    say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
+    best = [key for key in subject.by_weight if key in set(subject.seen)][:2]
+    if len(best) < 2 or not weights[best[1]] > 0:
+        return say(
+            "Why powers of e: they are all positive, they keep the order of the scores, and they "
+            "turn a difference between two scores into a ratio of two weights."
+        )
+    first, second = best
+    difference = scores[first] - scores[second]
+    return say(
+        "Why powers of e: they are all positive, they keep the order of the scores, and they turn "
+        "a difference between two scores into a ratio of two weights. The score of “{first}” is "
+        "{difference} above that of “{second}”, so its weight is e^{power} = {quotient} times as "
+        "large, whatever the other scores are.",
+        first=subject.key_names[first],
+        second=subject.key_names[second],
+        difference=figure(difference),
+        power=factor(difference),
+        quotient=figure(weights[first] / weights[second]),
+    )
+
+
+def tell_softmax_one(subject: Subject) -> NormalizerTelling:
+    """Powers of e, and one more in their sum that belongs to no key."""
+    say, exponentials, sink = subject.say, Exponentials.of(subject), _sink(subject)
+    extra, above = exponentials.power(sink), exponentials.above
+    whole = exponentials.sum(extra)
+
+    def written(score: float) -> str:
+        power = figure(exponentials.power(score))
+        return f"{exponentials.written(score)} / Σ = {power} / {figure(whole)}"
+
+    sum_written = exponentials.sum_written(subject, whole, ((exponentials.written(sink), extra),))
+    return NormalizerTelling(
+        intro=(
+            say(
+                "This softmax has one place more than there are keys: a sink, with the score "
+                "{sink}. As in any softmax, e = 2.718… is raised to the power of each score and "
+                "divided by the sum of all these powers; but the sink's power is in the sum too, "
+                "so that the weights p of the keys add up to less than 1.",
+                sink=figure(sink),
+            ),
+            *exponentials.remark(subject),
+        ),
+        formula=(f"p_j = e^{above('s_j')} / Σ,   Σ = e^{above('sink')} + Σ_k e^{above('s_k')}"),
+        numbers=(*sum_written, "", *by_key(subject, written)),
+        why=say(
+            "Why a sink: an ordinary softmax has to give away all of the attention, even where no "
+            "key deserves any. With a sink a word may look away: here {rest} of the attention goes "
+            "to no key. The proportions between the keys stay the same.",
+            rest=figure(1 - math.fsum(subject.row("weights"))),
+        ),
+        columns=(Column(f"e^{exponentials.exponent}", exponentials.powers, share=True),),
+    )
+
+
+def _sink(subject: Subject) -> float:
+    """The sink of the head that is told."""
+    sink = getattr(subject.problem.normalizer, "sink", 0.0)
+    if not isinstance(sink, Tensor):
+        return float(sink)
+    return sink.detach().flatten()[subject.head if sink.numel() > 1 else 0].item()
+
+
+HARD_MAX_FORMULA = "1 (s_j = max s), 0 (s_j < max s)"
+"""The formula in signs alone, for every language."""
+
+
+def tell_hard_max(subject: Subject) -> NormalizerTelling:
+    """Which score is the largest."""
+    say, scores = subject.say, subject.row("masked")
+    keys = [key for key in subject.written if key in set(subject.seen)]
+    listed = ", ".join(figure(scores[key]) for key in keys)
+    more = ", …" if len(keys) < len(subject.seen) else ""
+    largest = max((scores[key] for key in subject.seen), default=0.0)
+    return NormalizerTelling(
+        intro=(
+            say(
+                "Hard attention does not share: the key with the largest score gets the whole "
+                "weight, p = 1, and all the others get 0. Of equal scores the first one wins."
+            ),
+        ),
+        formula=f"p_j = {HARD_MAX_FORMULA}",
+        numbers=(
+            f"max s = max({listed}{more}) = {figure(largest)}",
+            "",
+            *_compared(subject, largest),
+        ),
+        why=say(
+            "Why models are seldom trained with it: a choice does not change when the scores "
+            "change a little, so its derivative is 0 and training gets no hint about which way to "
+            "go. (In training, the derivative of the softmax stands in for it here.) It is what a "
+            "softmax becomes when its scores grow without limit."
+        ),
+    )
+
+
+def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
+    """Each weight, and how its score stands to the largest."""
+    scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
+    lines = []
+    for key in subject.written:
+        sign = "<" if scores[key] < largest else "="
+        compared = f"{figure(weights[key])}   ({figure(scores[key])} {sign} {figure(largest)})"
+        told = compared if key in seen else hidden_weight(subject, key)
+        lines.append((f"p({subject.key_names[key]})", told))
+    return aligned(lines)
+
+
+def tell_sigmoid(subject: Subject) -> NormalizerTelling:
+    """The logistic curve at each score."""
+    say = subject.say
+
+    def written(score: float) -> str:
+        power = math.exp(min(-score, 700.0))
+        return f"1 / (1 + e^{factor(-score)}) = 1 / (1 + {figure(power)})"
+
+    return NormalizerTelling(
+        intro=(
+            say(
+                "The sigmoid looks at each key by itself: a very negative score gives a weight p "
+                "near 0, a score of 0 gives one half, a large score a weight near 1."
+            ),
+        ),
+        formula="p_j = 1 / (1 + e^(-s_j))",
+        numbers=by_key(subject, written),
+        why=say(
+            "Why each by itself: the keys do not compete, so one can gain weight without another "
+            "losing any. The weights need not add up to 1; here they add up to {total}.",
+            total=figure(math.fsum(subject.row("weights"))),
+        ),
+    )
+
+
+def tell_sparsemax(subject: Subject) -> NormalizerTelling:
+    """A threshold that all scores lose, and what is left of them."""
+    say, scores = subject.say, subject.row("masked")
+    above = _above(subject)
+    terms = [factor(scores[key]) for key in above]
+    threshold = (math.fsum(scores[key] for key in above) - 1) / max(len(above), 1)
+    return NormalizerTelling(
+        intro=(
+            say(
+                "The sparsemax subtracts one threshold τ (tau) from every score. What is left "
+                "above 0 is the weight p; whatever falls below gets exactly 0. τ is chosen so that "
+                "the weights add up to 1: add up the scores that stay above it, subtract 1, and "
+                "divide by their number, here {count}.",
+                count=len(above),
+            ),
+        ),
+        formula="p_j = max(s_j - τ, 0),   Σ p_j = 1",
+        numbers=(
+            f"τ = ({total(terms, say)} - 1) / {len(above)} = {figure(threshold)}",
+            "",
+            *by_key(subject, lambda s: f"max({figure(s)} - {factor(threshold)}, 0)"),
+        )
+        if above
+        else (),
+        why=say(
+            "Why cut off: a softmax never gives exactly 0, so in a long text many tiny weights add "
+            "up to a lot. Visible keys that get nothing at all here: {zeros} of {seen}.",
+            zeros=len(subject.seen) - len(above),
+            seen=len(subject.seen),
+        ),
+    )
+
+
+def tell_entmax15(subject: Subject) -> NormalizerTelling:
+    """A threshold that half of each score loses, and the square of what is left."""
+    say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
+    above = _above(subject)
+    best = max(above, key=lambda key: weights[key], default=None)
+    threshold = 0.0 if best is None else scores[best] / 2 - math.sqrt(weights[best])
+    return NormalizerTelling(
+        intro=(
+            say(
+                "This is 1.5-entmax, halfway between softmax and sparsemax: one threshold τ (tau) "
+                "is subtracted from half of every score, and what is left above 0 is squared. "
+                "Whatever falls below gets exactly 0. τ is found by a search, so that the weights "
+                "p add up to 1: here it is {threshold}.",
+                threshold=figure(threshold),
+            ),
+        ),
+        formula="p_j = max(s_j/2 - τ, 0)²,   Σ p_j = 1",
+        numbers=(
+            f"τ = {figure(threshold)}",
+            "",
+            *by_key(subject, lambda s: f"max({figure(s)}/2 - {factor(threshold)}, 0)²"),
+        )
+        if above
+        else (),
+        why=say(
+            "Why halfway: like sparsemax it gives exactly 0 to keys that do not matter (here to "
+            "{zeros} of the {seen} visible ones); like softmax it is smooth, without a sharp bend, "
+            "which makes it easier to train.",
+            zeros=len(subject.seen) - len(above),
+            seen=len(subject.seen),
+        ),
+    )
+
+
+def _above(subject: Subject) -> list[int]:
+    """The keys that get any weight."""
+    return [key for key, weight in enumerate(subject.row("weights")) if weight > 0]
+
+
+def tell_own(subject: Subject) -> NormalizerTelling:
+    """The results alone: what a class of the user's own does inside is not known."""
+    say, normalizer, weights = subject.say, subject.problem.normalizer, subject.row("weights")
+    lines = [(f"p({subject.key_names[key]})", figure(weights[key])) for key in subject.written]
+    return NormalizerTelling(
+        intro=(say("The scores are turned into weights p, one for each key."),),
+        formula=f"p_j = {formula_of(normalizer)}",
+        numbers=aligned(lines),
+        why=say(
+            "“{normalizer}” is a normalizer of your own, so only its results are shown here, not "
+            "how it gets them.",
+            normalizer=type(normalizer).__name__,
+        ),
+    )
+
+
+# By what runs, and not by class: a subclass that computes something else is not told as its base.
+_TELLERS = {
+    Softmax.normalize: tell_softmax,
+    SoftmaxOne.normalize: tell_softmax_one,
+    HardMax.normalize: tell_hard_max,
+    Sparsemax.normalize: tell_sparsemax,
+    Entmax15.normalize: tell_entmax15,
+    Sigmoid.normalize: tell_sigmoid,
+}
+_HIDING = {Softmax.normalize: softmax_hides}
+# Formulas in words are English: these are the same in signs.
+_FORMULAS = {HardMax.normalize: HARD_MAX_FORMULA}
+
+
+def tell_normalizer(subject: Subject) -> NormalizerTelling:
+    """Tell the normalizer of the subject's recipe, whatever it is."""
+    return _TELLERS.get(type(subject.problem.normalizer).normalize, tell_own)(subject)
+
+
+def why_hidden(subject: Subject) -> str:
+    """Why the scores of hidden keys are −∞, for the normalizer of the subject's recipe."""
+    return _HIDING.get(type(subject.problem.normalizer).normalize, any_hides)(subject)
+
+
+def normalizer_formula(normalizer: Normalizer) -> str:
+    """A normalizer's formula, readable in every language."""
+    return _FORMULAS.get(type(normalizer).normalize) or formula_of(normalizer)
+
+
+def is_hard_max(subject: Subject) -> bool:
+    """Whether one key gets all the weight."""
+    return type(subject.problem.normalizer).normalize is HardMax.normalize
+
+
+def is_softmax(subject: Subject) -> bool:
+    """Whether the weights are a plain softmax of the scores."""
+    return type(subject.problem.normalizer).normalize is Softmax.normalize

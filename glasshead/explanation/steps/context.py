@@ -1,0 +1,332 @@
+"""Steps after the scores: weights, dropout, the context vector, heads, the whole matrix."""
+
+from math import fsum
+
+import torch
+from rich.cells import cell_len
+
+from glasshead.drawing import Block, Paragraph
+from glasshead.explanation.explanation import Step
+from glasshead.explanation.figures import (
+    MOST_TERMS,
+    aligned,
+    and_more,
+    factor,
+    figure,
+    short_vector,
+)
+from glasshead.explanation.normalizers import is_hard_max, normalizer_formula, tell_normalizer
+from glasshead.explanation.steps.printed import tell_printed
+from glasshead.explanation.subject import (
+    MOST_ROWS,
+    Column,
+    Subject,
+    heat_map,
+    key_table,
+    shown_weights,
+)
+
+
+def tell_weights(subject: Subject) -> Step:
+    """The normalizer's formula with its numbers, and what comes of it."""
+    say = subject.say
+    title, data = say("Weights: how much of each?"), {"weights": subject.matrix("weights")}
+    if not subject.seen:
+        return Step(
+            name="weights",
+            title=title,
+            intro=(_nothing_seen(subject),),
+            formula=f"p_j = {normalizer_formula(subject.problem.normalizer)}",
+            figures=(_table(subject, ()),),
+            data=data,
+        )
+    telling = tell_normalizer(subject)
+    return Step(
+        name="weights",
+        title=title,
+        intro=telling.intro,
+        formula=telling.formula,
+        numbers=telling.numbers,
+        figures=(_table(subject, telling.columns), *_summary(subject)),
+        why=telling.why,
+        data=data,
+    )
+
+
+def _nothing_seen(subject: Subject) -> str:
+    return subject.say(
+        "“{query}” can see no key at all, so there is nothing to share out, and by convention all "
+        "its weights are 0. (A softmax taken literally would divide 0 by 0 here.)",
+        query=subject.name,
+    )
+
+
+def _table(subject: Subject, between: tuple[Column, ...]) -> Block:
+    """From score to weight, key by key."""
+    say = subject.say
+    scores = Column(say("score"), subject.row("masked"))
+    weights = Column(say("weight"), subject.row("weights"), share=True)
+    return key_table(subject, [scores, *between, weights], total=True)
+
+
+def _summary(subject: Subject) -> tuple[Block, ...]:
+    """What the query looks at most."""
+    say, weights = subject.say, subject.row("weights")
+    best = [key for key in subject.by_weight if weights[key] > 0][:2]
+    if not best:
+        return ()
+    first = best[0]
+    if len(best) == 1:
+        told = say(
+            "“{query}” looks at “{first}” alone, with a weight of {weight}.",
+            query=subject.name,
+            first=subject.key_names[first],
+            weight=figure(weights[first]),
+        )
+    else:
+        told = say(
+            "“{query}” looks most at “{first}” (weight {weight}), and next at “{second}” "
+            "({second_weight}).",
+            query=subject.name,
+            first=subject.key_names[first],
+            weight=figure(weights[first]),
+            second=subject.key_names[best[1]],
+            second_weight=figure(weights[best[1]]),
+        )
+    return (Paragraph(told),)
+
+
+def adds_up_to_one(subject: Subject) -> bool:
+    """Whether the weights that mix the values are shares of a whole."""
+    weights = subject.row("dropped")
+    return min(weights) >= 0 and abs(fsum(weights) - 1) < 1e-3
+
+
+def tell_dropout(subject: Subject) -> Step | None:
+    """Which weights were dropped, and how the others grew; None outside training."""
+    rate, say = subject.problem.dropout, subject.say
+    if not rate:
+        return None
+    weights, dropped = subject.row("weights"), subject.row("dropped")
+    lines = [
+        (
+            f"p({subject.key_names[key]})",
+            f"{figure(weights[key])} / {figure(1 - rate)} = {figure(dropped[key])}"
+            if dropped[key]
+            else f"{figure(weights[key])} → 0",
+        )
+        for key in subject.written
+    ]
+    columns = [
+        Column(say("weight before"), weights, share=True),
+        Column(say("weight after"), dropped, share=True),
+    ]
+    return Step(
+        name="dropped",
+        title=say("Dropout: some weights are left out"),
+        intro=(
+            say(
+                "In training, each weight is set to 0 at random, with probability {rate}; those "
+                "that remain are divided by {kept} to make up for it.",
+                rate=figure(rate),
+                kept=figure(1 - rate),
+            ),
+        ),
+        formula="p ← 0,   p ← p / (1 - r)",
+        numbers=aligned(lines),
+        figures=(key_table(subject, columns, total=True),),
+        why=say(
+            "Why by chance: a model that cannot rely on any single weight has to learn to find the "
+            "same thing in several ways. When it is used, after training, nothing is dropped."
+        ),
+        data={"rate": rate, "dropped": subject.matrix("dropped")},
+    )
+
+
+_FIRST = 4
+
+
+def tell_context(subject: Subject) -> Step:
+    """The weighted sum with its numbers."""
+    say = subject.say
+    return Step(
+        name="context",
+        title=say("Context: the mixture"),
+        intro=(_intro(subject),),
+        formula="c = Σ_j p_j·v_j",
+        numbers=_numbers(subject),
+        figures=tell_printed(subject),
+        why=_why(subject),
+        data={"context": subject.context},
+    )
+
+
+def _intro(subject: Subject) -> str:
+    return subject.say(
+        "Every value is multiplied by the weight of its key, and the products are added up. The "
+        "result c is the context vector of “{query}”: what it has gathered from the words it "
+        "looked at.",
+        query=subject.name,
+    )
+
+
+def _mixed(subject: Subject) -> list[int]:
+    """The keys that have a part in the sum, largest weights first where there are many."""
+    weights = subject.row("dropped")
+    parts = [key for key, weight in enumerate(weights) if weight != 0]
+    if len(parts) <= MOST_TERMS:
+        return parts
+    return sorted(sorted(parts, key=lambda key: -abs(weights[key]))[:_FIRST])
+
+
+def _numbers(subject: Subject) -> tuple[str, ...]:
+    """The sum by names, by vectors, and for the first number alone."""
+    say, weights = subject.say, subject.row("dropped")
+    values, context = subject.values, subject.context[subject.position].tolist()
+    keys = _mixed(subject)
+    left_out = sum(weight != 0 for weight in weights) - len(keys)
+    left = f"c({subject.name})"
+    if not keys:
+        return (f"{left} = {short_vector(context)}",)
+    by_name = [f"{factor(weights[key])}·v({subject.key_names[key]})" for key in keys]
+    first = (f"{left} = {_joined(by_name, subject, left_out)}",)
+    if not context:
+        return first
+    margin = " " * cell_len(left)
+    vectors = [f"{factor(weights[key])}·{short_vector(values[key].tolist())}" for key in keys]
+    vectors += and_more(left_out, say)
+    signs = ["=", *("+" for _ in vectors[1:])]
+    heads = [left, *(margin for _ in vectors[1:])]
+    lines = [f"{h} {s} {v}" for h, s, v in zip(heads, signs, vectors, strict=True)]
+    terms = [f"{factor(weights[key])}·{factor(values[key, 0].item())}" for key in keys]
+    by_number = f"c₁ = {_joined(terms, subject, left_out)} = {figure(context[0])}"
+    return (*first, "", *lines, f"{margin} = {short_vector(context)}", "", by_number)
+
+
+def _joined(terms: list[str], subject: Subject, left_out: int) -> str:
+    """Terms joined by +, all of them, and how many there are besides."""
+    return " + ".join([*terms, *and_more(left_out, subject.say)])
+
+
+def _is_single(subject: Subject) -> bool:
+    """Whether the mixture is one of the values, with nothing of another."""
+    parts = sum(weight != 0 for weight in subject.row("dropped"))
+    return is_hard_max(subject) or (parts == 1 and adds_up_to_one(subject))
+
+
+def _why(subject: Subject) -> str:
+    say = subject.say
+    if not any(subject.row("dropped")):
+        return say("Nothing was looked at, so nothing is handed over: every number of c is 0.")
+    if _is_single(subject):
+        return say("Here the mixture is a single value.")
+    if not adds_up_to_one(subject):
+        return say(
+            "Why a mixture and not a choice: a little more weight on a key changes the result by a "
+            "little, so training can tell which way to move each weight."
+        )
+    return say(
+        "Why a mixture and not a choice: a little more weight on a key changes the result by a "
+        "little, so training can tell which way to move each weight. And as the weights add up to "
+        "1, the context lies in the midst of the values, nearest to those that weigh most."
+    )
+
+
+def tell_heads(subject: Subject) -> Step | None:
+    """The weights of the query in each head; None where there is one head."""
+    if subject.heads == 1:
+        return None
+    say = subject.say
+    batch = subject.index[:-1]
+    weights = subject.trace.weights.detach().cpu()[batch][:, subject.position]
+    names = tuple(say("head {head}", head=head) for head in range(subject.heads))
+    return Step(
+        name="heads",
+        title=say("What each head looks at"),
+        intro=(
+            say(
+                "This attention has {heads} heads; explained above is head {head}, counted from 0. "
+                "Each head does all of this by itself, with queries, keys and values of its own. "
+                "Here is what “{query}” looks at in each of them.",
+                heads=subject.heads,
+                head=subject.head,
+                query=subject.name,
+            ),
+        ),
+        numbers=_best(weights, names, subject),
+        figures=(
+            heat_map(
+                subject,
+                _hidden_as_nan(weights, subject),
+                names,
+                highlight=subject.head,
+                caption=say("The weights of “{query}”, a row for each head", query=subject.name),
+            ),
+        ),
+        why=say(
+            "Why several heads: one head can give its attention only once, and what it gives to "
+            "one word it takes from another. Several heads look for several things at a time: one "
+            "for the word before, another for the verb. What they find is joined into one vector "
+            "at the end."
+        ),
+        data={"weights": weights},
+    )
+
+
+def _best(weights: torch.Tensor, names: tuple[str, ...], subject: Subject) -> tuple[str, ...]:
+    """The key that each head looks at most; of many heads, of the first ones."""
+    lines = []
+    for name, row in list(zip(names, weights, strict=True))[:MOST_ROWS]:
+        best = int(row.argmax())
+        weight = row[best].item()
+        found = f"{subject.key_names[best]} ({figure(weight)})" if weight > 0 else "0"
+        lines.append(f"{name}: max p = {found}")
+    return (*lines, "…") if len(names) > MOST_ROWS else tuple(lines)
+
+
+def _hidden_as_nan(weights: torch.Tensor, subject: Subject) -> torch.Tensor:
+    if subject.visible_in_row is None:
+        return weights.double()
+    visible = subject.visible_in_row[:, subject.position]
+    return weights.double().masked_fill(~visible, torch.nan)
+
+
+def tell_matrix(subject: Subject) -> Step:
+    """The weights of every query, as a heat map with the row that was told."""
+    say = subject.say
+    return Step(
+        name="matrix",
+        title=say("All words at once"),
+        intro=(
+            say(
+                "So far it was one word. Every other word is treated in just the same way, and "
+                "together all the weights make a matrix P: a row for each query, a column for each "
+                "key. The row of “{query}” is marked; it is the one explained above. P times the "
+                "matrix V of all values gives all context vectors C at once.",
+                query=subject.name,
+            ),
+        ),
+        formula="C = P·V",
+        numbers=(_shapes(subject),),
+        figures=(
+            heat_map(
+                subject,
+                shown_weights(subject),
+                subject.query_names,
+                highlight=subject.position,
+                caption=say("The weights: rows look, columns are looked at"),
+            ),
+        ),
+        why=say(
+            "Why at once: no row depends on another, so a computer finds them all together with a "
+            "few matrix products. Nothing has to be read word by word, and that is what made "
+            "transformers fast to train."
+        ),
+        data={"weights": subject.matrix("weights"), "context": subject.context},
+    )
+
+
+def _shapes(subject: Subject) -> str:
+    queries, keys = len(subject.query_names), len(subject.key_names)
+    width = subject.values.shape[-1]
+    return f"[{queries}, {width}] = [{queries}, {keys}]·[{keys}, {width}]"

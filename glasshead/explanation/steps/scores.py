@@ -1,0 +1,307 @@
+"""Steps of the scores: products, scale, softcap, bias and mask."""
+
+from rich.cells import cell_len
+
+from glasshead.drawing import Block, Formula, Paragraph
+from glasshead.explanation.explanation import Step
+from glasshead.explanation.figures import aligned, factor, figure
+from glasshead.explanation.normalizers import is_softmax, why_hidden
+from glasshead.explanation.recipe import bias_told, mask_told
+from glasshead.explanation.scores import tell_score
+from glasshead.explanation.subject import Column, Subject, key_table
+from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.scores import ScaledDot
+from glasshead.recipe.tile import Tile
+
+
+def tell_scores(subject: Subject) -> Step:
+    """Each comparison, written out, with its result."""
+    say, telling = subject.say, tell_score(subject)
+    return Step(
+        name="scores",
+        title=say("Scores: how well does each key fit?"),
+        intro=(
+            say(
+                "The query of “{query}” is compared with each key in turn. Every comparison gives "
+                "one number, the score s: the larger it is, the better the two fit.",
+                query=subject.name,
+            ),
+        ),
+        formula=telling.formula,
+        numbers=telling.numbers,
+        figures=_scores_table(subject),
+        why=telling.why,
+        data={"scores": subject.matrix("scores")},
+    )
+
+
+def _scores_table(subject: Subject) -> tuple[Block, ...]:
+    """The scores of more keys than are written out."""
+    others = len(subject.key_names) - len(subject.written)
+    if not others:
+        return ()
+    scores = Column(subject.say("score"), subject.row("scores"))
+    return Paragraph(_written_scores(subject, others)), key_table(subject, [scores])
+
+
+def _written_scores(subject: Subject, others: int) -> str:
+    """Which of many keys are written out."""
+    say, count = subject.say, len(subject.written)
+    if not subject.seen:
+        return say(
+            "Only the first {count} keys are written out; the other {others} are computed the same "
+            "way.",
+            count=count,
+            others=others,
+        )
+    if count == len(subject.seen):
+        return say(
+            "Only the keys that “{query}” may see are written out; the other {others} are computed "
+            "the same way.",
+            query=subject.name,
+            others=others,
+        )
+    return say(
+        "Only the {count} keys that will get the largest weights are written out; the other "
+        "{others} are computed the same way.",
+        count=count,
+        others=others,
+    )
+
+
+def tell_scaling(subject: Subject) -> Step:
+    """Each score times β, or a line where β is 1."""
+    data = {"beta": subject.beta, "scaled": subject.matrix("scaled")}
+    if subject.beta == 1:
+        return _unscaled(subject, data)
+    say, beta = subject.say, figure(subject.beta)
+    scores, scaled = subject.row("scores"), subject.row("scaled")
+    by_width = _is_by_width(subject)
+    width = subject.queries.shape[-1]
+    if by_width:
+        intro = say(
+            "Every score is divided by √d, the square root of the width of the vectors; here d = "
+            "{width}. In other words, it is multiplied by β = 1/√{width} = {beta}.",
+            width=width,
+            beta=beta,
+        )
+    else:
+        intro = say("Every score is multiplied by β = {beta}, the inverse temperature.", beta=beta)
+    lines = [
+        (f"β·s({subject.key_names[key]})", f"{beta}·{factor(scores[key])} = {figure(scaled[key])}")
+        for key in subject.written
+    ]
+    return Step(
+        name="scaled",
+        title=say("Scaling: how sharp?"),
+        intro=(intro,),
+        formula="s ← β·s,   β = 1/√d" if by_width else "s ← β·s",
+        numbers=aligned(lines),
+        why=_why_root(subject, width) if by_width else _why_beta(subject),
+        data=data,
+    )
+
+
+def _is_by_width(subject: Subject) -> bool:
+    score = subject.problem.score
+    return isinstance(score, ScaledDot) and score.beta is None
+
+
+def _unscaled(subject: Subject, data: dict) -> Step:
+    say = subject.say
+    told = say("The inverse temperature β is 1 here, so the scores stay as they are.")
+    usual = say(
+        "Most models multiply them by β = 1/√d at this point, where d is the width of the vectors; "
+        "the last section shows why."
+    )
+    return Step(
+        name="scaled",
+        title=say("Scaling: how sharp?"),
+        intro=(say.after_each_other(told, usual) if is_softmax(subject) else told,),
+        formula="s ← β·s,   β = 1",
+        data=data,
+    )
+
+
+def _why_root(subject: Subject, width: int) -> str:
+    return subject.say(
+        "Why √d: a score is a sum of d products. If the numbers in the vectors are independent, "
+        "with mean 0 and variance 1, each product has variance 1 and their sum has variance d, so "
+        "that scores typically lie about √d from 0; here √{width} = {here}. Divided by √d they lie "
+        "about 1 from 0 however wide the vectors are, and no weight swallows all the others merely "
+        "because of the width.",
+        width=width,
+        here=figure(width**0.5),
+    )
+
+
+def _why_beta(subject: Subject) -> str:
+    return subject.say(
+        "Why β: it sets how sharply scores are told apart. With a large β nearly all weight goes "
+        "to the best key; with a small one the weights become more and more alike; with 0 all "
+        "keys weigh the same."
+    )
+
+
+def tell_softcap(subject: Subject) -> Step | None:
+    """Scores bent so that they stay between -c and c."""
+    softcap, say = subject.problem.softcap, subject.say
+    if softcap is None:
+        return None
+    cap, scaled, capped = figure(softcap), subject.row("scaled"), subject.row("capped")
+    lines = [
+        (
+            f"s({subject.key_names[key]})",
+            f"{cap}·tanh({figure(scaled[key])} / {factor(softcap)}) = {figure(capped[key])}",
+        )
+        for key in subject.written
+    ]
+    return Step(
+        name="capped",
+        title=say("Softcap: no score too large"),
+        intro=(
+            say(
+                "The scores are bent smoothly, so that none leaves the range from −{cap} to {cap}.",
+                cap=cap,
+            ),
+        ),
+        formula="s ← c·tanh(s / c)",
+        numbers=aligned(lines),
+        why=say(
+            "Why a cap: one enormous score would take all the weight and leave training nothing to "
+            "correct. Scores that are small beside {cap} pass almost unchanged, for near 0 the "
+            "curve tanh is almost a straight line of slope 1.",
+            cap=cap,
+        ),
+        data={"softcap": softcap, "capped": subject.matrix("capped")},
+    )
+
+
+_MOST_NAMED = 24
+_FEW = 2
+
+
+def tell_masking(subject: Subject) -> Step | None:
+    """The biases, then which keys are hidden; None without either."""
+    problem, say = subject.problem, subject.say
+    if problem.mask is None and not problem.biases:
+        return None
+    biases = tuple(bias_told(bias, say) for bias in problem.biases)
+    masks = () if problem.mask is None else mask_told(problem.mask, say)
+    hides = _hides(subject)
+    where = say("where hidden")
+    formulas = ["s ← s + b"] * bool(biases) + [f"s ← -∞   ({where})"] * hides
+    data = {"masked": subject.matrix("masked"), "visible": subject.visible, "bias": subject.bias}
+    return Step(
+        name="masked",
+        title=_title(subject),
+        intro=(*biases, *masks, *_count(subject)),
+        formula=",   ".join(formulas),
+        numbers=_numbers(subject),
+        figures=(*_table(subject), *(_picture(subject) if hides else ())),
+        why=_why(subject) if hides else "",
+        data={name: part for name, part in data.items() if part is not None},
+    )
+
+
+def _title(subject: Subject) -> str:
+    problem, say = subject.problem, subject.say
+    if problem.mask is None:
+        return say("Bias: what is added")
+    return say("Bias and mask") if problem.biases else say("Mask: what may be seen")
+
+
+def _hides(subject: Subject) -> bool:
+    """Whether a key is hidden from any query."""
+    return subject.visible is not None and not bool(subject.visible.all())
+
+
+def _count(subject: Subject) -> tuple[str, ...]:
+    """How many keys are hidden from the query."""
+    if subject.visible is None:
+        return ()
+    say, keys = subject.say, len(subject.key_names)
+    hidden = keys - len(subject.seen)
+    if not hidden and _hides(subject):
+        told = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
+        return (told,)
+    if not hidden:
+        return (say("“{query}” may see all of the keys.", query=subject.name),)
+    if hidden == keys:
+        return (say("“{query}” may see none of the keys.", query=subject.name),)
+    return (
+        say(
+            "Of the {keys} keys, “{query}” may see {seen}; hidden from it: {hidden}.",
+            keys=keys,
+            seen=len(subject.seen),
+            hidden=hidden,
+            query=subject.name,
+        ),
+    )
+
+
+def _numbers(subject: Subject) -> tuple[str, ...]:
+    """Each score after, and with a bias before."""
+    before, after, seen = subject.row("capped"), subject.row("masked"), set(subject.seen)
+    bias = None if subject.bias is None else subject.bias[subject.position].tolist()
+    lines = []
+    for key in _written(subject):
+        result = figure(after[key])
+        if bias is not None and key in seen:
+            result = f"{figure(before[key])} + {factor(bias[key])} = {result}"
+        lines.append((f"s({subject.key_names[key]})", result))
+    return aligned(lines)
+
+
+def _written(subject: Subject) -> list[int]:
+    """The keys that are written out; among many, the first hidden ones too."""
+    hidden = sorted(set(range(len(subject.key_names))) - set(subject.seen))
+    return sorted({*subject.written, *hidden[:_FEW]})
+
+
+def _table(subject: Subject) -> tuple[Block, ...]:
+    """Before and after a bias, for more keys than are written out."""
+    if subject.bias is None or len(subject.written) == len(subject.key_names):
+        return ()
+    say = subject.say
+    columns = [
+        Column(say("score before"), subject.row("capped")),
+        Column(say("score after"), subject.row("masked")),
+    ]
+    return (key_table(subject, columns),)
+
+
+def _picture(subject: Subject) -> tuple[Block, ...]:
+    """The mask: a line a query, a sign a key."""
+    if subject.visible is None:
+        return ()
+    visible = subject.visible
+    queries, keys = visible.shape
+    if max(queries, keys) > _MOST_NAMED:
+        said = subject.say(
+            "The whole mask in blocks, queries from top to bottom and keys from left to right: ■ "
+            "all may be seen, · all hidden, and what lies between is shaded."
+        )
+        tile = Tile(range(queries), range(keys))
+        drawn = picture(lambda t: visible[t.queries.start : t.queries.stop], tile, 0, _MOST_NAMED)
+        return Paragraph(said), Formula(drawn)
+    said = subject.say(
+        "The whole mask, a row for each query and a column for each key: ■ may be seen, · is "
+        "hidden."
+    )
+    width = max(map(cell_len, subject.query_names))
+    lines = []
+    for query, name in enumerate(subject.query_names):
+        signs = " ".join("■" if seen else "·" for seen in visible[query].tolist())
+        mark = "▸" if query == subject.position else " "
+        lines.append(f"{mark} {name}{' ' * (width - cell_len(name))}  {signs}")
+    return Paragraph(said), Formula("\n".join(lines))
+
+
+def _why(subject: Subject) -> str:
+    if not subject.seen:
+        return subject.say(
+            "Why −∞: a score of −∞ means that no weight is possible. Here all of them are −∞, and "
+            "there is nothing to share out."
+        )
+    return why_hidden(subject)

@@ -1,0 +1,137 @@
+"""Eviction scores of what was watched, as caches that drop keys compute them."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glasshead.layers.eviction import h2o_scores, snapkv_scores, tova_scores
+from glasshead.recipe.validation import whole_number
+from glasshead.statistics import Received
+from glasshead.watching.analytics.stacks import check_one_text, chosen
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.padding import last_real
+from glasshead.watching.seen import Seen
+
+_METHODS = ("h2o", "snapkv", "tova")
+
+
+@torch.no_grad()
+def eviction_scores(
+    seen: Seen,
+    method: str,
+    *,
+    layers: str | Sequence[str] | None = None,
+    kv_heads: int | None = None,
+    window: int = 32,
+    kernel: int = 5,
+    pooling: str = "mean",
+) -> dict[str, Float[Tensor, "*batch kv_heads keys"]]:
+    """The scores by which a cache keeps keys, of each layer: the least is let go first.
+
+    - "h2o": Σ_i P_ij over all queries, the mean of the query heads that share a key head.
+    - "snapkv": Σ_i P_ij over the last `window` queries, pooled along keys, that mean again; inf
+      within the window, which is kept.
+    - "tova": P_ij of the last query i, the mean of all heads; each key head has the same.
+
+    They are computed from `Wᵀ·L` of the lazy weights, where they were kept, of prefill and steps
+    together. Statistics do as well: `Received()` for H2O, `Received(last=window)` for SnapKV,
+    `Received(last=1)` for TOVA.
+
+    Args:
+        seen: By a watch, of the last text.
+        method: "h2o", "snapkv" or "tova".
+        layers: Patterns of names, as of `watch`; None: all.
+        kv_heads: How many key heads there are, where statistics do not tell; None: what the weights
+            tell, else one for each query head.
+        window, kernel, pooling: Of SnapKV: the queries that observe, the keys that are pooled, and
+            "mean" or "max".
+
+    Errors: a TypeError or ValueError where an argument is wrong, and a ValueError where what was
+    watched does not tell, or tells of some heads alone.
+
+    Source: Zhang et al. 2023 (H2O), section 4; Li et al. 2024 (SnapKV), section 4; Oren et al. 2024
+    (Transformers are multi-state RNNs), section 3, TOVA.
+
+    >>> import glasshead as gh
+    >>> rule, x = gh.Attention(mask=gh.causal()), torch.zeros(1, 2, 3, 5)
+    >>> with gh.watch(rule, [gh.Received()]) as seen:
+    ...     context = rule(x, x, x)
+    >>> gh.eviction_scores(seen, "h2o", kv_heads=1)[""]         # 1 + 1/2 + 1/3, 1/2 + 1/3, 1/3
+    tensor([[[1.8333, 0.8333, 0.3333]]])
+    """
+    if method not in _METHODS:
+        raise ValueError(f"eviction_scores takes 'h2o', 'snapkv' or 'tova', and got {method!r}.")
+    window = whole_number(window, "window", least=1)
+    scores = {}
+    for name, watched in chosen(seen, layers, "eviction_scores").items():
+        check_one_text(name, watched, "eviction_scores")
+        if method == "snapkv" and watched.real is not None and not watched.real[:, -1].all():
+            raise ValueError(
+                f"SnapKV keeps the last tokens, and texts of {name!r} are padded at the right: pad "
+                f"them at the left."
+            )
+        last = {"h2o": None, "snapkv": window, "tova": 1}[method]
+        received = _received(watched, last)
+        heads = _key_heads(watched) or received.shape[-2]
+        heads = heads if kv_heads is None else kv_heads
+        if method == "h2o":
+            scores[name] = h2o_scores(received, heads)
+        elif method == "tova":
+            scores[name] = tova_scores(received, heads)
+        else:
+            pools = {"window": window, "kernel": kernel, "pooling": pooling}
+            scores[name] = snapkv_scores(received, heads, **pools)
+    return scores
+
+
+def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads keys"]:
+    """What each key received from the last queries of the last text; one head where there is none.
+
+    Errors: a ValueError where neither weights nor statistics tell.
+    """
+    calls = watched.texts[-1]
+    if all(call.weights is not None for call in calls):
+        W = watched.weights
+        queries = W.shape[-2]
+        real = watched.real
+        if real is None:
+            real = torch.ones(1, queries, dtype=torch.bool)
+        counted = last_real(real, queries if last is None else last).to(W.logsumexp)
+        if watched.real is None:
+            counted = counted.reshape(queries, 1)
+        else:
+            leading = [*W.shape[:-3], 1] if len(W.shape) > 3 else W.shape[:-2]
+            counted = counted.reshape(*leading, queries, 1)
+        received, headed = (W.T @ counted)[..., 0], len(W.shape) > 3
+    else:
+        received, headed = _statistic(watched, last), len(calls[-1].shape) > 2
+    return received if headed else received.unsqueeze(-2)
+
+
+def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
+    """The same, from the statistic that tells it."""
+    statistic, (*before, call) = Received(last), watched.texts[-1]
+    # The last queries of a text that has grown may lie in several calls.
+    within = last is None or not before or call.queries >= last
+    if statistic not in call.statistics.values() or not within:
+        raise ValueError(
+            f"these scores of {watched.name!r} follow from {statistic!r} of one call, or from the "
+            f"weights: watch with it, or with keep='weights'."
+        )
+    if call.heads is not None:
+        raise ValueError(
+            f"eviction scores take all heads, and {watched.name!r} was watched with "
+            f"heads={list(call.heads)}: leave heads out."
+        )
+    return watched[statistic] if last is None else call[statistic]
+
+
+def _key_heads(watched: Watched) -> int | None:
+    """How many key heads there are, where kept weights tell."""
+    weights = watched.texts[-1][-1].weights
+    if weights is None:
+        return None
+    key = weights._problem.key  # noqa: SLF001 - the matrix itself has query heads alone
+    return key.shape[-3] if len(weights.shape) > 3 else 1

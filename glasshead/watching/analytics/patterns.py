@@ -1,0 +1,362 @@
+"""Patterns: vertical keys and slash distances that hold most of a head's attention."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from glasshead.attention.to_pandas import import_pandas
+from glasshead.drawing import Document, Table
+from glasshead.recipe.validation import positive, whole_number
+from glasshead.watching.analytics.stacks import (
+    Kept,
+    check_of_itself,
+    check_one_text,
+    chosen,
+    zeros,
+)
+from glasshead.watching.joined_weights import JoinedWeights
+from glasshead.watching.padding import last_real
+from glasshead.watching.seen import Seen, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_SHARES = ("vertical", "slash", "vertical_slash", "a_shape")
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The lines of one layer, the best first; of two and three axes there are no heads.
+
+    Attributes:
+        columns: The keys of the vertical lines.
+        column_mass: What each received from the last queries.
+        distances: i - j of the slashes, query i being at the position that it has among the keys;
+            below 0 of keys that come later.
+        distance_mass: What the last queries gave at each.
+        shares: Of the mass, what vertical lines alone recover, what slashes alone do, what both do,
+            and what the A-shape does.
+    """
+
+    columns: Int[Tensor, "*batch heads vertical"]
+    column_mass: Float[Tensor, "*batch heads vertical"]
+    distances: Int[Tensor, "*batch heads slash"]
+    distance_mass: Float[Tensor, "*batch heads slash"]
+    shares: Float[Tensor, "*batch heads 4"]
+
+    @property
+    def headed(self) -> Float[Tensor, "texts heads 4"]:
+        """The shares with one axis before that of heads."""
+        shares = self.shares
+        shares = shares.unsqueeze(-2) if shares.ndim < 3 else shares
+        return shares.reshape(-1, *shares.shape[-2:])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patterns(Mapping[str, Pattern]):
+    """The pattern of each layer, by its name, that print as a table of layers × heads.
+
+    Attributes:
+        of_layers: By name.
+        lines: How many vertical lines and how many slashes.
+        window: How many of the last queries chose them.
+        enough: The share of the mass from which on a shape is called a pattern.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> rule, x = gh.Attention(mask=gh.window(before=1) & gh.causal()), torch.eye(7)[None, None]
+    >>> with gh.watch(rule, keep="weights") as seen:
+    ...     context = rule(x, x, x)
+    >>> gh.patterns(seen, vertical=1, slash=2, window=5)        # itself, and the one before
+    What the last 5 queries look at
+    ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━
+    <BLANKLINE>
+    1 vertical, 2 slash, and the share of the mass that they hold
+    layer      head 0
+    ───────────────────────
+    the model  A-shape 100%
+    """
+
+    of_layers: dict[str, Pattern]
+    lines: tuple[int, int]
+    window: int
+    enough: float
+
+    def __getitem__(self, name: str) -> Pattern:
+        return self.of_layers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.of_layers)
+
+    def __len__(self) -> int:
+        return len(self.of_layers)
+
+    def kinds(self, name: str) -> list[str]:
+        """Of each head of a layer, by the mean of its shares over the batch."""
+        return [self._kind(shares)[0] for shares in self[name].headed.mean(0).tolist()]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A pandas table: a row for each layer, text of the batch and head.
+
+        Errors: an ImportError where there is no pandas.
+        """
+        rows = {
+            (name, text, head): [self._kind(shares)[0], *shares]
+            for name, pattern in self.items()
+            for text, heads in enumerate(pattern.headed.tolist())
+            for head, shares in enumerate(heads)
+        }
+        pandas = import_pandas()
+        index = pandas.MultiIndex.from_tuples(list(rows), names=["layer", "batch", "head"])
+        return pandas.DataFrame(list(rows.values()), index=index, columns=["kind", *_SHARES])
+
+    def document(self) -> Document:
+        """The same as a document for the terminal or a page."""
+        heads = max(len(self.kinds(name)) for name in self)
+        names, pattern = short(list(self))
+        rows = [
+            [layer or "the model", *map(self._cell, self[name].headed.mean(0).tolist())]
+            for layer, name in zip(names, self, strict=True)
+        ]
+        vertical, slash = self.lines
+        table = Table(
+            ["layer", *(f"head {head}" for head in range(heads))],
+            [[*row, *[""] * (heads + 1 - len(row))] for row in rows],
+            caption=f"{vertical} vertical, {slash} slash{pattern and f' of {pattern}'}, and the "
+            f"share of the mass that they hold",
+        )
+        return Document([table], title=f"What the last {self.window} queries look at")
+
+    def _kind(self, shares: list[float]) -> tuple[str, float]:
+        """What a head is, and the share of its mass that says so."""
+        _, _, both, a_shape = shares
+        if not both:
+            return "empty", 0.0
+        if a_shape >= self.enough:
+            return "A-shape", a_shape
+        return ("vertical-slash" if both >= self.enough else "dense"), both
+
+    def _cell(self, shares: list[float]) -> str:
+        kind, share = self._kind(shares)
+        return f"{kind} {share:.0%}"
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()
+
+
+# The numbers of one block of rows.
+_NUMBERS = 2**22
+
+
+@torch.no_grad()
+def patterns(
+    seen: Seen,
+    *,
+    vertical: int = 8,
+    slash: int = 8,
+    window: int = 64,
+    over: str = "window",
+    enough: float = 0.9,
+    layers: str | Sequence[str] | None = None,
+) -> Patterns:
+    """The keys and the distances that hold most of each head's attention, and how much of it.
+
+    The last queries tell: of the weights P of the last `window` queries, the sum over a key's
+    column is its mass as a vertical line, and the sum over those pairs of a distance i - j is that
+    of a slash. The best of both are what a sparse kernel would compute. Beside them stands a shape
+    that is known without looking, the A: as many of the first keys, and of the nearest distances.
+
+    A head is "A-shape" where that shape alone recovers `enough` of the mass, else "vertical-slash"
+    where its best lines do, else "dense"; "empty" where its queries see nothing.
+
+    Args:
+        seen: By a watch with `keep="weights"`; of the last text.
+        vertical, slash: How many keys and how many distances are chosen, of those that there are.
+        window: How many of the last queries choose; padding is none.
+        over: "window" measures the shares on these queries, "text" on all, block by block, in
+            O(tokens) memory.
+        enough: Of the mass, from 0 to 1, to be called a pattern.
+        layers: Patterns of names, as of `watch`; None: all.
+
+    Errors: a TypeError or ValueError where an argument is wrong, the weights were not kept, or an
+    attention crosses to another text, where distances mean nothing.
+
+    Source: Jiang et al. 2024 (MInference 1.0), section 3, and the appendix's algorithm for
+    vertical-slash heads, whose window is 64. There, a search in advance tells the kinds of heads;
+    the share that tells them here is our own.
+
+    >>> import glasshead as gh
+    >>> rule = gh.Attention(mask=gh.causal())
+    >>> key = torch.zeros(1, 1, 13, 2)
+    >>> key[..., 4, 0] = 9.0                                    # all look at key 4 once it is there
+    >>> query = torch.ones(1, 1, 13, 2)
+    >>> with gh.watch(rule, keep="weights") as seen:
+    ...     context = rule(query, key, key)
+    >>> found = gh.patterns(seen, vertical=1, slash=1, window=5)
+    >>> found[""].columns, found[""].column_mass
+    (tensor([[[4]]]), tensor([[[4.9154]]]))
+    >>> found
+    What the last 5 queries look at
+    ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━
+    <BLANKLINE>
+    1 vertical, 1 slash, and the share of the mass that they hold
+    layer      head 0
+    ─────────────────────────────
+    the model  vertical-slash 98%
+    """
+    vertical = whole_number(vertical, "vertical", least=1)
+    slash = whole_number(slash, "slash", least=1)
+    window = whole_number(window, "window", least=1)
+    if over not in ("window", "text"):
+        raise ValueError(f"over takes 'window' or 'text', and got {over!r}.")
+    if positive(enough, "enough") > 1:
+        raise ValueError(f"enough takes a share of at most 1, and got {enough}.")
+    asked = chosen(seen, layers, "patterns")
+    for name, watched in asked.items():
+        check_of_itself(name, watched, "patterns")
+        check_one_text(name, watched, "patterns")
+    found = {
+        name: _of(_Counted(watched.weights, watched.real), (vertical, slash), window, over)
+        for name, watched in asked.items()
+    }
+    return Patterns(found, (vertical, slash), window, enough)
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """Weights whose rows of padding count as empty.
+
+    Attributes:
+        weights: Of all rows.
+        real: Which of these are tokens; None: all.
+    """
+
+    weights: Kept
+    real: Bool[Tensor, "texts tokens"] | None
+
+    def last(self, count: int) -> "_Counted":
+        """Return the same with the last `count` tokens of each text alone."""
+        real = self.real
+        if real is None:
+            real = torch.ones(1, self.weights.shape[-2], dtype=torch.bool)
+        return _Counted(self.weights, last_real(real, count))
+
+    def blocks(self) -> Iterator[tuple[range, Float[Tensor, "... rows keys"]]]:
+        """Yield the rows that count, a few at a time."""
+        W = self.weights
+        *leading, queries, keys = W.shape
+        rows = range(queries)
+        if self.real is not None:
+            places = self.real.any(0).nonzero()[:, 0].tolist()
+            rows = range(places[0], places[-1] + 1) if places else range(0)
+        height = max(1, _NUMBERS // max(1, torch.Size(leading).numel() * keys))
+        for start in range(rows.start, rows.stop, height):
+            block = range(start, min(start + height, rows.stop))
+            tile = W.tile(block, range(keys))
+            if self.real is not None:
+                counts = self.real[:, block.start : block.stop, None].to(tile)
+                texts = leading[:-1] if len(leading) > 1 else leading
+                if len(self.real) == 1:
+                    counts = counts[0]
+                else:
+                    counts = counts.reshape(*texts, *[1] * (len(leading) > 1), len(block), 1)
+                tile = tile * counts
+            yield block, tile
+
+
+def _of(counted: _Counted, lines: tuple[int, int], window: int, over: str) -> Pattern:
+    """The pattern of each head of one layer."""
+    W, last = counted.weights, counted.last(window)
+    keys = W.shape[-1]
+    columns, diagonals = _sums(last)
+    distances = _distances(W, diagonals)
+    vertical, slash = _best(columns, lines[0]), _best(diagonals, lines[1])
+    # Where a text is padded, the first key is the first that anything looks at; where it is
+    # causal, the nearest distances are those to keys before.
+    looked_at = columns.cumsum(-1) > 0
+    first = _best(looked_at.to(columns) * torch.arange(keys, 0, -1).to(columns), lines[0])
+    nearest = _best((diagonals > 0).to(columns) / (1 + distances.abs()), lines[1])
+    no_column, no_diagonal = torch.zeros_like(columns).bool(), torch.zeros_like(diagonals).bool()
+    of_columns, on_diagonals = no_column.scatter(-1, vertical, 1), no_diagonal.scatter(-1, slash, 1)
+    shapes = [
+        (of_columns, no_diagonal),
+        (no_column, on_diagonals),
+        (of_columns, on_diagonals),
+        (no_column.scatter(-1, first, 1), no_diagonal.scatter(-1, nearest, 1)),
+    ]
+    return Pattern(
+        columns=vertical,
+        column_mass=columns.gather(-1, vertical),
+        distances=distances.gather(-1, slash),
+        distance_mass=diagonals.gather(-1, slash),
+        shares=_shares(last if over == "window" else counted, shapes),
+    )
+
+
+def _distances(W: Kept, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, "... lines"]:
+    """i + offset - j on each diagonal."""
+    joined = isinstance(W, JoinedWeights)
+    offset = W.offset if joined else W._problem.offset  # noqa: SLF001 - it has no other name
+    if isinstance(offset, Tensor):
+        own = diagonals.ndim - offset.ndim
+        offset = offset.to(diagonals.device).reshape(*offset.shape, *[1] * own)
+    places = torch.arange(diagonals.shape[-1], device=diagonals.device)
+    return (W.shape[-2] - 1 - places + offset).expand(diagonals.shape)
+
+
+def _best(mass: Float[Tensor, "... n"], count: int) -> Int[Tensor, "... best"]:
+    """The places of the largest; of equals, the first."""
+    return mass.sort(stable=True, dim=-1, descending=True).indices[..., :count]
+
+
+def _sums(rows: _Counted) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "... lines"]]:
+    """What some rows hold in each column, and on each diagonal: place queries - 1 - i + j."""
+    W = rows.weights
+    *leading, queries, keys = W.shape
+    if not queries or not keys:
+        raise ValueError(
+            f"patterns takes a text of a token at least, and got {queries} queries on {keys} keys."
+        )
+    columns = zeros(W, *leading, keys)
+    diagonals = zeros(W, *leading, queries + keys - 1)
+    for block, tile in rows.blocks():
+        height = len(block)
+        columns += tile.sum(-2)
+        # Each row a place further to the right than the one below it, so that columns are
+        # diagonals.
+        padded = F.pad(tile.flip(-2), (0, height)).flatten(-2)[..., :-height]
+        first = queries - block.stop
+        diagonals[..., first : first + keys + height - 1] += padded.unflatten(
+            -1, (height, keys + height - 1)
+        ).sum(-2)
+    return columns, diagonals
+
+
+def _shares(
+    rows: _Counted,
+    shapes: Sequence[tuple[Bool[Tensor, "... keys"], Bool[Tensor, "... lines"]]],
+) -> Float[Tensor, "... shapes"]:
+    """What share of some rows' mass lies in marked columns or on marked diagonals; 0 of nothing."""
+    W = rows.weights
+    *leading, queries, keys = W.shape
+    total, held = zeros(W, *leading), zeros(W, *leading, len(shapes))
+    for block, tile in rows.blocks():
+        total += tile.sum((-2, -1))
+        for place, (columns, diagonals) in enumerate(shapes):
+            of_rows = diagonals.unfold(-1, keys, 1)
+            slashes = of_rows[..., queries - block.stop : queries - block.start, :].flip(-2)
+            shown = columns.unsqueeze(-2) | slashes
+            held[..., place] += (tile * shown).sum((-2, -1))
+    share = held / total.unsqueeze(-1)
+    return torch.where(total.unsqueeze(-1) == 0, 0.0, share)

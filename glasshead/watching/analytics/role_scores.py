@@ -1,0 +1,259 @@
+"""The scores of every head, the role that each has, and tables of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from rich.cells import cell_len
+from rich.text import Text
+from torch import Tensor
+
+from glasshead.attention.to_pandas import import_pandas
+from glasshead.drawing import ENGLISH, Block, Canvas, Document, Table, Words
+from glasshead.recipe.validation import finite
+from glasshead.watching.seen import short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# The roles that are a mass on some keys, in the order of `keys_of_roles`.
+OF_KEYS = ("previous", "first", "induction", "duplicate", "local")
+ROLES = (*OF_KEYS, "broad")
+
+
+def keys_of_roles(
+    tokens: Int[Tensor, "batch length"],
+    queries: range,
+    keys: range,
+    near: int,
+    first: Int[Tensor, "batch 1 1"] | int = 0,
+) -> Bool[Tensor, "batch roles queries keys"]:
+    """Which keys belong to each of `OF_KEYS`, of queries and keys that are counted in the text.
+
+    Whether a query sees them is not asked here. `first` is the place of the first token of each
+    text, where others before it are padding.
+
+    >>> tokens = torch.tensor([[7, 8, 7, 8]])
+    >>> for role, belongs in zip(OF_KEYS, keys_of_roles(tokens, range(2, 4), range(4), 1)[0]):
+    ...     print(f"{role:9}", belongs.int().tolist())
+    previous  [[0, 1, 0, 0], [0, 0, 1, 0]]
+    first     [[1, 0, 0, 0], [1, 0, 0, 0]]
+    induction [[0, 1, 0, 0], [0, 0, 1, 0]]
+    duplicate [[1, 0, 0, 0], [0, 1, 0, 0]]
+    local     [[0, 1, 1, 1], [0, 0, 1, 1]]
+    """
+    i = torch.arange(queries.start, queries.stop, device=tokens.device)[:, None]
+    j = torch.arange(keys.start, keys.stop, device=tokens.device)
+    own = tokens[:, queries.start : queries.stop, None]  # [batch, queries, 1]
+    at, before = (tokens[:, None, place] for place in (j, (j - 1).clamp(min=0)))
+    back = i - j
+    roles = (
+        back == 1,
+        (j == first) & (i > first),
+        (before == own) & (j > 0) & (back != 0) & (back != -1),
+        (at == own) & (back != 0),
+        back.abs() <= near,
+    )
+    shape = (len(tokens), len(queries), len(keys))
+    return torch.stack([one.expand(shape) for one in roles], 1)
+
+
+_BETWEEN = 2
+
+
+@dataclass(frozen=True)
+class Strips(Block):
+    """So many heads side by side as there is room; one table on a page. No head is left out.
+
+    Args:
+        layers: What the rows are called.
+        cells: A row a layer, a column a head.
+        caption: What they are.
+
+    Example:
+        >>> print(Strips(["0"], [["first 0.71", "·", "broad 0.93"]], "roles").as_text(width=30))
+        roles
+        layer  head 0      head 1
+        ─────────────────────────
+            0  first 0.71  ·
+        <BLANKLINE>
+        layer  head 2
+        ─────────────────
+            0  broad 0.93
+    """
+
+    layers: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    caption: str
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw tables, one below the other where the heads are many."""
+        first = max(map(cell_len, ("layer", *self.layers)))
+        widest = max(cell_len(cell) for row in (self._heads(), *self.cells) for cell in row)
+        side = max(1, (canvas.width - first) // (widest + _BETWEEN))
+        for begin in range(0, len(self._heads()), side):
+            if begin:
+                yield Text()
+            yield from self._table(slice(begin, begin + side), begin == 0).lines(canvas)
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw one table."""
+        return self._table(slice(None), captioned=True).html(words)
+
+    def _table(self, part: slice, captioned: bool) -> Table:
+        return Table(
+            ["layer", *self._heads()[part]],
+            [[name, *row[part]] for name, row in zip(self.layers, self.cells, strict=True)],
+            caption=self.caption if captioned else None,
+        )
+
+    def _heads(self) -> list[str]:
+        return [f"head {head}" for head in range(len(self.cells[0]))]
+
+
+# Of several roles a head has the first: a head that looks everywhere alike has no other, a key that
+# repeats may stand anywhere, and the previous token is a local one.
+PRECEDENCE = ("broad", "induction", "duplicate", "previous", "first", "local")
+# Half of the way from an even look to all the mass; of broad, an entropy near that of an even look.
+THRESHOLDS = MappingProxyType(dict.fromkeys(ROLES, 0.5) | {"broad": 0.9})
+
+
+@dataclass(frozen=True, eq=False)
+class HeadRoles:
+    """The scores of each head of each layer, and its role; a table where it is printed.
+
+    Attributes:
+        names: Of the layers.
+        scores: Of each role `[layers, heads]`, from 0 to 1, in float64; NaN where no query of the
+            text counts, and where a layer has fewer heads than others.
+        even: The scores that an even look at all visible keys would have, alike; 0 of broad.
+        thresholds: How far from there to 1 the score of a head with the role is, at least.
+    """
+
+    names: tuple[str, ...]
+    scores: Mapping[str, Float[Tensor, "layers heads"]]
+    even: Mapping[str, Float[Tensor, "layers heads"]]
+    thresholds: Mapping[str, float]
+
+    @cached_property
+    def roles(self) -> tuple[tuple[str | None, ...], ...]:
+        """The role of each head of each layer; None where it has none."""
+        layers, heads = self.scores[ROLES[0]].shape
+        return tuple(
+            tuple(self._role(layer, head) for head in range(heads)) for layer in range(layers)
+        )
+
+    def _role(self, layer: int, head: int) -> str | None:
+        reached = (
+            role
+            for role in PRECEDENCE
+            if float(self.scores[role][layer, head]) >= self._bar(role, layer, head)
+        )
+        return next(reached, None)
+
+    def _bar(self, role: str, layer: int, head: int) -> float:
+        """The score from which on a head has a role."""
+        even = float(self.even[role][layer, head])
+        return even + self.thresholds[role] * (1 - even)
+
+    def heads(self, role: str) -> list[tuple[str, int]]:
+        """The heads that have a role, each as the name of its layer and its number.
+
+        Errors: a ValueError where there is no such role.
+        """
+        _checked(role)
+        return [
+            (name, head)
+            for name, row in zip(self.names, self.roles, strict=True)
+            for head, own in enumerate(row)
+            if own == role
+        ]
+
+    def best(self, role: str) -> tuple[str, int]:
+        """The head with the highest score, whether or not it has the role.
+
+        Errors: a ValueError where there is no such role, or no query of the text counts for it.
+        """
+        scores = self.scores[_checked(role)]
+        if scores.isnan().all():
+            raise ValueError(
+                f"no head has a score of {role!r}, as no query of the text counts for it: take a "
+                f"text whose tokens recur, such as repeated_random_tokens(…)."
+            )
+        layer, head = divmod(int(scores.nan_to_num(-1.0).argmax()), scores.shape[1])
+        return self.names[layer], head
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A pandas table: a row for each layer and head, a column for each score, and the role.
+
+        Errors: an ImportError where pandas is not installed.
+        """
+        pandas = import_pandas()
+        heads = range(len(self.roles[0]))
+        index = pandas.MultiIndex.from_product([self.names, heads], names=["layer", "head"])
+        columns = {role: self.scores[role].flatten().numpy() for role in ROLES}
+        roles = [role for row in self.roles for role in row]
+        return pandas.DataFrame({**columns, "role": roles}, index=index)
+
+    def document(self) -> Document:
+        """Two tables for the terminal or a page: the role of each head, and the best of each."""
+        layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
+        heads = len(self.roles[0])
+        of = "1 head" if heads == 1 else f"{heads} heads"
+        title = f"The roles of the heads: {layers} of {of}"
+        return Document([self._of_heads(), self._of_roles()], title=title)
+
+    def _of_heads(self) -> Strips:
+        names, pattern = short(self.names)
+        cells = [
+            [
+                f"{role} {float(self.scores[role][layer, head]):.2f}" if role else "·"
+                for head, role in enumerate(row)
+            ]
+            for layer, row in enumerate(self.roles)
+        ]
+        caption = f"role and score of each head{pattern and f' of {pattern}'}; · none"
+        return Strips([name or "the model" for name in names], cells, caption)
+
+    def _of_roles(self) -> Table:
+        rows = []
+        for role in ROLES:
+            row = [role, f"{len(self.heads(role))}", "–", "–", "no query counts"]
+            if not self.scores[role].isnan().all():
+                name, head = self.best(role)
+                layer = self.names.index(name)
+                score, bar = float(self.scores[role][layer, head]), self._bar(role, layer, head)
+                row[2:] = [f"{score:.3f}", f"{bar:.3f}", f"{name or 'the model'}, head {head}"]
+            rows.append(row)
+        columns = ["role", "heads", "highest", "asked", "of"]
+        return Table(columns, rows, caption="highest score of each role, and which is asked of it")
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()
+
+
+def thresholds_of(given: Mapping[str, float] | None) -> Mapping[str, float]:
+    """Those that are asked for, and for the other roles the common ones.
+
+    Errors: a TypeError or ValueError where they are not numbers by the names of roles.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"thresholds takes a dict such as {{'induction': 0.4}}, and got {given!r}.")
+    own = {_checked(role): finite(x, f"thresholds[{role!r}]") for role, x in (given or {}).items()}
+    return MappingProxyType({**THRESHOLDS, **own})
+
+
+def _checked(role: str) -> str:
+    if role not in ROLES:
+        raise ValueError(f"a role is one of {', '.join(ROLES)}, and got {role!r}.")
+    return role

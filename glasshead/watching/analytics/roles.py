@@ -1,0 +1,395 @@
+"""Roles of heads: induction, previous token, first token and others, by published scores."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from glasshead.attention.weights import Weights
+from glasshead.engines import reductions_of
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import Span
+from glasshead.recipe.validation import whole_number
+from glasshead.statistics import Entropy
+from glasshead.watching.analytics.role_scores import (
+    OF_KEYS,
+    ROLES,
+    HeadRoles,
+    keys_of_roles,
+    thresholds_of,
+)
+from glasshead.watching.analytics.stacks import check_one_text
+from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.seen import Seen
+from glasshead.watching.watch import watch
+
+# Beyond any model's vocabulary for a thousand texts, and some seconds to draw.
+_MOST = 2**28
+
+
+def repeated_random_tokens(
+    vocab_size: int,
+    period: int,
+    rows: int = 1,
+    seed: int = 0,
+    *,
+    begin: int | None = None,
+    times: int = 4,
+    avoid: Collection[int] = (),
+) -> Int[Tensor, "rows length"]:
+    """Random tokens, all distinct, and the same again: [begin], x_1 … x_p, x_1 … x_p, …
+
+    As the tokens are random, nothing but an earlier period tells what comes next: a head that
+    finds it there is an induction head, and no knowledge of a language helps. The global random
+    numbers stay as they are.
+
+    Args:
+        vocab_size: Tokens are drawn from 0 to below it.
+        period: How many are drawn.
+        rows: How many texts, each of its own tokens.
+        seed: Of the draw.
+        begin: The token that a text begins with, which is not drawn; None: none.
+        times: How often the period stands there.
+        avoid: Tokens that are not drawn, such as special ones.
+
+    Errors: a TypeError or ValueError where these are not whole numbers in their ranges, the period
+    stands there less than twice, or there are fewer tokens to draw from than a period has.
+
+    Source: Olsson et al. 2022 (In-context learning and induction heads), "Head activation
+    evaluators": 25 random tokens, repeated four times after a start-of-sequence token. There they
+    may recur within a period; distinct ones have one place each that a query may find.
+
+    >>> repeated_random_tokens(vocab_size=11, period=3, rows=2, begin=0, times=2)
+    tensor([[ 0,  ...
+    """
+    name = "repeated_random_tokens({})".format
+    vocab_size = whole_number(vocab_size, name("vocab_size"), least=1)
+    period, rows = (
+        whole_number(given, name(called), least=1)
+        for given, called in ((period, "period"), (rows, "rows"))
+    )
+    times = whole_number(times, name("times"), least=2)
+    tokens = max(vocab_size, vocab_size * rows, rows * period * times)
+    if tokens > _MOST:
+        raise ValueError(
+            f"repeated_random_tokens makes at most {_MOST} numbers, and would make {tokens}: ask "
+            "for fewer rows, or a smaller vocabulary."
+        )
+    seed = whole_number(seed, name("seed"))
+    first = [] if begin is None else [whole_number(begin, name("begin"))]
+    banned = {whole_number(token, name("avoid")) for token in (*avoid, *first)}
+    drawn_from = torch.tensor([token for token in range(vocab_size) if token not in banned])
+    if len(drawn_from) < period:
+        raise ValueError(
+            f"repeated_random_tokens draws {period} distinct tokens, and there are "
+            f"{len(drawn_from)} to draw from: take a shorter period."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.stack([torch.randperm(len(drawn_from), generator=generator) for _ in range(rows)])
+    repeated = drawn_from[order[:, :period]].repeat(1, times)
+    return torch.cat([torch.tensor(first, dtype=torch.long).expand(rows, -1), repeated], 1)
+
+
+# So many weights are there at once.
+_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Masses:
+    """Sums over the queries that count, `[heads, roles]` in float64, which add up over texts.
+
+    Attributes:
+        sums: Of their scores.
+        even: Of the scores that an even look at all visible keys would have; 0 of broad.
+        counts: How many queries these are.
+    """
+
+    sums: Float[Tensor, "heads roles"]
+    even: Float[Tensor, "heads roles"]
+    counts: Float[Tensor, "heads roles"]
+
+    def __add__(self, other: "Masses") -> "Masses":
+        return Masses(self.sums + other.sums, self.even + other.even, self.counts + other.counts)
+
+    @property
+    def means(self) -> Float[Tensor, "2 heads roles"]:
+        """The scores, and those of an even look; NaN where no query counts."""
+        return torch.stack([self.sums, self.even]) / self.counts
+
+
+@torch.no_grad()
+def masses_of(
+    weights: Weights,
+    tokens: Int[Tensor, "batch length"],
+    position: int,
+    first_key: int,
+    near: int,
+    real: Bool[Tensor, "batch length"] | None = None,
+) -> Masses:
+    """The sums of one call of an attention, from blocks of rows of its weights.
+
+    Args:
+        weights: The lazy matrix.
+        tokens: Of the text, on the device of the weights, with a number for each key.
+        position: Of the first query in the text.
+        first_key: Which key of the text the first column is.
+        near: How far away a key is local.
+        real: Which tokens are no padding; None: all.
+    """
+    first: Tensor | int = 0
+    if real is not None:
+        first = real.to(torch.uint8).argmax(-1)[:, None, None]
+    problem = weights._problem  # noqa: SLF001 - who sees whom is not in the weights
+    heads = problem.scores_shape[-3]
+    total = torch.zeros(3, heads, len(ROLES), dtype=torch.float64, device=tokens.device)
+    spread = _entropy(problem)
+    for rows in _blocks(problem):
+        sees = _visible(problem, rows)  # [batch, heads or 1, rows, keys]
+        columns = _seen(sees)
+        belongs = keys_of_roles(
+            tokens, _moved(rows, position), _moved(columns, first_key), near, first
+        )  # [batch, roles, rows, columns]
+        weight = weights.tile(rows, columns).reshape(len(tokens), heads, len(rows), len(columns))
+        mass = torch.einsum("bhij,brij->bhri", weight, belongs.to(weight.dtype))
+        keys = sees.sum(-1)[:, :, None]  # [batch, heads or 1, 1, rows]
+        own = _own(sees[..., columns.start : columns.stop], belongs)
+        evenness = spread[:, :, None, rows.start : rows.stop] / keys.log()
+        scores = torch.cat([mass, evenness], 2)  # [batch, heads, roles, rows]
+        even = torch.cat([own / keys, torch.zeros_like(keys)], 2)
+        # Who has a choice: sees a key of the role, and another one.
+        counted = torch.cat([(own > 0) & (own < keys), keys > 1], 2)
+        if real is not None:
+            counted = counted & real[:, None, None, position + rows.start : position + rows.stop]
+        for place, values in enumerate((scores, even, torch.ones_like(even))):
+            those = values.double().masked_fill(~counted, 0.0)
+            total[place] += those.expand(scores.shape).sum((0, 3))
+    return Masses(*total.cpu())
+
+
+def _entropy(problem: Problem) -> Float[Tensor, "batch heads queries"]:
+    entropy = Entropy()
+    found = entropy.finish(problem, *reductions_of(problem, entropy.reductions(problem)))
+    return found.reshape(-1, *found.shape[-2:])
+
+
+def _blocks(problem: Problem) -> Iterator[range]:
+    """All rows, so many at once as there is room for."""
+    *others, queries, keys = problem.scores_shape
+    # The keys of each role stand beside the weights of each head.
+    others[-1] += len(OF_KEYS)
+    size = max(1, _AT_ONCE // (torch.Size(others).numel() * keys))
+    for start in range(0, queries, size):
+        yield range(start, min(start + size, queries))
+
+
+def _visible(problem: Problem, rows: range) -> Bool[Tensor, "batch heads rows keys"]:
+    """Who sees whom; one head stands for all where they are alike."""
+    *batch, _, _, keys = problem.scores_shape
+    tile = replace(problem.tile(), queries=Span(rows.start, rows.stop))
+    _, visible = problem.bias_and_visible(problem.mask, tile)
+    if visible is None:
+        visible = torch.ones(1, 1, 1, dtype=torch.bool, device=problem.query.device)
+    heads = visible.shape[-3]
+    visible = visible.expand(*batch, heads, len(rows), keys)
+    return visible.reshape(-1, heads, len(rows), keys)
+
+
+def _seen(sees: Bool[Tensor, "batch heads rows keys"]) -> range:
+    """From the first to the last key that any of the rows sees."""
+    places = sees.any(2).flatten(0, 1).any(0).nonzero()
+    return range(int(places[0]), int(places[-1]) + 1) if len(places) else range(0)
+
+
+def _own(
+    sees: Bool[Tensor, "batch heads rows keys"], belongs: Bool[Tensor, "batch roles rows keys"]
+) -> Int[Tensor, "batch heads roles rows"]:
+    """How many keys of each role a query sees."""
+    return (sees[:, :, None] & belongs[:, None]).sum(-1)
+
+
+def _moved(places: range, by: int) -> range:
+    return range(places.start + by, places.stop + by)
+
+
+NEAR = 4
+
+
+def head_roles(
+    subject: nn.Module | Seen,
+    tokens: Int[Tensor, "*batch length"],
+    *,
+    near: int = NEAR,
+    thresholds: Mapping[str, float] | None = None,
+) -> HeadRoles:
+    """What each head of each layer looks at, as six scores from 0 to 1, and the role that it has.
+
+    A score is mean_i Σ_{j ∈ role(i)} P_ij: the mean mass on the keys of the role. It is over the
+    queries that have a choice, which see a key of the role and another one. With t the tokens:
+
+        previous    j = i - 1
+        first       j = 0, of queries after it: the sink
+        induction   t_{j-1} = t_i: what follows another place of the query's token
+        duplicate   t_j = t_i: another place of the query's token
+        local       |i - j| ≤ near
+        broad       no mass, but entropy / ln(visible keys), of queries that see two or more
+
+    Of the last two by token, the place is never the query's own, and j ≠ i. A causal query sees
+    earlier places alone; that of an encoder sees later ones, too, and all count.
+
+    A head has a role where its score lies half of the way, or further, from what an even look at
+    all visible keys would score to 1; broad from 0.9 on. Of several it has the first of broad,
+    induction, duplicate, previous, first, local.
+
+    The weights come from the lazy `Weights` in blocks of rows: any length, without the matrix.
+
+    Args:
+        subject: A model that reads tokens, which is run as it is, `model(tokens)`; or what was seen
+            of one, with `keep="weights"`. Of several texts, the last one counts.
+        tokens: Of the text, in one row or several; padding counts as text.
+        near: How far away a key is local.
+        thresholds: How far on this way a head has a role, of roles where it is another than 0.5;
+            of broad, from which score on.
+
+    Errors: a TypeError or ValueError where an argument is wrong, the weights were not kept, or a
+    layer attends to another text than the tokens; and those of `watch`.
+
+    Source: Elhage et al. 2021 (A mathematical framework for transformer circuits), previous token
+    and induction heads; Olsson et al. 2022 (In-context learning and induction heads), the prefix
+    matching score; Wang et al. 2022 (Interpretability in the wild), section 3.2, duplicate token
+    heads; Xiao et al. 2024 (StreamingLLM), section 3.1, the sink; Voita et al. 2019 (Analyzing
+    multi-head self-attention), section 5, positional heads; Clark et al. 2019 (What does BERT look
+    at?), section 3.3, broad heads by entropy.
+
+    >>> import glasshead as gh
+    >>> _ = torch.manual_seed(0)
+    >>> config = gh.LanguageModelConfig(vocab_size=31, d_model=12, num_heads=2, num_layers=2)
+    >>> model = gh.LanguageModel(config).eval()
+    >>> tokens = gh.repeated_random_tokens(vocab_size=31, period=11, rows=3)
+    >>> roles = gh.head_roles(model, tokens)
+    >>> roles.roles, roles.scores["induction"].shape        # a new model looks everywhere alike
+    ((('broad', 'broad'), ('broad', 'broad')), torch.Size([2, 2]))
+    """
+    if not isinstance(subject, nn.Module | Seen):
+        raise TypeError(
+            f"head_roles takes a model, or what was seen of one, and got "
+            f"{type(subject).__name__}: give one of them first, and then the tokens."
+        )
+    near, asked = whole_number(near, "near"), thresholds_of(thresholds)
+    tokens = torch.atleast_2d(_tokens(tokens))
+    if isinstance(subject, nn.Module):
+        with torch.no_grad(), watch(subject, keep="weights") as seen:
+            subject(tokens)
+        _check_once(seen)
+    else:
+        seen = subject
+    if not seen:
+        raise ValueError("head_roles takes what a watch has seen, and nothing was: run the model.")
+    return roles_of(masses_of_layers(seen, tokens, near), asked)
+
+
+def masses_of_layers(
+    seen: Seen, tokens: Int[Tensor, "batch length"], near: int = NEAR
+) -> dict[str, Masses]:
+    """The sums of each layer, which add up with those of other texts.
+
+    Errors: a ValueError as of `head_roles`.
+    """
+    return {name: _masses(watched, tokens, near) for name, watched in seen.layers.items()}
+
+
+def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> HeadRoles:
+    """What the sums say."""
+    means = _stacked([one.means for one in masses.values()])  # [layers, 2, heads, roles]
+    scores, even = (
+        {role: part[..., place] for place, role in enumerate(ROLES)} for part in means.unbind(1)
+    )
+    return HeadRoles(tuple(masses), scores, even, thresholds)
+
+
+def _masses(watched: Watched, tokens: Int[Tensor, "batch length"], near: int) -> Masses:
+    """Of all calls of the last text."""
+    check_one_text(watched.name, watched, "head_roles")
+    real = watched.real
+    first, *others = (
+        _of_call(watched.name, call, tokens, near, real) for call in watched.texts[-1]
+    )
+    return sum(others, first)
+
+
+def _of_call(
+    name: str,
+    call: Call,
+    tokens: Int[Tensor, "batch length"],
+    near: int,
+    real: Bool[Tensor, "batch read"] | None,
+) -> Masses:
+    weights = call.weights
+    if weights is None:
+        raise ValueError(f"the weights of {name!r} were not kept: watch with keep='weights'.")
+    _check(name, call, weights, tokens)
+    tokens = tokens.to(weights.device)
+    if real is not None:
+        # Padding may have the number of a token, and is none.
+        real = nn.functional.pad(real, (0, tokens.shape[1] - real.shape[1]), value=True)
+        tokens = tokens.masked_fill(~real, -1)
+    # A cache may have room for keys that are still to come, and which nobody sees.
+    room = call.first_key + weights.shape[-1] - tokens.shape[1]
+    tokens = nn.functional.pad(tokens, (0, max(0, room)), value=-1)
+    return masses_of(weights, tokens, call.position, call.first_key, near, real)
+
+
+def _check_once(seen: Seen) -> None:
+    """Raise a ValueError where layers share an attention, whose calls are one text each."""
+    for name, watched in seen.items():
+        if len(watched.texts) > 1:
+            raise ValueError(
+                f"head_roles takes a model that runs each attention once, and {name!r} ran "
+                f"{len(watched.texts)} times: watch it, and give what was seen, of which the last "
+                f"counts."
+            )
+
+
+def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch length"]) -> None:
+    """Raise a ValueError where the attention is not one of these tokens to each other."""
+    called = f"the attention {name!r}" if name else "the attention"
+    *batch, _, _, _ = weights._problem.scores_shape  # noqa: SLF001 - `shape` may lack the heads
+    rows = torch.Size(batch).numel()
+    if rows != len(tokens) or call.end > tokens.shape[1] or call.keys < call.end:
+        raise ValueError(
+            f"head_roles takes the tokens that attend to each other, and got {list(tokens.shape)}, "
+            f"while {called} has {rows} × {call.end} queries on {call.keys} keys: give the tokens "
+            f"of the last text, and leave out by layers= what crosses to another."
+        )
+    if call.crossing:
+        raise ValueError(
+            f"head_roles takes the attention of a text to itself, and {called} crosses to another: "
+            f"leave it out by layers=."
+        )
+
+
+def _stacked(
+    layers: Sequence[Float[Tensor, "2 heads roles"]],
+) -> Float[Tensor, "layers 2 heads roles"]:
+    """All layers, with NaN for heads that a layer does not have."""
+    most = max(layer.shape[1] for layer in layers)
+    return torch.stack(
+        [
+            nn.functional.pad(layer, (0, 0, 0, most - layer.shape[1]), value=torch.nan)
+            for layer in layers
+        ]
+    )
+
+
+def _tokens(tokens: Any) -> Int[Tensor, "*batch length"]:
+    if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int64, torch.int32):
+        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise TypeError(f"tokens takes a tensor of whole numbers, [batch, length], and got {got}.")
+    if tokens.ndim not in (1, 2) or not tokens.numel():
+        raise ValueError(
+            f"tokens takes one text or a batch of them, [batch, length], and got "
+            f"{list(tokens.shape)}."
+        )
+    return tokens

@@ -1,5 +1,0 @@
-"""Doors: the ways by which a model comes to its attention, and where it is met on each."""
-
-from glasshead.watching.doors.opening import ablated, opened
-
-__all__ = ["ablated", "opened"]

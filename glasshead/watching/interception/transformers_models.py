@@ -1,0 +1,208 @@
+"""Models of Hugging Face transformers, captured at their attention interface."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from inspect import signature
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from glasshead.engines.base import cast_inputs
+from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
+from glasshead.recipe.tile import Tile
+from glasshead.watching.active import ACTIVE, without_heads
+from glasshead.watching.captured_call import Met, first_keys, position_among, stated
+from glasshead.watching.interception.masks import RuleMask, read_mask
+from glasshead.watching.interception.patches import Replaced
+from glasshead.watching.interception.torch_attention import of_rows
+
+_Function = Callable[..., Any]
+# To read one takes longer than a small attention.
+_signature = lru_cache(maxsize=64)(signature)
+# Without a mask these hide nothing; all others are causal where the module is.
+_HIDING_NOTHING = ("eager", "flex_attention")
+
+
+def interface() -> list[Replaced]:
+    """What is replaced while anybody watches or removes heads, once transformers is imported.
+
+    The model's own function runs, under its own name, which the masks are made by as well: so
+    neither can lose the other.
+    """
+    if "transformers.modeling_utils" not in sys.modules:
+        return []
+    from transformers.modeling_utils import AttentionInterface
+
+    return [Replaced(AttentionInterface, "get_interface", _get_interface)]
+
+
+def _get_interface(original: _Function, interface: Any, *asked: Any, **named: Any) -> _Function:
+    function = original(interface, *asked, **named)
+    if not ACTIVE.looking:
+        ACTIVE.overheard()
+        return function
+    name = asked[0] if asked else named.get("attn_implementation")
+    return partial(_run, function, str(name))
+
+
+def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **named: Any) -> Any:
+    if not ACTIVE.looking:
+        return function(module, *inputs, **named)
+    with ACTIVE.running() as told:
+        output = function(module, *inputs, **named)
+    given = _by_name(function, module, *inputs, **named)
+    # The code that calls knows more than it hands on.
+    variables = sys._getframe(1).f_locals  # noqa: SLF001 - it has no other name
+    crosses, fed = _crosses(module, variables), _fed(module, variables)
+    met = partial(_met, name, given, output[0], told, fed, crosses=crosses)
+    ACTIVE.saw(module, met, output[0])
+    heads = given["query"].shape[-3]
+    if removed := ACTIVE.removed(module, heads):
+        return _without(removed, output[0], heads), *output[1:]
+    return output
+
+
+def _without(removed: list[int], output: Tensor, heads: int) -> Tensor:
+    """`[batch, queries, heads, dim]` without some heads, whose axes may be one."""
+    apart = output.reshape(*output.shape[:2], heads, -1)
+    return without_heads(apart, removed, -2).reshape(output.shape)
+
+
+def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
+    """How many tokens the cache of a module has been given; None where it has none.
+
+    The cache does not go through the interface. It is a variable of the code that calls it.
+    """
+    from transformers.cache_utils import Cache
+
+    cache = next((one for one in variables.values() if isinstance(one, Cache)), None)
+    layer = getattr(module, "layer_idx", None)
+    if cache is None or layer is None:
+        return None
+    return int(cache.get_seq_length(layer))
+
+
+def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, Any]:
+    """The arguments of a call by their names, those that stand for any others too."""
+    bound = _signature(function).bind(*inputs, **named)
+    given = dict(bound.arguments)
+    for parameter in bound.signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(parameter.name, {})
+    return given
+
+
+def _met(
+    name: str,
+    given: dict[str, Any],
+    output: Tensor,
+    told: Sequence[Tensor],
+    fed: int | None,
+    *,
+    crosses: bool,
+) -> Met:
+    """A call of an attention function: every one of them has the same arguments."""
+    module = given["module"]
+    query, key, value = cast_inputs(given["query"], given["key"], given["value"])
+    queries, keys = query.shape[-2], key.shape[-2]
+    is_causal = given.get("is_causal")
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else bool(is_causal)
+    position = None if fed is None or fed < queries else fed - queries
+    crossing = crosses or (not is_causal and (queries != keys or bool(position)))
+    if crossing:
+        position = None
+    sees = _sees(name, given, is_causal=is_causal, position=position)
+    biases = [sees.bias, given.get("position_bias")]
+    bias = sum(bias[..., :keys] for bias in biases if bias is not None)
+    problem = stated(
+        query,
+        key,
+        value,
+        scale=given.get("scaling"),
+        offset=sees.offset,
+        mask=sees.mask,
+        bias=bias if isinstance(bias, Tensor) else None,
+        softcap=given.get("softcap"),
+        sinks=_sinks(name, given),
+    )
+    if not crossing:
+        problem = first_keys(problem, sees.offset + queries)
+    made = None
+    # The eager functions alone leave dropout out by themselves when nothing is trained.
+    if not sees.inexact and not (given.get("dropout") and (module.training or name != "eager")):
+        made = output.detach().reshape(*output.shape[:2], query.shape[-3], -1).transpose(1, 2)
+    return Met(
+        problem,
+        position=position,
+        sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),
+        crossing=crossing,
+        logsumexp=of_rows(told, problem),
+        output=made,
+    )
+
+
+class _Sees(NamedTuple):
+    """What the queries of a call see.
+
+    Attributes:
+        mask, bias: As of a recipe.
+        offset: The position of query 0 among the keys.
+        inexact: Whether rows of padding are filled by the kernel as it likes.
+    """
+
+    mask: Mask | None
+    bias: Tensor | None
+    offset: int
+    inexact: bool = False
+
+
+def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | None) -> _Sees:
+    """The mask of a call, which is of another kind for each kind of function.
+
+    Args:
+        name: Of the function.
+        given: What it was given.
+        is_causal: Whether a query sees no later key.
+        position: Of the first query in the text, where that is known.
+    """
+    tensor, query = given.get("attention_mask"), given["query"]
+    queries, keys = query.shape[-2], given["key"].shape[-2]
+    last = max(0, keys - queries)
+    # A sliding cache hands on the last keys alone, and a static one has room for keys to come.
+    known = None if position is None else min(position, last)
+    if "flash" in name:
+        # These kernels have no mask of pairs, and are aligned to the bottom right.
+        before = given.get("sliding_window")
+        band = window(before - 1, 0 if is_causal else before - 1) if before else None
+        padded = None if tensor is None else from_huggingface(tensor[:, -keys:])[0]
+        mask = combined([causal() if is_causal else None, band, padded])
+        return _Sees(mask, None, last, inexact=padded is not None)
+    if tensor is None:
+        if name in _HIDING_NOTHING or not is_causal or queries == 1:
+            return _Sees(None, None, last)
+        return _Sees(causal(offset=0), None, 0)
+    if not isinstance(tensor, Tensor):
+        # A BlockMask of FlexAttention, which keeps its rule.
+        mask = RuleMask(tensor.mask_mod, query.shape[0])
+        if known is None:
+            tile = Tile(range(queries), range(keys), last, device=query.device)
+            known = position_among(queries, keys, mask.visible(tile) if last else None)
+        return _Sees(mask, None, known)
+    read = read_mask(tensor[..., :keys] if tensor.shape[-1] > keys else tensor)
+    if known is None:
+        known = position_among(queries, keys, read.visible)
+    return _Sees(read.mask, read.bias, known)
+
+
+def _crosses(module: nn.Module, variables: dict[str, Any]) -> bool:
+    """Whether keys belong to another text, by what modules call this, or themselves."""
+    return bool(variables.get("is_cross_attention")) or "cross" in type(module).__name__.lower()
+
+
+def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:
+    """What draws weight from all keys, of which PyTorch's function knows nothing."""
+    if name == "sdpa":
+        return None
+    sinks = given.get("s_aux")
+    return getattr(given["module"], "sinks", None) if sinks is None else sinks

@@ -1,0 +1,117 @@
+"""Observe every attention of a model while it runs as it is."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from glasshead.attention.attention import Statistics
+from glasshead.recipe.validation import whole_number
+from glasshead.statistics import named
+from glasshead.watching.errors import check_not_compiled
+from glasshead.watching.interception.session import opened
+from glasshead.watching.padding import check_mask
+from glasshead.watching.seen import Seen
+from glasshead.watching.watcher import Choice, Watcher
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    statistics: Statistics = (),
+    *,
+    layers: str | Sequence[str] | None = None,
+    heads: Sequence[int] | None = None,
+    attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
+    keep: str | None = None,
+    budget: int = 2**31,
+) -> Iterator[Seen]:
+    """Observe every attention of a model, as long as the block lasts.
+
+    The model runs as it is, on the kernels that it runs on: its outputs, its gradients and the
+    random numbers that it draws stay the same, bit for bit. It may be any PyTorch model that calls
+    `F.scaled_dot_product_attention`, by any name and on any backend, or `flex_attention` that is
+    not compiled; PyTorch's own transformer layers, a model of transformers in any attention mode,
+    or one of ours. What runs within `torch.cond` and other operators that take functions is seen,
+    and goes by the name of the module that calls them. Statistics are exact, of the weights before
+    dropout, and take memory that grows with queries + keys. Nothing of the model is changed.
+
+    A watch belongs to the thread that opened it. What gradient checkpointing computes again counts
+    once. A compiled model has no attention left to see. In beam search the rows of a batch change
+    places, and each step's are those of that step; where speculative decoding takes tokens back, a
+    new text begins.
+
+    Padding does not count: what sums over queries, such as `Received`, and what sums up calls, such
+    as `summary` and `rollout`, leaves out the queries that are padding. Which are is known from the
+    mask that the model was called with, or from `attention_mask`. Where neither tells, and a batch
+    looks padded, a warning at the end of the block says so.
+
+    Args:
+        model: What runs inside the block.
+        statistics: A list, or a dict that names each. They have no gradient.
+        layers: Patterns of names, such as "model.layers.1*"; None: all of the model.
+        heads: Which heads, counted from 0; None: all.
+        attention_mask: 1 or True where a token is real, as of a tokenizer; None: as the model is
+            called. Of an encoder and a decoder it is the encoder's.
+        keep: "weights" keeps the lazy `Weights` of each call, too.
+        budget: How many bytes these may take, of all calls together.
+
+    Yields: each attention's `Watched`, its statistics `[batch, heads, …]`, by the dotted name of
+    its module.
+
+    Errors: a TypeError or ValueError where an argument is wrong, a pattern names nothing or the
+    model is compiled. Within the block a ValueError where a statistic does not fit the normalizer
+    or a head is not there, a `BudgetError`, which is one, where the budget does not suffice, and an
+    `UnseenError`, a RuntimeError, where an attention is not what it seems. At the end of the block
+    an `UnseenError` where no attention was seen, none in what a pattern names, or some that cannot
+    be seen, as that of a softmax by hand, under `torch.vmap` or on the meta device; the model has
+    run undisturbed then. A statistic that asks for more queries or keys
+    than a short text has is told of those that there are.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> _ = torch.manual_seed(0)
+    >>> layer = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    >>> with gh.watch(model, [gh.Entropy(), gh.Received()]) as seen:
+    ...     output = model(torch.randn(2, 5, 12))
+    >>> list(seen)
+    ['layers.0.self_attn', 'layers.1.self_attn']
+    >>> seen["layers.1.self_attn"].entropy.shape
+    torch.Size([2, 3, 5])
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
+    check_not_compiled(model, "watch")
+    asked = named(list(statistics) if isinstance(statistics, tuple) else statistics)
+    choice = Choice(
+        asked,
+        _heads(heads),
+        _keeps(keep),
+        whole_number(budget, "budget"),
+        check_mask(attention_mask),
+    )
+    if not asked and not choice.keep:
+        raise ValueError(
+            "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
+        )
+    watcher = Watcher(model, layers, choice)
+    with opened(watcher):
+        yield Seen(watcher.watched)
+    watcher.check_seen()
+
+
+def _heads(heads: Any) -> tuple[int, ...] | None:
+    if heads is None:
+        return None
+    if not isinstance(heads, list | tuple | range) or not heads:
+        raise TypeError(f"heads takes a list of heads such as [0, 3], and got {heads!r}.")
+    return tuple(whole_number(head, "heads") for head in heads)
+
+
+def _keeps(keep: Any) -> bool:
+    if keep not in (None, "weights"):
+        raise ValueError(f"keep takes 'weights' or nothing, and got {keep!r}.")
+    return keep == "weights"
