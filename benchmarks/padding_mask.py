@@ -20,12 +20,15 @@ from torch import Tensor
 
 from glasshead.models import Classifier
 from glasshead.models.saving import read_weights
-from glasshead.tasks.batching import shuffled
 from glasshead.tasks.classify import ClassifySettings
-from glasshead.tasks.classify.batches import LabelledBatches
-from glasshead.tasks.classify.corpus import make_tokenizer, read_corpus
-from glasshead.tasks.classify.labelled import read_labelled
-from glasshead.tasks.classify.right_answer import RightAnswer
+from glasshead.tasks.classify.data import (
+    LabelledBatches,
+    make_tokenizer,
+    read_corpus,
+    read_labelled,
+)
+from glasshead.tasks.classify.train import RightAnswer
+from glasshead.tasks.data.batches import shuffled
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import train
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import glasshead as gh
-from glasshead.tasks.write.presets import PRESETS
+from glasshead.tasks.write.train import PRESETS
 
 
 class TorchLanguageModel(nn.Module):

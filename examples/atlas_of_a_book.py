@@ -23,8 +23,9 @@ import torch
 import glasshead as gh
 from glasshead.models.pretrained import load_llama2c
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.reading.files import read_text
-from glasshead.tasks.tokenizing import Tokenizer, llama2c_tokenizer
+from glasshead.tasks.data.files import read_text
+from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 FILE = Path("build") / "book.safetensors"
 CHARACTERS_A_TOKEN = 8

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer as Inner
 from tokenizers import processors
 
-from glasshead.tasks.tokenizing import llama2c_tokenizer
+from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Pieces that overlap, the highest score first.

@@ -12,9 +12,10 @@ from glasshead.models.pretrained.tensors import Stored
 from glasshead.studio.views.stored_tokens import stored_tokens
 from glasshead.studio.views.training.told import TrainingLog
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.reading import read_lines, read_texts
+from glasshead.tasks.data.texts import read_lines, read_texts
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.tokenizing import Tokenizer, gpt2, huggingface_tokenizer, llama2c_tokenizer
+from glasshead.tasks.tokenizers.pretrained import gpt2, huggingface_tokenizer, llama2c_tokenizer
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.checkpoints import SafeCheckpoints
 from glasshead.tasks.translate import TextTranslator

@@ -12,7 +12,7 @@ from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 
 if TYPE_CHECKING:
     from glasshead import Weights
-    from glasshead.tasks.opening.reader import Reader
+    from glasshead.tasks.readers.base import Reader
     from glasshead.tasks.translate import TextTranslator
 
 Kind = Literal["classify", "translate", "write", "model", "weights"]
@@ -93,7 +93,7 @@ class Subject:
 
         Errors: an OSError or ValueError in one sentence where it cannot be loaded.
         """
-        from glasshead.tasks.opening.opening import open_any_reader
+        from glasshead.tasks.readers.open_reader import open_any_reader
 
         return self._opened("reader", open_any_reader)
 
@@ -145,6 +145,6 @@ class Subject:
 def _is_of_llama2c(folder: Path) -> bool:
     if (folder / "config.json").exists():
         return False
-    from glasshead.tasks.write.loading import llama2c_file
+    from glasshead.tasks.write.writer import llama2c_file
 
     return llama2c_file(folder) is not None

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.drawing.printable import visible
-from glasshead.tasks.tokenizing import Tokenizer
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EmbeddingSpace:
         vectors: One for each token.
         tokenizer: What the tokens are.
 
-    >>> from glasshead.tasks.tokenizing import characters
+    >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["abc"])
     >>> vectors = torch.eye(7)
     >>> vectors[5] = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0])

@@ -10,7 +10,7 @@ from classified import classified, texts
 from classified import table as written_table
 from glasshead.models.decoding import Beam, Greedy
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.sentences import pairs
+from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.translate import TextTranslator
 from translated import translated
 from written import written

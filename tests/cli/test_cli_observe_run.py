@@ -16,7 +16,7 @@ from glasshead.cli.observing.runs import pieces as cutting
 from glasshead.cli.observing.runs.heads_table import HeadsTable
 from glasshead.models.saving import write_weights
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.tokenizing import characters
+from glasshead.tasks.tokenizers.train_tokenizer import characters
 from glasshead.tasks.write import Writer, WriteSettings
 
 CONTEXT, LAYERS, HEADS = 11, 2, 3

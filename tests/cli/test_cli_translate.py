@@ -8,8 +8,8 @@ import pytest
 from classified import classified
 from cli.lines_of_a_process import talking
 from glasshead.models.decoding import Beam, Greedy
-from glasshead.tasks.sentences import pairs
-from glasshead.tasks.tokenizing import Tokenizer
+from glasshead.tasks.data.sentences import pairs
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.translate import TextTranslator, align
 from translated import SMALL
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.layer_factory import Parts
-from glasshead.tasks.assigning import assigned
+from glasshead.tasks.run_settings import assigned
 
 NAMES = ["feed_forward", "positions", "d_hidden"]
 CONFIGS = [gh.LanguageModelConfig, gh.TranslatorConfig, gh.ClassifierConfig]

@@ -18,7 +18,7 @@ from glasshead.studio.views.alignment import (
     weights,
 )
 from glasshead.studio.work import Cancelled, Work
-from glasshead.tasks.sentences import pairs
+from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.translate import TextTranslator, align
 from translated import translated
 from written import written

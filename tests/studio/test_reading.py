@@ -16,8 +16,8 @@ from glasshead.studio.views import reading as module
 from glasshead.studio.views.reading import is_read, read, tokens_of
 from glasshead.studio.views.running import run
 from glasshead.studio.work import Cancelled, Work
-from glasshead.tasks.opening.opening import open_any_reader, open_reader
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.open_reader import open_any_reader, open_reader
 from studio.asking import Asked
 from translated import translated
 from written import written

@@ -9,7 +9,7 @@ import torch
 from torch.nn.modules import module as modules
 
 from glasshead.models.saving import bounded_by
-from glasshead.tasks.opening.opening import open_any_reader
+from glasshead.tasks.readers.open_reader import open_any_reader
 from glasshead.tasks.write import Writer
 from pretrained_folders import TOKENS, tokenizer_files
 from written import written

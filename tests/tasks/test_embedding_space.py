@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glasshead.tasks.embedding_space import EmbeddingSpace
-from glasshead.tasks.tokenizing import characters
+from glasshead.tasks.tokenizers.train_tokenizer import characters
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 
 from glasshead import models
 from glasshead.models.decoding import Beam
+from glasshead.tasks import run_settings
 from glasshead.tasks.classify import ClassifySettings
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.runs import settings as run_settings
 from glasshead.tasks.training import Hardware, check_hardware
 from glasshead.tasks.translate import TranslateSettings
 from glasshead.tasks.write import WRITE, WriteSettings

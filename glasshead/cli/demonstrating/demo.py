@@ -13,7 +13,7 @@ from glasshead.cli.outputs.page_file import check_target, write_page
 from glasshead.cli.outputs.terminal import print_drawing
 from glasshead.cli.translating.alignment_map import alignment_blocks
 from glasshead.drawing import Block, Document, Heading, Paragraph
-from glasshead.tasks.sentences import HELD_OUT
+from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.translate import TextTranslator, align
 
 _PAGE, _RUN = "glasshead.html", "translator"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.cli.observing.runs.gathering import in_a_sentence
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
 from glasshead.watching.analytics.role_scores import THRESHOLDS
 from glasshead.watching.analytics.roles import Masses, masses_of_layers, roles_of
 

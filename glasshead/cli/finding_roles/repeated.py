@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
 
 # As Olsson et al. 2022 have it.
 _PERIOD, _TIMES = 25, 4

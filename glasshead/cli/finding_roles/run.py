@@ -17,8 +17,8 @@ from glasshead.cli.observing.runs.pieces import Pieces, read_pieces
 from glasshead.cli.outputs.page_file import write_bytes
 from glasshead.cli.outputs.progress import Counter
 from glasshead.cli.outputs.terminal import print_drawing, remark
-from glasshead.tasks.opening.opening import open_reader
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.open_reader import open_reader
 
 _LEAST = 3
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.cli.finding_roles.reading import Found
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
 
 
 def told(reader: Reader, tests: list[Found]) -> str:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from glasshead.cli.inputs.naming import STANDARD_INPUT
 from glasshead.drawing.printable import printable
 from glasshead.guarded_file import open_regular
-from glasshead.tasks.reading import files
+from glasshead.tasks.data import files
 
 # More than this is no table for a reader, and a pipe may never end.
 _MOST_BYTES = 2**30

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from glasshead.tasks.runs import Job
+from glasshead.tasks.job import Job
 
 
 def job(task: str) -> Job[Any]:

@@ -12,8 +12,8 @@ from glasshead.cli.outputs.progress import going_on
 from glasshead.cli.outputs.terminal import remark
 from glasshead.cli.training.figures import print_figures
 from glasshead.cli.training.jobs import job
+from glasshead.tasks.job import Prepared, train_to_the_end
 from glasshead.tasks.run_folder import RunFolder, leads
-from glasshead.tasks.runs import Prepared, train_to_the_end
 from glasshead.tasks.training import (
     Hardware,
     Interrupted,

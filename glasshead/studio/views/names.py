@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from glasshead.tasks.sentences import HELD_OUT
+from glasshead.tasks.data.sentences import HELD_OUT
 
 if TYPE_CHECKING:
     from glasshead.studio.subject import Kind

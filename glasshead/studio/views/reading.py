@@ -18,7 +18,7 @@ from glasshead.watching.layer_record import Call
 
 if TYPE_CHECKING:
     from glasshead.studio.studio import Studio
-    from glasshead.tasks.opening.reader import Reader
+    from glasshead.tasks.readers.base import Reader
 
 _T = TypeVar("_T")
 # How many tokens show what each of a text takes.

@@ -16,7 +16,7 @@ from glasshead.studio.work import Work
 from glasshead.watching import BudgetError, UnseenError, Watched
 
 if TYPE_CHECKING:
-    from glasshead.tasks.opening.reader import Reader
+    from glasshead.tasks.readers.base import Reader
 
 # Hooks would turn off what these run as one operator.
 _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer)

@@ -1,19 +1,41 @@
-"""The best model so far, the figures, and whether training is over."""
+"""The best model so far, and what ends a training: numbers that are not finite, interrupts."""
 
 import math
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.contract import Task
-from glasshead.tasks.training.journal import Journal
+from glasshead.tasks.training.csv_log import Journal
+from glasshead.tasks.training.hardware import by_the_first, told_by_the_first
+from glasshead.tasks.training.loader import Task
 from glasshead.tasks.training.module import TaskModule
-from glasshead.tasks.training.not_finite import check_finite, not_finite
 from glasshead.tasks.training.settings import TrainingSettings
-from glasshead.tasks.training.together import by_the_first, told_by_the_first
+
+
+def not_finite(what: str, step: int, rate: float) -> ValueError:
+    """The error for a loss, a gradient, a weight or a figure that is NaN or infinite."""
+    return ValueError(
+        f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite, and "
+        f"the last good checkpoint is kept: train anew, in another folder, with a lower "
+        f"learning rate or a longer warmup."
+    )
+
+
+def check_finite(weights: Mapping[str, Tensor], step: int, rate: float) -> None:
+    """Raise a ValueError rather than let weights that are not finite take the place of any."""
+    for tensor in weights.values():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise not_finite("weight", step, rate)
 
 
 class Best(Callback):
@@ -92,3 +114,52 @@ def weights_of(trainer: Trainer) -> dict[str, Tensor]:
     """The model's tensors, whole, by its own names."""
     state = trainer.strategy.lightning_module_state_dict()
     return {name.removeprefix("model."): tensor for name, tensor in state.items()}
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error
+    """Training was interrupted, and has been saved; its message says how to go on."""
+
+
+class Interruption:
+    """Whether somebody asked for the end.
+
+    Attributes:
+        asked: Whether this process was asked.
+        ended: Whether it was asked twice.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.ended = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen for Ctrl-C and for SIGTERM; a second one ends at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        older = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.listen()
+        try:
+            yield
+        finally:
+            for number, handler in older.items():
+                signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals, which Lightning may have taken meanwhile."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, self._heard)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.asked:
+            self.ended = True
+            raise KeyboardInterrupt
+        self.asked = True
+        # What prints may be in the midst of printing.
+        with suppress(OSError):
+            os.write(2, b"\nEnding after this step, and saving; once more ends at once.\n")

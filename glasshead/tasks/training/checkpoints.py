@@ -1,13 +1,132 @@
-"""Checkpoints as safetensors and JSON: written whole or not at all, and never unpickled."""
+"""Checkpoints as safetensors and JSON, written whole or not at all, never unpickled."""
 
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from glasshead.attention import tensor_files as files
-from glasshead.tasks.training.not_finite import check_finite
-from glasshead.tasks.training.packing import pack, unpack
+from glasshead.attention.tensor_files import from_json, to_json
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training.best import Interrupted, Interruption, check_finite
+from glasshead.tasks.training.hardware import any_of, by_the_first, told_by_the_first
+from glasshead.tasks.training.settings import TrainingSettings
+
+
+def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:
+    """What JSON can say of a tree, and its tensors by the names that stand there for them.
+
+    Errors: a TypeError for what is neither a number, a text, nor made of them.
+
+    >>> import torch
+    >>> told, tensors = pack({"step": 3, "weights": {0: torch.ones(2)}, "betas": (0.9, 0.95)})
+    >>> sorted(tensors)
+    ['weights.0']
+    >>> unpack(told, tensors)
+    {'step': 3, 'weights': {0: tensor([1., 1.])}, 'betas': (0.9, 0.95)}
+    """
+    tensors: dict[str, Tensor] = {}
+    return _pack(tree, "", tensors), tensors
+
+
+def unpack(told: Any, tensors: dict[str, Tensor]) -> Any:
+    """The tree again."""
+    if isinstance(told, list):
+        return [unpack(part, tensors) for part in told]
+    if not isinstance(told, dict):
+        return told
+    ((kind, value),) = told.items()
+    match kind:
+        case "tensor":
+            return tensors[value]
+        case "float":
+            return from_json(told)
+        case "tuple":
+            return tuple(unpack(part, tensors) for part in value)
+        case "dict":
+            return {key: unpack(part, tensors) for key, part in value}
+    raise ValueError(f"{kind!r} is nothing that is packed")
+
+
+def _pack(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        tensors[name] = tree
+        return {"tensor": name}
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return to_json(tree)
+    if isinstance(tree, dict):
+        # JSON's own objects have texts for keys, and optimizers number their parameters.
+        pairs = tree.items()
+        return {"dict": [[key, _pack(part, _under(name, key), tensors)] for key, part in pairs]}
+    if isinstance(tree, list | tuple):
+        parts = [_pack(part, _under(name, place), tensors) for place, part in enumerate(tree)]
+        return {"tuple": parts} if isinstance(tree, tuple) else parts
+    raise TypeError(f"{name} is {type(tree).__name__}, which a checkpoint cannot hold.")
+
+
+def _under(name: str, key: Any) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+class RandomState(Callback):
+    """Seeds the random numbers of torch, numpy and Python, saves their state and restores it.
+
+    Each process has its own numbers. A checkpoint has those of the first; where several go on,
+    the others are seeded anew from the step.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._restored: dict[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return random_state()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = state_dict
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        del pl_module
+        # Not before: building the loaders and the strategy draws numbers, too.
+        if self._restored is not None and trainer.global_rank == 0:
+            restore(self._restored)
+        else:
+            _seed((self._seed, trainer.global_rank, trainer.global_step))
+        self._restored = None
+
+
+def random_state() -> dict[str, Any]:
+    """The state of all that random numbers are drawn from."""
+    numpy: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - it is the global one that is meant
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": (numpy[0], numpy[1].tolist(), *numpy[2:]),
+        "python": random.getstate(),
+    }
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Go on with the numbers that came next."""
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+
+
+def _seed(entropy: tuple[int, ...]) -> None:
+    torch_seed, numpy_seed, python_seed = np.random.SeedSequence(entropy).generate_state(3).tolist()
+    torch.manual_seed(torch_seed)
+    np.random.seed(numpy_seed)  # noqa: NPY002
+    random.seed(python_seed)
+
 
 _KIND = "checkpoint"
 
@@ -67,3 +186,61 @@ class SafeCheckpoints(CheckpointIO):
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
+
+
+class Saving(Callback):
+    """Saves last.safetensors, after all other callbacks, so that it has what they know.
+
+    A step that validates is saved after its validation, which it would lack otherwise.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: TrainingSettings,
+        checkpoints: SafeCheckpoints,
+        interruption: Interruption,
+        identity: dict[str, Any],
+    ) -> None:
+        self._folder, self._settings, self._checkpoints = folder, settings, checkpoints
+        self._interruption, self._identity = interruption, identity
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._identity
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        del trainer, pl_module
+        # Lightning has just taken SIGTERM.
+        self._interruption.listen()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        del pl_module, outputs, batch
+        step = trainer.global_step
+        if (batch_idx + 1) % self._settings.accumulate or self._settings.validates_at(step):
+            return
+        asked = any_of(trainer, self._interruption.asked)
+        if asked or step % self._settings.save_every == 0:
+            self._save(trainer)
+        if asked:
+            raise self._interrupted(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        del pl_module
+        asked = any_of(trainer, self._interruption.asked)
+        self._save(trainer)
+        if asked and not trainer.should_stop:
+            raise self._interrupted(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint(self._folder.checkpoint)
+        by_the_first(trainer, self._checkpoints.check_saved)
+
+    def _interrupted(self, trainer: Trainer) -> BaseException:
+        said = (
+            f"training was interrupted after step {trainer.global_step} of "
+            f"{self._settings.steps}, and is saved in {self._folder.path}: go on by the same "
+            f"command with --resume."
+        )
+        return told_by_the_first(trainer, Interrupted(said))

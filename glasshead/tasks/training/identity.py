@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.contract import Source, Task
+from glasshead.tasks.training.loader import Source, Task
 from glasshead.tasks.training.settings import TrainingSettings
 
 # These say how long to train and what to tell meanwhile. With more steps, the learning rate goes on

@@ -5,8 +5,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
 
-from glasshead.tasks.training.contract import Source, Task
-from glasshead.tasks.training.loader import HeldOutLoader, Part, TrainingLoader
+from glasshead.tasks.training.loader import HeldOutLoader, Part, Source, Task, TrainingLoader
 from glasshead.tasks.training.optimizers import matrices_of, optimizer_of
 from glasshead.tasks.training.settings import TrainingSettings
 

@@ -1,5 +1,6 @@
-"""The settings of a training run: what decides which weights it ends with."""
+"""Settings of a training run, and the learning rate that they schedule."""
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -139,3 +140,23 @@ def _checked_betas(betas: Any) -> tuple[float, float]:
             f"betas takes two numbers from 0 and below 1, such as (0.9, 0.95), and got {betas!r}."
         )
     return tuple(betas)
+
+
+def learning_rate(settings: TrainingSettings, step: int) -> float:
+    """The learning rate of a step, counted from 0.
+
+    It rises in a line, η (step + 1) / warmup, then falls along half a cosine to the least:
+    η_min + (η - η_min) (1 + cos π t) / 2, t = (step - warmup) / (steps - warmup).
+
+    Source: Loshchilov and Hutter 2017 (SGDR: stochastic gradient descent with warm restarts),
+    equation 5, here without restarts.
+
+    >>> settings = TrainingSettings(steps=6, learning_rate=0.8, warmup=2)
+    >>> [round(learning_rate(settings, step), 3) for step in range(6)]
+    [0.4, 0.8, 0.8, 0.683, 0.4, 0.117]
+    """
+    high, low = settings.learning_rate, settings.minimum_learning_rate
+    if step < settings.warmup:
+        return high * (step + 1) / settings.warmup
+    progress = (step - settings.warmup) / (settings.steps - settings.warmup)
+    return low + (high - low) * (1 + math.cos(math.pi * min(1.0, progress))) / 2

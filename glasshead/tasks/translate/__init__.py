@@ -7,8 +7,11 @@ from glasshead.tasks.translate.alignment import (
     check_choice,
     cross_attention,
 )
-from glasshead.tasks.translate.evaluating import Evaluation, evaluate
-from glasshead.tasks.translate.job import TRANSLATE
-from glasshead.tasks.translate.presets import PRESETS
-from glasshead.tasks.translate.settings import TranslateSettings
-from glasshead.tasks.translate.text_translator import Candidate, TextTranslator, Translation
+from glasshead.tasks.translate.text_translator import (
+    Candidate,
+    Evaluation,
+    TextTranslator,
+    Translation,
+    evaluate,
+)
+from glasshead.tasks.translate.train import PRESETS, TRANSLATE, TranslateSettings

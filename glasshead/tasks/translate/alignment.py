@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.statistics import PooledMap
-from glasshead.tasks.tokenizing import WholeWords, whole_words
+from glasshead.tasks.tokenizers.whole_words import WholeWords, whole_words
 from glasshead.tasks.translate.text_translator import TextTranslator, Translation
 from glasshead.watching import watch
 

@@ -1,9 +1,22 @@
-"""Data: what a translator is trained on, in words that JSON holds."""
+"""Texts and their translations: read, split, batched."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
-from glasshead.tasks.runs import RunData
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.files import Allowance, ending, shown
+from glasshead.tasks.data.tables import TABLES, read_rows, rows_of
+from glasshead.tasks.data.texts import read_lines
+from glasshead.tasks.job import made_tokenizer
+from glasshead.tasks.loss import IGNORED
+from glasshead.tasks.run_settings import RunData, digest
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 TOKENIZERS = ("bpe", "wordpiece", "words")
 
@@ -40,3 +53,206 @@ class TranslateData(RunData):
         super().__post_init__()
         self.check_kinds(TOKENIZERS, ("source", "target"))
         self.check_whole(("vocabulary", "batch_tokens", "made_up"), least=1)
+
+
+# A text, and its translation.
+Pairs = list[tuple[str, str]]
+
+
+def read_pairs(files: Sequence[str], source: str = "source", target: str = "target") -> Pairs:
+    r"""The pairs of tables (.jsonl, .csv, .tsv), or of text files that go line by line.
+
+    Two text files are one of texts and one of their translations; four are two such pairs of files,
+    and so on. Each may be packed (.gz, .xz).
+
+    Args:
+        files: Their names.
+        source: The column of tables that holds the text.
+        target: The column that holds its translation.
+
+    Errors: an OSError where a file is not there or cannot be read; a ValueError that names the file
+    and the line where it does not hold pairs.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     german, english = f"{folder}/train.de", f"{folder}/train.en"
+    ...     _ = Path(german).write_text("Guten Morgen\nDanke\n")
+    ...     _ = Path(english).write_text("Good morning\nThank you\n")
+    ...     read_pairs([german, english])
+    [('Guten Morgen', 'Good morning'), ('Danke', 'Thank you')]
+    """
+    texts, tables = _kinds(files)
+    if len(texts) % 2:
+        raise ValueError(
+            f"expected text files in twos, of texts and of their translations, and got "
+            f"{len(texts)}, with {shown(Path(texts[-1]))} alone: name the other too, or a table "
+            f"({', '.join(TABLES)}) that has both."
+        )
+    allowance = Allowance()
+    pairs = [
+        pair
+        for names in zip(texts[::2], texts[1::2], strict=True)
+        for pair in _lines(*names, allowance)
+    ]
+    for table in tables:
+        pairs += ((text, other) for text, other in read_rows(table, [source, target], allowance))
+    return pairs
+
+
+def place_of(files: Sequence[str], number: int) -> str:
+    """The file and the line of a pair of `read_pairs`, counted from 1."""
+    texts, tables = _kinds(files)
+    for file in texts[::2]:
+        count = len(read_lines(file))
+        if number <= count:
+            return f"{shown(Path(file))}, line {number}"
+        number -= count
+    for table in tables:
+        for line, _ in rows_of(Path(table)):
+            number -= 1
+            if not number:
+                return f"{shown(Path(table))}, line {line}"
+    return f"text {number}"
+
+
+def _kinds(files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The text files, and the tables."""
+    tables = [file for file in files if ending(Path(file)) in TABLES]
+    return [file for file in files if file not in tables], tables
+
+
+def _lines(source: str, target: str, allowance: Allowance) -> Pairs:
+    texts, translations = read_lines(source, allowance), read_lines(target, allowance)
+    if len(texts) != len(translations):
+        few = source if len(texts) < len(translations) else target
+        least = min(len(texts), len(translations))
+        raise ValueError(
+            f"{shown(Path(few))} ends after line {least}, and the file beside it goes on: expected "
+            f"as many lines in {shown(Path(source))} ({len(texts):,}) as in {shown(Path(target))} "
+            f"({len(translations):,}); give each text its translation."
+        )
+    return list(zip(texts, translations, strict=True))
+
+
+class PairBatches:
+    """Pairs as tokens, in batches of similar length, anew in each epoch.
+
+    The decoder is shown the translation after a start, and is to tell it with an end.
+
+    Args:
+        tokenizer: Makes tokens of both.
+        pairs: Texts and translations.
+        tokens: How many a batch takes at most on each side, padding included.
+        seed: Of the batches.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pairs: Pairs, tokens: int, seed: int = 0) -> None:
+        self._tokenizer, self._tokens, self._seed = tokenizer, tokens, seed
+        self.sources = tokenizer.encode_batch([text for text, _ in pairs])
+        self.targets = tokenizer.encode_batch([text for _, text in pairs])
+        self._lengths = [
+            max(len(source), len(target) + 1)
+            for source, target in zip(self.sources, self.targets, strict=True)
+        ]
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest side of a pair."""
+        return max(self._lengths)
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """The pairs of each batch, the same for the same epoch."""
+        return by_length(self._lengths, self._tokens, self._seed, epoch)
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "..."]]:
+        """`source` with its `lengths`, the `target` that is shown, and the `answers` to it."""
+        tokenizer = self._tokenizer
+        sources = [self.sources[index] for index in indices]
+        targets = [self.targets[index] for index in indices]
+        return {
+            "source": pad(sources, tokenizer.pad_id),
+            "lengths": torch.tensor([len(source) for source in sources]),
+            "target": pad([[tokenizer.start_id, *target] for target in targets], tokenizer.pad_id),
+            "answers": pad([[*target, tokenizer.end_id] for target in targets], IGNORED),
+        }
+
+    def count(self, indices: Sequence[int]) -> int:
+        """How many answers count."""
+        return sum(len(self.targets[index]) + 1 for index in indices)
+
+
+# How many made-up pairs are held out.
+_MADE_UP = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """What is trained on, and what is held out.
+
+    Attributes:
+        training: The pairs to train on.
+        held_out: The pairs that are not.
+        empty: How many pairs were left out, as one side of them has no word.
+    """
+
+    training: Pairs
+    held_out: Pairs
+    empty: int = 0
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What they tell of the run's data."""
+        sides = [
+            [pair[side] for pair in part]
+            for part in (self.training, self.held_out)
+            for side in (0, 1)
+        ]
+        return {"sha256": digest(*sides), "pairs": len(self.training)}
+
+
+def read_corpus(data: TranslateData) -> Corpus:
+    """The pairs of the files, or made-up ones.
+
+    Without files of their own to be held out, a share is, drawn at random and always the same.
+
+    Errors: an OSError or ValueError where a file cannot be read, or there are too few pairs.
+    """
+    if not data.files:
+        return _made_up(data)
+    read = read_pairs(data.files, data.source, data.target)
+    pairs = _whole(read)
+    if data.held_out_files:
+        held_out = _whole(read_pairs(data.held_out_files, data.source, data.target))
+        training = pairs
+    else:
+        order = [place for batch in shuffled(len(pairs), 1, 0, 0) for place in batch]
+        count = max(1, round(len(pairs) * data.held_out))
+        apart = set(order[:count])
+        held_out = [pairs[place] for place in sorted(apart)]
+        training = [pair for place, pair in enumerate(pairs) if place not in apart]
+    for name, part in (("train on", training), ("hold out", held_out)):
+        if not part:
+            raise ValueError(
+                f"expected at least one pair of texts with words in both to {name}, and got none: "
+                "give more."
+            )
+    return Corpus(training, held_out, len(read) - len(pairs))
+
+
+def make_tokenizer(data: TranslateData, corpus: Corpus) -> Tokenizer:
+    """One tokenizer for texts and translations; it knows those to train on alone."""
+    texts = [text for pair in corpus.training for text in pair]
+    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
+
+
+def _whole(pairs: Pairs) -> Pairs:
+    return [pair for pair in pairs if all(text.strip() for text in pair)]
+
+
+def _made_up(data: TranslateData) -> Corpus:
+    from glasshead.tasks.data.sentences import held_out, pairs
+
+    return Corpus(
+        [(pair.german, pair.english) for pair in pairs(data.made_up)],
+        [(pair.german, pair.english) for pair in held_out(_MADE_UP)],
+    )

@@ -1,8 +1,9 @@
-"""Text translator: a trained model with its tokenizer, as a run folder holds it."""
+"""A trained translator with its tokenizer: translations, and their BLEU."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -13,10 +14,10 @@ from torch import Tensor
 from glasshead.models import Translator
 from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generate
 from glasshead.models.fast_decode import TranslatorSteps
-from glasshead.tasks.batching import in_order, pad
-from glasshead.tasks.tokenizing import Tokenizer
-from glasshead.tasks.translate.job import TRANSLATE
-from glasshead.tasks.translate.settings import TranslateSettings
+from glasshead.tasks.data.batches import in_order, pad
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
+from glasshead.tasks.translate.data import Pairs, place_of, read_pairs
+from glasshead.tasks.translate.train import TRANSLATE, TranslateSettings
 
 # How Vaswani et al. 2017 search, section 6.1, but for one text more and a penalty of 1.
 SEARCH = Beam(5, length_penalty=1.0)
@@ -220,3 +221,77 @@ class _Told:
 
     def reorder(self, rows: Int[Tensor, "rows"]) -> None:
         self._steps.reorder(rows)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a translator does.
+
+    Attributes:
+        bleu: BLEU, 0 to 100.
+        bleu_signature: How sacreBLEU counted it.
+        chrf: chrF, 0 to 100.
+        chrf_signature: How sacreBLEU counted that.
+        exact: The share of translations that are just as expected.
+        texts: How many there were.
+        translations: What the model made of each text.
+    """
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    exact: float
+    texts: int
+    translations: tuple[Translation, ...]
+
+
+def evaluate(
+    translator: TextTranslator,
+    files: Sequence[str] = (),
+    strategy: Strategy = SEARCH,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """BLEU and chrF, as sacreBLEU counts them; over files, or over what was held out.
+
+    A model of small letters is compared in small letters, as the signatures say (`case:lc`).
+
+    Args:
+        translator: What is evaluated.
+        files: Texts and their translations, as for training; none: those that the run held out.
+        strategy: How translations are searched for.
+        progress: Is told how many texts are done, and of how many.
+
+    Errors: an OSError or ValueError where a file cannot be read, or a text is longer than what the
+    model reads; a ValueError where what was held out is not there any more.
+
+    Source: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018 (a call for clarity in
+    reporting BLEU scores), section 3, for the signatures.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    lowercase = translator.settings.data.lowercase
+    pairs = _pairs(translator, files)
+    name = partial(place_of, files) if files else "text {}".format
+    translations = translator.translate([text for text, _ in pairs], strategy, progress, name)
+    expected = [text.lower() if lowercase else text for _, text in pairs]
+    written = [translation.text for translation in translations]
+    bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)
+    scores = [metric.corpus_score(written, [expected]).score for metric in (bleu, chrf)]
+    return Evaluation(
+        bleu=scores[0],
+        bleu_signature=str(bleu.get_signature()),
+        chrf=scores[1],
+        chrf_signature=str(chrf.get_signature()),
+        exact=sum(map(str.__eq__, written, expected)) / len(pairs),
+        texts=len(pairs),
+        translations=tuple(translations),
+    )
+
+
+def _pairs(translator: TextTranslator, files: Sequence[str]) -> Pairs:
+    data = translator.settings.data
+    if files:
+        return read_pairs(files, data.source, data.target)
+    return TRANSLATE.held_out(data, remedy="name files")

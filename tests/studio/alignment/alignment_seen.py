@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 
 from glasshead.models.decoding import Beam
-from glasshead.tasks.sentences import pairs
+from glasshead.tasks.data.sentences import pairs
 from studio.conftest import PATIENCE
 
 GERMAN, OTHER = (pair.german for pair in pairs(2, seed=5))

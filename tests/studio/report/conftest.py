@@ -16,7 +16,7 @@ import torch
 import glasshead as gh
 from glasshead.studio.report.holding import alignment, steps
 from glasshead.studio.studio import Studio
-from glasshead.tasks.sentences import pairs
+from glasshead.tasks.data.sentences import pairs
 from translated import translated
 
 HOSTILE = "</script><!-- <img src=x onerror=alert(1)> \u202eabc\u2028\0"

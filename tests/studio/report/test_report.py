@@ -16,7 +16,7 @@ from glasshead.studio.report.answers import key_of
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
 from glasshead.studio.work import Cancelled, Work
-from glasshead.tasks.opening.opening import open_any_reader
+from glasshead.tasks.readers.open_reader import open_any_reader
 from glasshead.tasks.translate import TextTranslator, Translation, cross_attention
 from studio.report.conftest import HOSTILE, TEXT, TOKENS, held_in, keys_of
 from written import written

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.tasks.classify.batches import LabelledBatches, encoded
-from glasshead.tasks.classify.data import ClassifyData
-from glasshead.tasks.classify.right_answer import RightAnswer
-from glasshead.tasks.tokenizing import words
+from glasshead.tasks.classify.data import ClassifyData, LabelledBatches, encoded
+from glasshead.tasks.classify.train import RightAnswer
+from glasshead.tasks.tokenizers.train_tokenizer import words
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 TOKENIZER = words([" ".join(WORDS)], 100)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glasshead.tasks.batching import by_length, pad, shuffled
+from glasshead.tasks.data.batches import by_length, pad, shuffled
 
 SEEDS = st.integers(0, 2**32)
 EPOCHS = st.integers(0, 1000)

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from glasshead.tasks.reading import files, read_lines, read_rows, read_texts, rows
-from glasshead.tasks.reading.files import SETTING
+from glasshead.tasks.data import files
+from glasshead.tasks.data import tables as rows
+from glasshead.tasks.data.files import SETTING
+from glasshead.tasks.data.tables import read_rows
+from glasshead.tasks.data.texts import read_lines, read_texts
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 # What a file may hold; NUL is refused, and half a character is no UTF-8.

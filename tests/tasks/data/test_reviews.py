@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.tasks.reviews import held_out, reviews
-from glasshead.tasks.reviews.grammar import FILMS, JUDGEMENTS, PARTS, RULES, WORDS
+from glasshead.tasks.data.reviews import FILMS, JUDGEMENTS, PARTS, RULES, WORDS, held_out, reviews
 
 TOLD = reviews(20_000, seed=1)
 HELD_OUT = held_out(3_000, seed=1)

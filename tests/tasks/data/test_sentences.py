@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.tasks.sentences import HELD_OUT, held_out, pairs
-from glasshead.tasks.sentences.grammar import ADVERBS, DETERMINERS, NOUNS, PERSONS, TIMES, VERBS
+from glasshead.tasks.data.sentence_grammar import ADVERBS, DETERMINERS, NOUNS, PERSONS, TIMES, VERBS
+from glasshead.tasks.data.sentences import HELD_OUT, held_out, pairs
 
 TOLD = pairs(20_000, seed=1)
 NEVER = held_out(3_000, seed=1)

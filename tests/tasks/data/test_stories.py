@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.tasks.stories import held_out, stories
-from glasshead.tasks.stories.grammar import BOYS, COLORS, GIRLS, PLACES, RULES, THINGS
+from glasshead.tasks.data.stories import (
+    BOYS,
+    COLORS,
+    GIRLS,
+    PLACES,
+    RULES,
+    THINGS,
+    held_out,
+    stories,
+)
 
 TOLD = stories(2_000, seed=1)
 NAMES = {*GIRLS.split(), *BOYS.split()}

@@ -12,17 +12,11 @@ import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glasshead.tasks.tokenizing import (
-    StreamDecoder,
-    Tokenizer,
-    characters,
-    gpt2,
-    train_bpe,
-    train_wordpiece,
-    words,
-)
-from glasshead.tasks.tokenizing.byte_level import letters
-from glasshead.tasks.tokenizing.pieces import pieces
+from glasshead.tasks.tokenizers.byte_level import letters
+from glasshead.tasks.tokenizers.chunks import pieces
+from glasshead.tasks.tokenizers.pretrained import gpt2
+from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer
+from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 
 TEXTS = [
     "The sun shines on the sea, and the sea shines back.\nThe sand is warm.\n\nSo is the tea!",
@@ -193,7 +187,7 @@ def test_bytes_are_merged_by_how_often_they_meet():
 
 MAKE_ALL = """
 import hashlib, sys
-from glasshead.tasks.tokenizing import *
+from glasshead.tasks.tokenizers import *
 texts = ["".join(chr(97 + (i * i * k + k) % 26) for k in range(1, 8)) for i in range(500)]
 texts = [" ".join(texts), "äöü straße ñandú, été"]
 made = [train_bpe(texts, 400), train_wordpiece(texts, 400), words(texts, 60), characters(texts)]
@@ -211,7 +205,7 @@ def test_another_process_makes_the_same_tokenizers():
 
 FORK = """
 import os
-from glasshead.tasks.tokenizing import characters
+from glasshead.tasks.tokenizers import characters
 tokenizer = characters(["sun"])
 expected = tokenizer.encode_batch(["sun"] * 500)
 if os.fork() == 0:

@@ -5,8 +5,8 @@ import json
 import pytest
 from transformers import AutoTokenizer
 
-from glasshead.tasks.tokenizing import huggingface_tokenizer
-from glasshead.tasks.tokenizing.byte_level import letters
+from glasshead.tasks.tokenizers.byte_level import letters
+from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer
 from pretrained_folders import tokenizer_files
 
 TEXTS = ["abc ab", "", " é☀\n bab", "<s>"]

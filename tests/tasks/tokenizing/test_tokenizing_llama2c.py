@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glasshead.tasks.tokenizing import StreamDecoder, llama2c_tokenizer
+from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
+from glasshead.tasks.tokenizers.tokenizer import StreamDecoder
 from pretrained_folders import TOKENS, packed
 
 ANY = st.text(st.sampled_from("aaabbcc é☀\nx")) | st.text()

@@ -11,18 +11,12 @@ import pytest
 from tokenizers import Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
-from glasshead.tasks.opening.opening import open_reader
-from glasshead.tasks.tokenizing import (
-    Tokenizer,
-    characters,
-    making,
-    train_bpe,
-    train_wordpiece,
-    words,
-)
-from glasshead.tasks.tokenizing import pieces as cutting
-from glasshead.tasks.tokenizing.panics import told_panics
-from glasshead.tasks.tokenizing.pieces import pieces
+from glasshead.tasks.readers.open_reader import open_reader
+from glasshead.tasks.tokenizers import chunks as cutting
+from glasshead.tasks.tokenizers import train_tokenizer as making
+from glasshead.tasks.tokenizers.chunks import pieces, told_panics
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
+from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 from written import written
 
 SEEN = [

@@ -7,7 +7,8 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from rich.console import Console
 from tiny_training import SETTINGS, rows, run
 
-from glasshead.tasks.training import fitting, progress
+from glasshead.tasks.training import fit as fitting
+from glasshead.tasks.training import progress
 from glasshead.tasks.training.progress import Progress
 
 

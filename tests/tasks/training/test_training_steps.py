@@ -10,9 +10,8 @@ from torch import nn
 import glasshead as gh
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.training.loader import HeldOutLoader, TrainingLoader
-from glasshead.tasks.training.muon import hidden_matrices
-from glasshead.tasks.training.optimizers import optimizer_of
-from glasshead.tasks.training.schedule import learning_rate
+from glasshead.tasks.training.optimizers import hidden_matrices, optimizer_of
+from glasshead.tasks.training.settings import learning_rate
 
 
 def weights(task):

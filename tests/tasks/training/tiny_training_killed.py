@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from tiny_training import Sequences, Tiny, everything, run
 
-import glasshead.tasks.training.fitting
+import glasshead.tasks.training.fit
 from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
 
@@ -124,5 +124,5 @@ def main(base):
 
 if __name__ == "__main__":
     assert Sequences
-    assert glasshead.tasks.training.fitting
+    assert glasshead.tasks.training.fit
     main(Path(sys.argv[1]))

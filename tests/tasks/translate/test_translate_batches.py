@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.tasks.runs.answers import IGNORED
-from glasshead.tasks.tokenizing import words
-from glasshead.tasks.translate.batches import PairBatches
-from glasshead.tasks.translate.next_translated import NextTranslated
+from glasshead.tasks.loss import IGNORED
+from glasshead.tasks.tokenizers.train_tokenizer import words
+from glasshead.tasks.translate.data import PairBatches
+from glasshead.tasks.translate.train import NextTranslated
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 TOKENIZER = words([" ".join(WORDS)], 100)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glasshead.models.decoding import Beam, Greedy
-from glasshead.tasks.sentences import pairs
+from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.translate import TextTranslator
 from translated import translated
 

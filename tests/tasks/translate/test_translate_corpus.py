@@ -6,10 +6,8 @@ import lzma
 
 import pytest
 
-from glasshead.tasks.sentences import HELD_OUT
-from glasshead.tasks.translate.corpus import make_tokenizer, read_corpus
-from glasshead.tasks.translate.data import TranslateData
-from glasshead.tasks.translate.parallel import read_pairs
+from glasshead.tasks.data.sentences import HELD_OUT
+from glasshead.tasks.translate.data import TranslateData, make_tokenizer, read_corpus, read_pairs
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 ONE = [("Guten Morgen", "Good morning"), ("Danke, gut", "Fine, thanks")]

@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 
 from glasshead.models.decoding import Beam, Greedy
-from glasshead.tasks.sentences import pairs
+from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.translate import TextTranslator, evaluate
 from translated import translated
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from glasshead.models.decoding import Beam, Greedy
+from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.sentences import pairs
 from glasshead.tasks.translate import TRANSLATE, TextTranslator, TranslateSettings
 from translated import SMALL, translated
 from written import written

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from glasshead.models.decoding import Beam, Greedy, Sampling
-from glasshead.tasks.tokenizing import huggingface_tokenizer
+from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer
 from glasshead.tasks.write import Writer, evaluate
 from pretrained_folders import TOKENS, llama2c_files, llama_folder, packed, tokenizer_files
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from glasshead.tasks.tokenizing import characters, train_bpe
-from glasshead.tasks.write.stopping import StoppedText, checked_stop
+from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe
+from glasshead.tasks.write.writer import StoppedText, checked_stop
 
 LETTERS = characters(["abc"])
 PAIRS = train_bpe(["abc cab bca abab ☀☀"] * 3, 300)

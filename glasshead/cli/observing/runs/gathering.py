@@ -15,7 +15,7 @@ from glasshead.cli.observing.runs.pieces import Pieces
 from glasshead.cli.observing.runs.processes import Processes
 from glasshead.cli.observing.statistics import Asked
 from glasshead.statistics import Statistic
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
 from glasshead.watching import UnseenError
 
 # What is told by position is that of pieces which have them all.

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from glasshead.cli.inputs.reading import shown
 from glasshead.cli.observing.runs.texts import text_files
-from glasshead.tasks.opening.reader import Reader
-from glasshead.tasks.reading import read_texts
+from glasshead.tasks.data.texts import read_texts
+from glasshead.tasks.readers.base import Reader
 
 # A length that is not asked for is no longer than this.
 _MOST = 1024

@@ -17,7 +17,7 @@ from glasshead.cli.observing.weights_map import WeightsMap
 from glasshead.drawing import Block, Document, HeatMap, Note, Paragraph, number
 from glasshead.recipe.masks import Mask
 from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,8 @@ from glasshead.cli.outputs.progress import Counter
 from glasshead.cli.outputs.terminal import remark
 from glasshead.recipe.masks import Mask
 from glasshead.statistics.reductions import edges
-from glasshead.tasks.opening.opening import open_reader
-from glasshead.tasks.opening.reader import Reader
+from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.open_reader import open_reader
 
 # What is written of each token is no larger than a file's head may be.
 _MOST_TOKENS = 2**20

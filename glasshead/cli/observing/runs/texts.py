@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from glasshead.cli.inputs.reading import shown
-from glasshead.tasks.reading.files import ending
-from glasshead.tasks.reading.rows import TABLES
-from glasshead.tasks.reading.texts import PLAIN
+from glasshead.tasks.data.files import ending
+from glasshead.tasks.data.tables import TABLES
+from glasshead.tasks.data.texts import PLAIN
 
 
 def text_files(source: Path) -> list[Path]:

@@ -1,0 +1,1 @@
+"""Data: text files, tables and generated texts, and batches of examples."""

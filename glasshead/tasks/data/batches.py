@@ -1,0 +1,161 @@
+"""Batches of examples: shuffled, by length, in order, padded."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from glasshead.recipe.validation import whole_number, whole_numbers
+
+_Choice = TypeVar("_Choice")
+
+
+def one_of(choices: Sequence[_Choice], random: Random) -> _Choice:
+    """One of the choices, each as likely.
+
+    >>> one_of("abc", Random(0))
+    'c'
+    """
+    # Of its methods, random() alone is promised to stay as it is.
+    return choices[int(random.random() * len(choices))]
+
+
+def pad(
+    rows: Sequence[Sequence[int]], value: int, side: Literal["left", "right"] = "right"
+) -> Int[Tensor, "rows longest"]:
+    """The rows as one tensor, short ones filled up with a value.
+
+    Args:
+        rows: At least one; a row may be empty.
+        value: What fills them up.
+        side: Where it stands: "right" of a row, or "left".
+
+    Errors: a ValueError where there is no row, or another side.
+
+    >>> pad([[5, 6, 7], [8]], value=0, side="left")
+    tensor([[5, 6, 7],
+            [0, 0, 8]])
+    """
+    if not len(rows):
+        raise ValueError("rows takes at least one row, and got none.")
+    if side not in {"left", "right"}:
+        raise ValueError(f"side takes 'left' or 'right', and got {side!r}.")
+    tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+
+
+def shuffled(
+    count: int, size: int, seed: int, epoch: int, *, drop_last: bool = False
+) -> list[list[int]]:
+    """All examples once, in an order that only the seed and the epoch decide.
+
+    Args:
+        count: How many examples there are.
+        size: How many make a batch.
+        seed: Of all epochs.
+        epoch: Each has an order of its own.
+        drop_last: Whether a last batch with fewer examples is left out.
+
+    Errors: a ValueError or TypeError for what is no whole number, or too small a one.
+
+    >>> shuffled(7, size=3, seed=0, epoch=0)
+    [[2, 4, 3], [6, 5, 0], [1]]
+    """
+    count, size = whole_number(count, "count"), whole_number(size, "size", least=1)
+    order = generator(seed, epoch).permutation(count).tolist()
+    end = count - count % size if drop_last else count
+    return [order[begin : begin + size] for begin in range(0, end, size)]
+
+
+def generator(seed: int, epoch: int) -> np.random.Generator:
+    """The random numbers of one epoch."""
+    return np.random.default_rng([whole_number(seed, "seed"), whole_number(epoch, "epoch")])
+
+
+# By how much an example may count as longer than it is: neighbours change from epoch to epoch.
+_JITTER = 0.05
+
+
+def by_length(
+    lengths: Sequence[int] | Int[Tensor, " examples"], tokens: int, seed: int, epoch: int
+) -> list[list[int]]:
+    """All examples once, in batches of similar length, grouped and put in order anew each epoch.
+
+    A batch of n examples, the longest of which has m tokens, takes n · m tokens when padded.
+
+    Args:
+        lengths: How many tokens each example has.
+        tokens: How many a batch takes at most, padding included.
+        seed: Of all epochs.
+        epoch: The batches are a function of the seed and it alone.
+
+    Errors: a ValueError or TypeError for what are no lengths, and for an example that is longer
+    than a batch.
+
+    >>> by_length([3, 9, 2, 10, 3], tokens=20, seed=0, epoch=0)
+    [[2, 0, 4], [1, 3]]
+    """
+    tokens = whole_number(tokens, "tokens", least=1)
+    sizes = _checked(lengths, tokens)
+    random = generator(seed, epoch)
+    order = random.permutation(len(sizes))
+    order = order[np.argsort((sizes * (1 + _JITTER * random.random(len(sizes))))[order])]
+    batches = _cut(order, sizes[order], tokens)
+    return [batches[place] for place in random.permutation(len(batches))]
+
+
+def _cut(order: np.ndarray, sizes: np.ndarray, tokens: int) -> list[list[int]]:
+    """Examples in their order, as many to a batch as it takes."""
+    batches, begin, counts = [], 0, np.arange(1, len(order) + 1)
+    while begin < len(order):
+        ahead = sizes[begin : begin + tokens // sizes[begin]]
+        padded = np.maximum.accumulate(ahead) * counts[: len(ahead)]
+        # It only grows with each example more.
+        fitting = int(np.searchsorted(padded, tokens, side="right"))
+        batches.append(order[begin : begin + fitting].tolist())
+        begin += fitting
+    return batches
+
+
+def _checked(lengths: Sequence[int] | Tensor, tokens: int) -> np.ndarray:
+    sizes = whole_numbers(lengths, "lengths").cpu().numpy().astype(np.int64)
+    if sizes.ndim != 1:
+        raise ValueError(f"lengths takes one number an example, and got shape {[*sizes.shape]}.")
+    for wrong, problem in (
+        (sizes < 1, "at least 1 token: leave empty examples out."),
+        (sizes > tokens, f"at most tokens={tokens}: raise tokens, or cut the example."),
+    ):
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise ValueError(
+                f"lengths: example {place} has {sizes[place]} tokens, and a batch takes examples "
+                f"of {problem}"
+            )
+    return sizes
+
+
+def in_order(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """All examples once, in batches of similar length, the longest first.
+
+    A batch of n examples, the longest of which has m tokens, takes n · m tokens when padded; one
+    that is longer than that makes a batch alone.
+
+    Args:
+        lengths: How many tokens each example has.
+        tokens: How many a batch takes at most, padding included.
+
+    >>> in_order([3, 9, 2, 10, 3], tokens=20)
+    [[3, 1], [0, 4, 2]]
+    """
+    batches: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= tokens:
+            batches[-1].append(place)
+        else:
+            batches.append([place])
+    return batches

@@ -1,0 +1,263 @@
+"""Rows of examples: the columns of a table that a task asks for, read as a stream."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from glasshead.drawing.printable import printable
+from glasshead.tasks.data.files import (
+    LONGEST_LINE,
+    Allowance,
+    FileName,
+    ending,
+    existing,
+    lines_of,
+    shown,
+    too_long,
+)
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TABLES = (".jsonl", *DELIMITERS)
+
+# A row, and the line on which it begins.
+Row = tuple[int, dict[str, Any]]
+# Which columns to read, of those that are there.
+Choice = Callable[[Sequence[str]], Sequence[str]]
+
+
+def read_rows(
+    name: FileName, columns: Sequence[str], allowance: Allowance | None = None
+) -> list[tuple[str, ...]]:
+    """Some columns of a table (.jsonl, .csv, .tsv; also .gz and .xz), row by row.
+
+    Every value is a text: a whole number, true and false of JSON become what they are written as,
+    so that a label is the same from each kind of file.
+
+    Args:
+        name: The file. A .csv and a .tsv have a header.
+        columns: The names of the columns, in the order in which each row is to have them.
+        allowance: How much may be read, with other files; None: of this one alone.
+
+    Errors: an OSError where the file is not there or cannot be read; a ValueError that names the
+    file, and the line of a row that is broken or lacks a column.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "reviews.jsonl"
+    ...     _ = file.write_text('{"text": "Fine.", "label": 1, "by": "me"}')
+    ...     read_rows(file, ["text", "label"])
+    [('Fine.', '1')]
+    """
+    path = existing(name)
+    if ending(path) not in TABLES:
+        raise ValueError(
+            f"{shown(path)} ends in none of {', '.join(TABLES)}, with .gz or .xz where it is "
+            f"packed: rename it to what it is."
+        )
+    values = read_columns(path, lambda _: columns, allowance=allowance)
+    return list(zip(*values, strict=True))
+
+
+def read_columns(
+    path: Path, choose: Choice, *, texts_only: bool = False, allowance: Allowance | None = None
+) -> list[list[str]]:
+    """The chosen columns of a table; of the others nothing is kept.
+
+    Args:
+        path: The file.
+        choose: Takes the names of the first row, and gives those to read; it is asked once more
+            where there was one name alone and a later row has others.
+        texts_only: Whether a number is an error, too.
+        allowance: How much may be read, with other files; None: of this one alone.
+
+    Errors: as for `read_rows`.
+    """
+    rows = rows_of(path, allowance)
+    first = next(rows)
+    there = [*first[1]]
+    chosen = [*choose(there)]
+    for name in chosen:
+        if name not in there and there:
+            raise ValueError(
+                f"{shown(path)} has no column {name!r}, but {named(there)}: name one of these."
+            )
+    columns: list[list[str]] = [[] for _ in chosen]
+    for line, row in chain([first], rows):
+        if len(there) == 1 and not row.keys() <= {*there}:
+            there = list(dict.fromkeys([*there, *row]))
+            if chosen != [*choose(there)]:
+                raise _lacking(path, first[0], choose(there)[0])
+        for name, column in zip(chosen, columns, strict=True):
+            column.append(_text(path, line, row, name, texts_only))
+    return columns
+
+
+def rows_of(path: Path, allowance: Allowance | None = None) -> Iterator[Row]:
+    """The rows of a .jsonl, .csv or .tsv file, of which one at a time is held.
+
+    Args:
+        path: The file.
+        allowance: How much may be read, with other files; None: of this one alone.
+
+    Errors: a ValueError that names the line of what is no row, or where there is none.
+    """
+    allowance = allowance or Allowance()
+    rows = _of_json(path, allowance) if ending(path) == ".jsonl" else _of_csv(path, allowance)
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise ValueError(f"{shown(path)} has no row but its header: add some.")
+
+
+def named(names: Sequence[str], most: int = 12) -> str:
+    """The names of columns, as errors show them.
+
+    >>> named(["id", "text"])
+    "'id', 'text'"
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(printable(name[:80])) for name in names[:most]) + more
+
+
+def kind(value: Any) -> str:
+    """What a value of JSON is called.
+
+    >>> kind(None), kind([1]), kind(2.5)
+    ('null', 'a list', 'a fraction')
+    """
+    kinds = {list: "a list", dict: "an object", str: "a text", float: "a fraction", int: "a number"}
+    return (kinds | {bool: "true or false", type(None): "null"})[type(value)]
+
+
+def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
+    for number, line in enumerate(lines_of(path, allowance), start=1):
+        if line.isspace():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{shown(path)}, line {number}: expected a JSON object, and got what is no JSON "
+                f"({_reason(error)}): correct it."
+            ) from error
+        if not isinstance(row, dict):
+            raise ValueError(  # noqa: TRY004 - the file is wrong, not the call
+                f"{shown(path)}, line {number}: expected a JSON object, as in "
+                f'{{"text": "…"}}, and got {kind(row)}: write one object a line.'
+            )
+        yield number, row
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number too long"
+
+
+def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
+    begin, taken = 1, 0
+
+    def lines() -> Iterator[str]:
+        nonlocal taken
+        for line in lines_of(path, allowance, newline=""):
+            taken += len(line)
+            if taken > LONGEST_LINE:
+                raise too_long(path, begin)
+            yield line
+
+    with _cells_of_any_length():
+        reader = csv.reader(lines(), delimiter=DELIMITERS[ending(path)], strict=True)
+        header = None
+        try:
+            for cells in reader:
+                begin, end = reader.line_num + 1, begin
+                taken = 0
+                if len(cells) <= 1 and not "".join(cells).strip():
+                    continue
+                if header is None:
+                    header = _header(path, cells)
+                    continue
+                if len(cells) != len(header):
+                    raise ValueError(
+                        f"{shown(path)}, line {end}: expected {len(header)} cells, as in the "
+                        f"header, and got {len(cells)}: correct the row, or quote its cells."
+                    )
+                yield end, dict(zip(header, cells, strict=True))
+        except csv.Error as error:
+            raise ValueError(
+                f"{shown(path)}, line {begin}: expected cells that are quoted whole or not at all, "
+                f"and got what is not ({error}): write each quote inside a cell twice."
+            ) from error
+
+
+def _header(path: Path, names: list[str]) -> list[str]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(
+                f"{shown(path)}, line 1: expected a name for each column, and got "
+                f"{printable(name[:80])!r} twice: rename one."
+            )
+    return names
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    # A row is no longer than a line may be.
+    limit = csv.field_size_limit(LONGEST_LINE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: bool) -> str:
+    if name not in row:
+        raise _lacking(path, line, name)
+    value = row[name]
+    if not (isinstance(value, str) or (isinstance(value, int) and not texts_only)):
+        wanted = "a text" if texts_only else "a text or a whole number"
+        raise ValueError(
+            f"{shown(path)}, line {line}: expected {wanted} as {name!r}, and got {kind(value)}: "
+            f"correct it."
+        )
+    text = _written(value)
+    if not _is_unicode(text):
+        raise ValueError(
+            f"{shown(path)}, line {line}: expected whole characters in {name!r}, and got half of "
+            f"one, such as \\ud83d: correct it."
+        )
+    return text
+
+
+def _lacking(path: Path, line: int, name: str) -> ValueError:
+    return ValueError(
+        f"{shown(path)}, line {line}: expected {name!r}, and the row has none: add it."
+    )
+
+
+def _written(value: str | int) -> str:
+    """A text as it is, another value as JSON writes it.
+
+    >>> _written("0"), _written(0), _written(True)
+    ('0', '0', 'true')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

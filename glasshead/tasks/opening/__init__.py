@@ -1,1 +1,0 @@
-"""Opening: a model with its tokenizer, from a run folder or one of Hugging Face, as a reader."""

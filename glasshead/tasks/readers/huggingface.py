@@ -1,0 +1,322 @@
+"""A text model and its tokenizer in a Hugging Face folder, without running any of its code."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from tokenizers import Tokenizer as Inner
+from torch import Tensor
+
+from glasshead.guarded_file import JSON_BYTES, TOKENIZER_BYTES, check_regular
+from glasshead.json_object import read_object
+from glasshead.models.pretrained.config_values import check_numbers
+from glasshead.models.pretrained.tensors import ANEW, Stored
+from glasshead.models.saving import TooLargeError, bounded_by
+from glasshead.tasks.data.files import shown
+from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.tokenizers.chunks import check_length, told_panics
+from glasshead.tasks.tokenizers.tokenizer import cutting
+
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+# What transformers may read of a folder beside the weights, and how large each may be.
+_LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
+    (".txt", ".model", ".jinja", ".bpe", ".spm", ".vocab", ".tiktoken", ".py"), TOKENIZER_BYTES
+)
+_TEMPLATES = "additional_chat_templates"
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+# How SentencePiece, and what is made of it, writes the space before a word.
+_SPACES = ("\u2581", " ")
+# More than any error's.
+_SILENT = 100
+# What configs call the number of tokens that a model reads at most.
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# Tokenizers write a number of this size, or larger, for none.
+_NO_LIMIT = 2**30
+# How many pieces of texts are encoded at once.
+_AT_ONCE = 256
+_IN_PYTHON = "watch it in Python by gh.watch(model, …)"
+
+
+def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
+    """A model that reads text alone, decoder or encoder.
+
+    Errors: a ValueError or an OSError in one sentence where it is none, is not whole, has its
+    weights pickled, or takes code from elsewhere.
+    """
+    _check_files(folder)
+    _check_weights(folder)
+    with _told(folder, "the model"):
+        shapes = Stored(folder).shapes
+    file = folder / "config.json"
+    check_numbers(read_object(file, ANEW), file, len(shapes))
+    with _quiet():
+        kind, config = _kind(folder)
+        tokenizer = _tokenizer(folder)
+        with bounded_by(shapes, str(file)):
+            model = _model(folder, kind)
+        model = model.to(device).eval()
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ValueError(
+            f"the tokenizer in {shown(folder)} has {len(tokenizer)} tokens, and the model "
+            f"{model.get_input_embeddings().num_embeddings}: take the one it was trained with."
+        )
+
+    def read(tokens: Int[Tensor, "pieces length"]) -> Any:
+        # The head makes logits that nobody reads here.
+        return model.base_model(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), **_without_cache(config)
+        )
+
+    # What a config says may first be found to be no number of heads, or share, when it is used.
+    with _told(folder, "the model"), torch.no_grad():
+        read(torch.zeros(1, 2, dtype=torch.long, device=device))
+    return Reader(
+        name=shown(folder),
+        kind="model",
+        model=model,
+        read=read,
+        encode=partial(_encoded, folder, tokenizer, _cutting(tokenizer)),
+        token=partial(_written, folder, tokenizer),
+        ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
+        ending=_ending(tokenizer),
+        around=_around(tokenizer),
+        context=_context(model, config.get_text_config(), tokenizer),
+        unknown=_unknown(tokenizer),
+    )
+
+
+def _check_files(folder: Path) -> None:
+    """Raise where transformers would wait for a pipe, or read a device or a file without end."""
+    for file in [*sorted(folder.iterdir()), *sorted(folder.glob(f"{_TEMPLATES}/*"))]:
+        most = TOKENIZER_BYTES if file.name.startswith("token") else _LARGEST.get(file.suffix)
+        try:
+            # A link that leads nowhere is nothing to transformers either.
+            if file.exists() and not file.is_dir():
+                check_regular(file, None if file.suffix in (".safetensors", *_PICKLED) else most)
+        except OSError as error:
+            raise type(error)(
+                f"{shown(file)} cannot be read ({error.strerror}): put the file of the model "
+                f"there, or take it away."
+            ) from error
+
+
+def _check_weights(folder: Path) -> None:
+    """Raise where there are no weights that can be read without unpickling."""
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    if pickled:
+        raise ValueError(
+            f"{shown(folder)} has its weights in {pickled[0]} alone, which is pickled and could "
+            f"run any code: save them as safetensors, by model.save_pretrained(folder)."
+        )
+    raise FileNotFoundError(
+        f"{shown(folder)} has no weights: there is no model.safetensors in it; check its name."
+    )
+
+
+def _kind(folder: Path) -> tuple[Any, Any]:
+    """Which class loads the model, and its config.
+
+    Errors: a ValueError where it is none that reads text alone.
+    """
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
+
+    with _told(folder, "config.json"):
+        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    named = config.architectures
+    wanted = named[0] if isinstance(named, list) and named else None
+    causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if causal is not None and causal.__name__ == wanted:
+        kind, built = AutoModelForCausalLM, causal
+    else:
+        kind, built = AutoModel, MODEL_MAPPING.get(type(config), None)
+    # Several classes of one config: the first is the plain one.
+    built = built[0] if isinstance(built, tuple | list) else built
+    if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
+        raise ValueError(
+            f"glasshead reads text with a decoder or an encoder alone, and {shown(folder)} has "
+            f"{wanted or config.model_type}, which takes more: {_IN_PYTHON}."
+        )
+    return kind, config
+
+
+def _reads_text_alone(built: Any) -> bool:
+    modalities = getattr(built, "input_modalities", "text")
+    return built.main_input_name == "input_ids" and modalities in ("text", ("text",), ["text"])
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    if not any(folder.glob("*token*")) and not any(folder.glob("*vocab*")):
+        raise FileNotFoundError(
+            f"{shown(folder)} has no tokenizer: there is no tokenizer.json in it; save the "
+            f"model's own there, by tokenizer.save_pretrained(folder)."
+        )
+    with _told(folder, "the tokenizer"), told_panics(_file_of(folder)):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        _around(tokenizer)
+        return tokenizer
+
+
+def _model(folder: Path, kind: Any) -> Any:
+    """The model, all of whose layers were in the file."""
+    with _told(folder, "the model"):
+        # What does not fit is told as what is missing, instead of in a report of many lines.
+        model, told = kind.from_pretrained(
+            folder,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **_LOCAL,
+        )
+    prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
+    # What stands behind the last layer is not read.
+    missing = [
+        key
+        for key in (*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"]))
+        if key.startswith(prefix) and not key.removeprefix(prefix).startswith("pooler.")
+    ]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"the weights in {shown(folder)} are not those of {type(model).__name__}, as "
+            f"{min(missing)}{more} is missing or of another shape: check config.json."
+        )
+    return model
+
+
+def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:
+    """How long texts are cut: where the tokens are known to be the same, else not at all."""
+    inner = getattr(tokenizer, "backend_tokenizer", None)
+    return cutting(inner) if isinstance(inner, Inner) else lambda text: check_length([text])
+
+
+def _encoded(
+    folder: Path, tokenizer: Any, cut: Callable[[str], list[str]], texts: Sequence[str]
+) -> list[list[int]]:
+    """The tokens of each text, some pieces of them at once."""
+    parts = [cut(text) for text in texts]
+    every, tokens = (piece for text in parts for piece in text), []
+    with told_panics(_file_of(folder)):
+        while some := list(islice(every, _AT_ONCE)):
+            tokens += tokenizer(some, add_special_tokens=False, verbose=False)["input_ids"]
+    of_pieces = iter(tokens)
+    return [[t for piece in islice(of_pieces, len(text)) for t in piece] for text in parts]
+
+
+def _file_of(folder: Path) -> str:
+    """The name of the tokenizer's file, for errors."""
+    file = folder / "tokenizer.json"
+    return shown(file) if file.exists() else f"the tokenizer in {shown(folder)}"
+
+
+def _written(folder: Path, tokenizer: Any, token: int) -> str:
+    """What a token is written as, with the space before it."""
+    with told_panics(_file_of(folder)):
+        written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
+    # From the beginning of a text, SentencePiece takes it away.
+    if piece.startswith(_SPACES) and not written.startswith(" "):
+        return f" {written}"
+    return written or piece
+
+
+def _without_cache(config: Any) -> dict[str, Any]:
+    return {"use_cache": False} if hasattr(config, "use_cache") else {}
+
+
+def _context(model: Any, config: Any, tokenizer: Any) -> int | None:
+    """How many tokens the model reads at most: as its config says, or else as its tokenizer does.
+
+    A tokenizer's limit is what its authors had in mind, and often that of another model. None where
+    neither says, or positions are distances alone, as those of ALiBi: then there is no limit.
+    """
+    lengths = (getattr(config, name, None) for name in _LENGTHS)
+    own = next((one for one in lengths if type(one) is int and one > 0), None)
+    if own is not None and not _has_distances_alone(config):
+        return own - _first_position(model)
+    limit = tokenizer.model_max_length
+    return int(limit) if isinstance(limit, int | float) and 0 < limit < _NO_LIMIT else None
+
+
+def _has_distances_alone(config: Any) -> bool:
+    """Whether attention is biased by any distance, as ALiBi is; that of MPT has a longest one."""
+    alibi = getattr(config, "alibi", False) is True
+    return config.model_type == "bloom" or (alibi and config.model_type != "mpt")
+
+
+def _first_position(model: Any) -> int:
+    """Where the positions of a text begin: RoBERTa and its kin number them behind the padding's."""
+    return max(
+        (
+            module.padding_idx + 1
+            for name, module in model.named_modules()
+            if name.endswith("position_embeddings")
+            and getattr(module, "padding_idx", None) is not None
+        ),
+        default=0,
+    )
+
+
+def _ending(tokenizer: Any) -> tuple[int, ...]:
+    """What stands between texts: the end of one, or what separates two."""
+    ends = (tokenizer.eos_token_id, tokenizer.sep_token_id)
+    return next(((end,) for end in ends if end is not None), ())
+
+
+def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the tokenizer puts before and after a text."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for begin in range(len(whole) - len(bare) + 1):
+        if bare and whole[begin : begin + len(bare)] == bare:
+            return tuple(whole[:begin]), tuple(whole[begin + len(bare) :])
+    return (), ()
+
+
+def _unknown(tokenizer: Any) -> int | None:
+    """What stands for all that is unknown; where the vocabulary knows all, it is another token."""
+    others = (tokenizer.eos_token_id, tokenizer.bos_token_id)
+    return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
+
+
+@contextmanager
+def _told(folder: Path, part: str) -> Iterator[None]:
+    """One sentence of whatever transformers says, which may be any error, of many lines."""
+    try:
+        yield
+    except (MemoryError, TooLargeError):
+        raise
+    except Exception as error:
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise ValueError(
+            f"{part} in {shown(folder)} cannot be loaded "
+            f"({said.removesuffix('.') or type(error).__name__}): glasshead takes what the "
+            f"installed transformers knows, without code from elsewhere."
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars, no log and no warnings of transformers."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(_SILENT)
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

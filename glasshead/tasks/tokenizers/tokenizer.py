@@ -1,0 +1,330 @@
+"""The tokenizer: texts to token ids and back, and texts as they stream."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizers import Tokenizer as Inner
+from tokenizers import decoders, normalizers, pre_tokenizers
+from tokenizers.decoders import DecodeStream
+
+from glasshead.guarded_file import TOKENIZER_BYTES
+from glasshead.tasks.data.files import FileName, existing, read_text, shown
+from glasshead.tasks.tokenizers.byte_level import Mending, byte_tokens, mended, readable
+from glasshead.tasks.tokenizers.chunks import check_length, in_parallel, pieces, told_panics
+from glasshead.whole_file import whole_file
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The numbers of special tokens; where there is none of a kind, the end stands in.
+
+    Attributes:
+        pad: What fills up short rows.
+        unknown: What stands for what has no token.
+        start: What a text begins after.
+        end: What ends it.
+        ends: All that end it, `end` among them.
+        before: What stands before a text that is read, such as `start`; nothing with most.
+    """
+
+    pad: int
+    unknown: int
+    start: int
+    end: int
+    ends: tuple[int, ...]
+    before: tuple[int, ...] = ()
+
+
+PAD, UNKNOWN, START, END = SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
+END_OF_TEXT = "<|endoftext|>"
+# What stands for a space in the vocabularies of SentencePiece.
+_SPACE = "▁"
+
+# How many pieces of texts are encoded at once: what `tokenizers` tells of each takes memory.
+_AT_ONCE = 256
+
+
+class Tokenizer:
+    """Texts as numbers of tokens, by a `tokenizers.Tokenizer`; its file is that library's, too.
+
+    A text is only a text: "<end>" in it is five characters, never the special token. Those are put
+    in by number: `pad_id`, `unknown_id`, `start_id`, `end_id`.
+
+    Args:
+        inner: The tokenizer of `tokenizers`.
+        special: Its special tokens; if not given, its vocabulary has <pad>, <unk>, <start> and
+            <end>, or <|endoftext|> for those that it lacks.
+        where: The file that it comes from, for errors.
+
+    Attributes:
+        special: As given, or found.
+        vocab_size: How many tokens there are, the special ones with them.
+        byte_of: The byte that a token stands for, where characters are spelled by their bytes.
+
+    Errors: a ValueError where special tokens are neither given nor found.
+
+    >>> from glasshead.tasks.tokenizers import characters
+    >>> tokenizer = characters(["hello"])
+    >>> tokenizer.decode([tokenizer.start_id, *tokenizer.encode("hole"), tokenizer.end_id])
+    'hole'
+    """
+
+    def __init__(
+        self, inner: Inner, special: SpecialTokens | None = None, where: str = "the tokenizer"
+    ) -> None:
+        self.inner, self.where = inner, where
+        inner.encode_special_tokens = True
+        inner.no_padding()
+        inner.no_truncation()
+        self.special = _found(inner) if special is None else special
+        # A vocabulary of others may have gaps.
+        self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
+        self.byte_of = byte_tokens(inner)
+        self._cut = cutting(inner)
+
+    @property
+    def pad_id(self) -> int:
+        """What fills up short rows."""
+        return self.special.pad
+
+    @property
+    def unknown_id(self) -> int:
+        """What stands for what has no token."""
+        return self.special.unknown
+
+    @property
+    def start_id(self) -> int:
+        """What a text begins after."""
+        return self.special.start
+
+    @property
+    def end_id(self) -> int:
+        """What ends a text."""
+        return self.special.end
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of a text's tokens, without special ones.
+
+        Errors: as for `encode_batch`.
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """The same for each of several texts, on all cores.
+
+        Errors: a TypeError where one is no text; a ValueError where one has half a character, more
+        than 2²⁴ characters without a place to cut it, or one on which a tokenizer of others fails.
+        """
+        cut = [self._cut(_checked(text)) for text in texts]
+        every = (piece for text in cut for piece in text)
+        tokens: list[list[int]] = []
+        with in_parallel(), told_panics(self.where):
+            while some := list(islice(every, _AT_ONCE)):
+                encoded = self.inner.encode_batch_fast(some, add_special_tokens=False)
+                tokens += [piece.ids for piece in encoded]
+        of_pieces = iter(tokens)
+        return [[t for piece in islice(of_pieces, len(text)) for t in piece] for text in cut]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens; of the special ones, only the unknown is seen.
+
+        Errors: a ValueError for a number that is no token.
+        """
+        self.check(tokens)
+        if self.byte_of:
+            tokens = mended(self.byte_of, tokens)
+        with told_panics(self.where):
+            return self.inner.decode(tokens, skip_special_tokens=True)
+
+    def token(self, number: int) -> str:
+        r"""A token as it is read: " the", not "Ġthe"; bytes of half a character as "\xe2".
+
+        Errors: a ValueError for a number that is no token.
+        """
+        self.check([number])
+        token = self.inner.id_to_token(number) or ""
+        if token in {*SPECIAL, END_OF_TEXT}:
+            return token
+        of_bytes = isinstance(self.inner.decoder, decoders.ByteLevel)
+        return readable(token) if of_bytes else token.replace(_SPACE, " ")
+
+    def check(self, tokens: Sequence[int]) -> None:
+        """Raise a ValueError for a number that is no token."""
+        if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
+            wrong = next(number for number in tokens if not 0 <= number < self.vocab_size)
+            raise ValueError(
+                f"tokens takes numbers from 0 to {self.vocab_size - 1}, and got {wrong}: take the "
+                f"tokenizer that goes with the model."
+            )
+
+    def save(self, name: FileName) -> None:
+        """Write a tokenizer.json, as `tokenizers` reads it: whole or not at all.
+
+        Errors: an OSError where it cannot be written; nothing is left behind.
+        """
+        path = Path(name)
+        try:
+            with whole_file(path) as beside:
+                beside.write_text(self.inner.to_str(pretty=True), encoding="utf-8")
+        except OSError as error:
+            raise type(error)(
+                f"{shown(path)} cannot be written ({error.strerror}): name another place."
+            ) from error
+
+    @classmethod
+    def load(cls, name: FileName) -> Self:
+        """Read a tokenizer.json.
+
+        Errors: an OSError where it is not there or cannot be read; a ValueError where it holds no
+        tokenizer, or one without special tokens.
+        """
+        path = existing(name)
+        inner = read_inner(path)
+        try:
+            return cls(inner, where=shown(path))
+        except ValueError as error:
+            raise _unusable(path, error) from error
+
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[str, SpecialTokens]]:
+        """A copy is made of what a file would hold."""
+        return _from_json, (self.inner.to_str(), self.special)
+
+
+def read_inner(path: Path) -> Inner:
+    """What `tokenizers` makes of a tokenizer.json.
+
+    Errors: an OSError where it cannot be read, or is no regular file; a ValueError where it holds
+    no tokenizer.
+    """
+    text = read_text(path, most=TOKENIZER_BYTES)
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, and got "
+            f"what is no JSON ({error.msg}): save it anew."
+        ) from error
+    except RecursionError as error:
+        raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise _unusable(path, error) from error
+    try:
+        with told_panics(shown(path)):
+            return Inner.from_str(text)
+    except Exception as error:  # `tokenizers` raises no other
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{shown(path)} holds no tokenizer that can be used ({error}): name a tokenizer.json, or "
+        f"make one anew."
+    )
+
+
+def _from_json(text: str, special: SpecialTokens) -> Tokenizer:
+    return Tokenizer(Inner.from_str(text), special)
+
+
+def _found(inner: Inner) -> SpecialTokens:
+    """The special tokens of our own vocabularies, or GPT-2's one for all."""
+    numbers = []
+    for name in SPECIAL:
+        number = inner.token_to_id(name)
+        if number is None:
+            number = inner.token_to_id(END_OF_TEXT)
+        if number is None:
+            raise ValueError(f"its vocabulary has neither {name} nor {END_OF_TEXT}")
+        numbers.append(number)
+    return SpecialTokens(*numbers, ends=(numbers[-1],))
+
+
+def cutting(inner: Inner) -> Callable[[str], list[str]]:
+    """How long texts are cut for a tokenizer: not at all where tokens might go over the seams.
+
+    What it gives raises a ValueError for a text that is too long to be encoded at once.
+    """
+    kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
+    before: Any = inner.pre_tokenizer
+    # Others may put something before a text.
+    letters_alone = isinstance(
+        inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
+    )
+    seams = (
+        isinstance(before, kinds)
+        and not getattr(before, "add_prefix_space", False)
+        # Without its pattern, tokens go over line breaks.
+        and getattr(before, "use_regex", True)
+    )
+    alone = before is None and '"merges":[]' in inner.to_str()
+    # A token of its own that holds a space, or takes those beside it, goes over seams.
+    apart = not any(
+        token.lstrip or token.rstrip or len(token.content.split()) != 1
+        for token in inner.get_added_tokens_decoder().values()
+    )
+    safe = letters_alone and (seams or alone) and apart
+    return lambda text: check_length(pieces(text) if safe else [text])
+
+
+def _checked(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"a tokenizer takes texts, and got {type(text).__name__}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a tokenizer takes whole characters, and got half of one, {text[error.start]!r}, at "
+            f"position {error.start}: leave it out."
+        ) from error
+    return text
+
+
+class StreamDecoder:
+    """Text token by token; a character is shown once all its bytes are there.
+
+    Args:
+        tokenizer: What makes text of tokens.
+        before: Tokens that were shown already, by which it is decided how the next ones begin.
+
+    What `add` gave, and `rest` at the end, is together what `decode` makes of all tokens at once.
+
+    >>> from glasshead.tasks.tokenizers import train_bpe
+    >>> tokenizer = train_bpe(["sun"], vocab_size=260)
+    >>> stream = StreamDecoder(tokenizer)
+    >>> [stream.add(token) for token in tokenizer.encode("a ☀!")]
+    ['a', ' ', '', '', '☀', '!']
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._tokens = list(before)
+        self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
+        self._mending = Mending(tokenizer.byte_of)
+        self._shown = len(tokenizer.decode(self._tokens))
+        # Those of our own decoders fail on nothing.
+        decoder: Any = tokenizer.inner.decoder
+        self._of_others = decoder is not None and b'"Regex"' in decoder.__getstate__()
+
+    def add(self, token: int) -> str:
+        """The text that is complete with this token, which may be none.
+
+        Errors: a ValueError for a number that is no token.
+        """
+        self._tokenizer.check([token])
+        self._tokens.append(token)
+        with told_panics(self._tokenizer.where) if self._of_others else nullcontext():
+            steps = (self._stream.step(self._tokenizer.inner, x) for x in self._mending.add(token))
+            text = "".join(step or "" for step in steps)
+        self._shown += len(text)
+        return text
+
+    def rest(self) -> str:
+        """What is left at the end: "�" for half a character."""
+        left = self._tokenizer.decode(self._tokens)[self._shown :]
+        self._shown += len(left)
+        return left

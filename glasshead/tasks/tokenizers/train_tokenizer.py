@@ -1,0 +1,195 @@
+"""Train tokenizers: characters, words, BPE and WordPiece; the same texts give the same."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tokenizers import Tokenizer as Inner
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from glasshead.recipe.validation import whole_number
+from glasshead.tasks.tokenizers.chunks import in_parallel, pieces
+from glasshead.tasks.tokenizers.tokenizer import SPECIAL, UNKNOWN, Tokenizer
+
+# To merge the pairs of a word takes time by the square of its length: longer ones are learned from
+# in parts of so many characters. What a word is: for byte pairs, characters of one kind; for pieces
+# of words, what stands between spaces and marks.
+_LONGEST = 1024
+_KINDS = (r"[^\W\d_]", r"\d", r"\s", r"(?:[^\w\s]|_)")
+_BETWEEN = (r"[^\s!-/:-@\[-`{-~]",)
+
+
+def characters(texts: Iterable[str]) -> Tokenizer:
+    """Every character that the texts have is a token, in Unicode's order after the special ones.
+
+    Errors: a ValueError where there is no character.
+
+    >>> tokenizer = characters(["hello"])
+    >>> tokenizer.vocab_size, tokenizer.encode("hole!")
+    (8, [5, 7, 6, 4, 1])
+    """
+    known = sorted(set().union(*_checked(texts)))
+    vocabulary = {token: number for number, token in enumerate([*SPECIAL, *known])}
+    # Characters that are never merged: faster than any model of words.
+    inner = Inner(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
+    return _complete(inner, decoders.Fuse())
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Tokenizer:
+    """Byte pair encoding over bytes: any text can be encoded, and comes back as it was.
+
+    Args:
+        texts: What to learn from.
+        vocab_size: How many tokens at most, 260 (the bytes and the special ones) at least.
+        lowercase: Whether texts are put into small letters first.
+
+    Errors: a ValueError where there is no text, or vocab_size is too small.
+
+    Source: Sennrich et al. 2016, section 3.2; over bytes, Radford et al. 2019, section 2.2.
+
+    >>> tokenizer = train_bpe(["the sun, the sea, the sand"], vocab_size=264)
+    >>> [tokenizer.token(number) for number in tokenizer.encode("the bath")]
+    ['the', ' ', 'b', 'a', 't', 'h']
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    vocab_size = whole_number(vocab_size, "vocab_size", least=len(alphabet) + len(SPECIAL))
+    inner = Inner(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
+    )
+    return _trained(inner, trainer, decoders.ByteLevel(), _in_parts(texts, _KINDS))
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Tokenizer:
+    """Pieces of words; those that go on within a word begin with "##".
+
+    Spaces are not kept: `decode` writes one between words, and none before a full stop.
+
+    Args:
+        texts: What to learn from.
+        vocab_size: How many tokens at most; every character of the texts is one, or two.
+        lowercase: Whether texts are put into small letters first.
+
+    Errors: a ValueError where there is no text, or vocab_size is too small.
+
+    Source: Wu et al. 2016, section 4.1; "##" as in Devlin et al. 2019, section 3.
+
+    >>> tokenizer = train_wordpiece(["the sun and the moon are under the sea"], vocab_size=38)
+    >>> [tokenizer.token(number) for number in tokenizer.encode("the sunder sea")]
+    ['the', 'sun', '##d', '##er', 'sea']
+    """
+    texts = list(_checked(texts))
+    vocab_size = whole_number(vocab_size, "vocab_size", least=len(SPECIAL) + 1)
+    inner = Inner(models.WordPiece(vocab={}, unk_token=UNKNOWN))
+    inner.normalizer = normalizers.BertNormalizer(  # type: ignore[assignment]
+        clean_text=False, lowercase=lowercase, strip_accents=False
+    )
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        # The trainer would number those with "##" in another order each time.
+        special_tokens=[*SPECIAL, *_going_on(inner, texts)],
+        limit_alphabet=vocab_size,
+        show_progress=False,
+    )
+    tokenizer = _trained(inner, trainer, decoders.WordPiece(), _in_parts(texts, _BETWEEN))
+    if tokenizer.vocab_size > vocab_size:
+        raise ValueError(
+            f"vocab_size takes at least {tokenizer.vocab_size}, the characters of these texts and "
+            f"the special tokens, and got {vocab_size}: raise it, or take train_bpe."
+        )
+    return tokenizer
+
+
+def words(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> Tokenizer:
+    """Whole words and marks of punctuation, the most frequent ones; all others are unknown.
+
+    Args:
+        texts: What to count in.
+        vocab_size: How many tokens at most, the special ones with them.
+        lowercase: Whether texts are put into small letters first.
+
+    Errors: a ValueError where there is no text, or vocab_size is too small.
+
+    >>> tokenizer = words(["The sun, the sea, the sand."], vocab_size=6)
+    >>> tokenizer.decode(tokenizer.encode("The sea, the sun"))
+    'the <unk> , the <unk>'
+    """
+    inner = Inner(models.WordLevel(vocab={}, unk_token=UNKNOWN))
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=whole_number(vocab_size, "vocab_size", least=len(SPECIAL) + 1),
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+    )
+    return _trained(inner, trainer, None, texts)
+
+
+def _going_on(inner: Inner, texts: Iterable[str]) -> list[str]:
+    """The characters that words go on with, after "##": known from all pairs of neighbours."""
+    letters = set()
+    for pair in set().union(*(pairwise(text) for text in texts)):
+        written = inner.normalizer.normalize_str("".join(pair))  # type: ignore[union-attr]
+        parts = inner.pre_tokenizer.pre_tokenize_str(written)  # type: ignore[union-attr]
+        letters.update(*(word[1:] for word, _ in parts))
+    return [f"##{letter}" for letter in sorted(letters)]
+
+
+def _in_parts(texts: Iterable[str], kinds: Sequence[str]) -> Iterator[str]:
+    """The texts, cut within words that are too long to be learned from whole.
+
+    >>> [len(part) for part in _in_parts(["a day", "x" * 1500 + " y"], _KINDS)]
+    [5, 1024, 478]
+    """
+    if isinstance(texts, str):
+        yield from _checked(texts)
+    long = re.compile("|".join(f"{kind}{{{_LONGEST}}}" for kind in kinds))
+    for text in texts:
+        begin = 0
+        for part in long.finditer(text):
+            if part.end() < len(text):
+                yield text[begin : part.end()]
+                begin = part.end()
+        yield text[begin:]
+
+
+def _trained(inner: Inner, trainer: Any, decoder: Any, texts: Iterable[str]) -> Tokenizer:
+    with in_parallel():
+        inner.train_from_iterator(
+            (piece for text in _checked(texts) for piece in pieces(text)), trainer
+        )
+    return _complete(inner, decoder)
+
+
+def _complete(inner: Inner, decoder: Any) -> Tokenizer:
+    inner.decoder = decoder
+    inner.add_special_tokens(list(SPECIAL))
+    described = json.loads(inner.to_str())
+    # The unknown one is not hidden: it is to be seen in what is decoded.
+    hidden = {*SPECIAL} - {UNKNOWN}
+    described["added_tokens"] = [
+        token for token in described["added_tokens"] if token["content"] in hidden
+    ]
+    return Tokenizer(Inner.from_str(json.dumps(described)))
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, as they come; an error at the end where they held nothing."""
+    if isinstance(texts, str):
+        raise TypeError("texts takes several texts, and got one: put it into a list.")
+    empty = True
+    for text in texts:
+        empty = empty and not text.strip()
+        yield text
+    if empty:
+        raise ValueError("texts takes at least one text with a word in it, and got none.")

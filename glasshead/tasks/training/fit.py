@@ -1,0 +1,240 @@
+"""Train a task by steps on Lightning's Trainer."""
+
+import dataclasses
+import importlib.util
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from torch.optim import Optimizer
+
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training.attention_log import AttentionJournal
+from glasshead.tasks.training.best import Best, Interruption, not_finite
+from glasshead.tasks.training.checkpoints import RandomState, SafeCheckpoints, Saving
+from glasshead.tasks.training.csv_log import Curve, Journal
+from glasshead.tasks.training.hardware import (
+    Hardware,
+    check_hardware,
+    leave_at_exit,
+    told_by_the_first,
+)
+from glasshead.tasks.training.identity import check_resumable, check_unfinished, identity
+from glasshead.tasks.training.loader import Source, Task, check_batches
+from glasshead.tasks.training.module import TaskModule
+from glasshead.tasks.training.progress import Progress
+from glasshead.tasks.training.settings import TrainingSettings, learning_rate
+
+_LOGGERS = ("lightning.pytorch", "lightning.fabric")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Lightning's hints and warnings from whoever trains."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+class Gradients(Callback):
+    """Sees that loss and gradient are finite, clips the gradient, and sets the learning rate."""
+
+    def __init__(self, settings: TrainingSettings, journal: Journal) -> None:
+        self._settings, self._journal = settings, journal
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        module = TaskModule.of(pl_module)
+        rate = learning_rate(self._settings, trainer.global_step)
+        loss = module.loss_of_step
+        if trainer.world_size > 1:
+            loss = trainer.strategy.reduce(loss.clone(), reduce_op="sum")
+        norm = self._clip(trainer, optimizer)
+        seen = loss.item()
+        if not (math.isfinite(seen) and math.isfinite(norm)):
+            what = "gradient" if math.isfinite(seen) else "loss"
+            raise told_by_the_first(trainer, not_finite(what, trainer.global_step + 1, rate))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        self._journal.record(seen, rate)
+
+    def _clip(self, trainer: Trainer, optimizer: Optimizer) -> float:
+        """The norm of the gradient before it is clipped."""
+        clip = math.inf if self._settings.clip is None else self._settings.clip
+        # A process that has only a share of the gradient does not know its norm.
+        sharded = getattr(trainer.strategy.model, "clip_grad_norm_", None)
+        if sharded is not None:
+            return sharded(clip).item()
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        total = torch.nn.utils.get_total_norm(gradients)
+        norm = total.item()
+        if clip < norm < math.inf:
+            torch.nn.utils.clip_grads_with_norm_(parameters, clip, total)
+        return norm
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All that a run is made of."""
+
+    task: Task
+    source: Source
+    held_out: Source
+    settings: TrainingSettings
+    folder: RunFolder
+    hardware: Hardware
+    watch: bool = False
+
+
+def fit(run: Run, *, resume: bool) -> dict[str, Any]:
+    """Train, from the beginning or from the last checkpoint, and give the figures."""
+    checkpoints, interruption = SafeCheckpoints(), Interruption()
+    own = identity(run.settings, run.source, run.held_out)
+    # A run that was killed before its first checkpoint begins anew.
+    there = run.folder.checkpoint if resume and run.folder.checkpoint.exists() else None
+    if there is not None:
+        checkpoint = checkpoints.read(there)
+        check_resumable(checkpoint, own, run.task, run.folder)
+        check_unfinished(checkpoint, run.settings, run.folder)
+    journal = Journal(run.folder, run.settings)
+    best = Best(run.folder, run.settings, run.task, journal)
+    console = Console(stderr=True)
+    watched = [AttentionJournal(run.folder, run.settings, console)] if run.watch else []
+    callbacks = [
+        RandomState(run.settings.seed),
+        Gradients(run.settings, journal),
+        best,
+        journal,
+        *watched,
+        Curve(run.folder, journal),
+        Progress(run.settings, journal, best, console),
+        Saving(run.folder, run.settings, checkpoints, interruption, own),
+    ]
+    leave_at_exit()
+    run.task.model.train()
+    module = TaskModule(run.task, run.source, run.held_out, run.settings)
+    with quiet(), interruption.listening():
+        trainer = _trainer(run, checkpoints, callbacks)
+        try:
+            trainer.fit(module, ckpt_path=there)
+        except SystemExit:
+            # Lightning's answer to a second Ctrl-C.
+            if interruption.ended:
+                raise KeyboardInterrupt from None
+            raise
+    return best.figures
+
+
+def _trainer(run: Run, checkpoints: SafeCheckpoints, callbacks: list[Callback]) -> Trainer:
+    settings, hardware = run.settings, run.hardware
+    try:
+        return Trainer(
+            accelerator=hardware.accelerator,
+            devices=hardware.devices,
+            num_nodes=hardware.nodes,
+            strategy=hardware.strategy,
+            precision=_precision(hardware),
+            plugins=[checkpoints],
+            callbacks=callbacks,
+            max_steps=settings.steps,
+            max_epochs=-1,
+            accumulate_grad_batches=settings.accumulate,
+            val_check_interval=settings.validate_every * settings.accumulate,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+            logger=_logger(run.folder),
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=run.folder.path,
+        )
+    except (MisconfigurationException, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{hardware} is not to be had here ({error}): ask for what the machine has."
+        ) from error
+
+
+def _precision(hardware: Hardware) -> Any:
+    if hardware.precision != "auto":
+        return hardware.precision
+    cuda = hardware.accelerator in {"auto", "gpu", "cuda"} and torch.cuda.is_available()
+    return "bf16-mixed" if cuda and torch.cuda.is_bf16_supported() else "32-true"
+
+
+def _logger(folder: RunFolder) -> Any:
+    if importlib.util.find_spec("tensorboard") is None:
+        return False
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    return TensorBoardLogger(folder.path, name="tensorboard", version="")
+
+
+def train(
+    task: Task,
+    source: Source,
+    held_out: Source,
+    settings: TrainingSettings,
+    folder: RunFolder,
+    *,
+    hardware: Hardware | None = None,
+    resume: bool = False,
+    watch: bool = False,
+) -> dict[str, Any]:
+    """Train a task's model by steps; whatever ends it, the folder lets it go on.
+
+    The gradient of a step is that of Σ loss / Σ targets over its global batch, on however many
+    devices and in however many parts that is computed. The folder, which `RunFolder.create` has
+    made, gets the best model by the task's monitor, a checkpoint, the figures and the learning
+    curve. On a CPU a run that was killed, and goes on with as many threads, ends with the same
+    weights, bit for bit, as one that was not. Where several processes train, each calls this; the
+    first one writes, and if all have to end the others leave by SystemExit without a word.
+
+    Args:
+        task: The model and its loss. The model ends with the weights of the last step.
+        source: What it is trained on.
+        held_out: What it is validated with.
+        settings: How.
+        folder: Where to.
+        hardware: On what; one device, if none is named.
+        resume: Go on from the last checkpoint. Steps, patience and how often to validate, save and
+            log may be other than before, and so may the hardware.
+        watch: Write entropy and maximum score of each head every 4 `log_every` steps, and alarms,
+            to be read by `read_attention_log`. The weights are the same with it and without, and a
+            run may go on in either way.
+
+    Returns: what metrics.json has: `steps`; `monitor`; `best` and `last`, each the step and the
+    figures of a validation.
+
+    Errors: a ValueError where there are no examples, where the hardware is not there, where the
+    folder's run is another or has finished, and where a loss, a gradient or weights are not finite;
+    an OSError where the folder already has a run, where another process trains in it, or where it
+    cannot be written to; `Interrupted` after
+    Ctrl-C or SIGTERM, saved; KeyboardInterrupt at a second one.
+    """
+    check_batches(source, "what is to be trained on")
+    check_batches(held_out, "what is held out")
+    hardware = hardware or Hardware()
+    check_hardware(hardware, settings.optimizer, resume=resume)
+
+    with folder.locked(resume=resume):
+        if not resume:
+            folder.check_untrained()
+        return fit(Run(task, source, held_out, settings, folder, hardware, watch), resume=resume)
