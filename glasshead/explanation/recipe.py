@@ -1,6 +1,5 @@
 """The recipe of an attention, its masks and biases, in words and as plain data."""
 
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,28 +10,6 @@ from glasshead.recipe.biases import ALiBi, Bias, RelativeBias
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.masks.base import AllOf
 from glasshead.recipe.masks.kinds import Dense, Documents, KeysBelow
-
-SCORES = MappingProxyType(
-    {
-        "scaled-dot": "ScaledDot",
-        "dot": "Dot",
-        "cosine": "Cosine",
-        "gaussian": "Gaussian",
-        "additive": "Additive",
-    }
-)
-NORMALIZERS = MappingProxyType(
-    {
-        "softmax": "Softmax",
-        "softmax-one": "SoftmaxOne",
-        "hardmax": "HardMax",
-        "sparsemax": "Sparsemax",
-        "entmax15": "Entmax15",
-        "sigmoid": "Sigmoid",
-    }
-)
-HARDENING = ("softmax", "hardmax", "sparsemax", "entmax15")
-"""These give all weight to the largest score as β grows; the others do not."""
 
 
 def recipe_of(subject: Subject) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 import glasshead as gh
 from glasshead.cli.explaining.masks import build_mask, parse_mask
 from glasshead.cli.explaining.recipe import Recipe
+from glasshead.explanation.choices import NORMALIZERS, SCORES
 from glasshead.explanation.embeddings import Embeddings
-from glasshead.explanation.recipe import NORMALIZERS, SCORES
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
 
 TEXT = "the shiny sun and the moon!"

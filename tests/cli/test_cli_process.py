@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from glasshead.explanation.choices import NORMALIZERS, SCORES
 from glasshead.explanation.language import LANGUAGES
-from glasshead.explanation.recipe import NORMALIZERS, SCORES
 
 MODULES_OF_HELP = 600
 PROGRAM = [sys.executable, "-m", "glasshead"]

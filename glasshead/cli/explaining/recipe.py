@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import glasshead as gh
 from glasshead.cli.explaining.masks import Band, build_mask, parse_mask
 from glasshead.cli.inputs.wording import one_of, quoted
-from glasshead.explanation.recipe import HARDENING, NORMALIZERS, SCORES
+from glasshead.explanation.choices import HARDENING, NORMALIZERS, SCORES
 
 if TYPE_CHECKING:
     from glasshead import Attention, Score

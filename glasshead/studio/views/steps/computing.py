@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
+from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.explanation.embeddings import Embeddings
 from glasshead.explanation.explain import names
 from glasshead.explanation.explanation import json_ready
 from glasshead.explanation.projection import head_counts, in_heads
-from glasshead.explanation.recipe import HARDENING, NORMALIZERS
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.recipe.trace import Trace
 from glasshead.studio.limits import Limits

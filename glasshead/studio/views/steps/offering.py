@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from glasshead.explanation.recipe import HARDENING, NORMALIZERS
+from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.studio.views.steps.asked import BETAS, StepsAsked
 from glasshead.studio.views.steps.sums import decimal
 

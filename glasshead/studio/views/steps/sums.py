@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from glasshead.explanation.recipe import NORMALIZERS
+from glasshead.explanation.choices import NORMALIZERS
 from glasshead.studio.views.steps.asked import Normalizer, StepsAsked
 
 # What stands in a place such as {score}, the page knows by that name (steps-sums.js).
