@@ -9,8 +9,8 @@ import glasshead as gh
 from glasshead.attention import tensor_files as files
 from glasshead.guarded_file import check_regular, open_regular, read_regular
 from glasshead.models.pretrained.tensors import Stored
-from glasshead.studio.views.stored_tokens import stored_tokens
-from glasshead.studio.views.training.told import TrainingLog
+from glasshead.studio.views.names import stored_tokens
+from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.data.texts import read_lines, read_texts
 from glasshead.tasks.run_folder import RunFolder

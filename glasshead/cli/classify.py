@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.naming import output_file
+from glasshead.cli.inputs.files import output_file
 
 
 def classify(
@@ -33,10 +33,10 @@ def classify(
     ] = False,
 ) -> None:
     """Tell what each text is: its label, how sure the model is, and the text."""
-    from glasshead.cli.inputs.extras import check_extra
+    from glasshead.cli.inputs.messages import check_extra
 
     check_extra("train", "glasshead classify")
-    from glasshead.cli.classifying.request import ClassifyRequest
+    from glasshead.cli.classifying import ClassifyRequest
 
     ClassifyRequest(
         run=run,

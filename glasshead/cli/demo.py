@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Option
 
-from glasshead.cli.inputs.naming import output_folder
+from glasshead.cli.inputs.files import output_folder
 
 
 def demo(
@@ -14,9 +14,9 @@ def demo(
     ] = "demo",
 ) -> None:
     """Explain the worked example, train a translator, and see which words it looks at."""
-    from glasshead.cli.inputs.extras import check_extra
+    from glasshead.cli.inputs.messages import check_extra
 
     check_extra("train", "glasshead demo")
-    from glasshead.cli.demonstrating.demo import run_demo
+    from glasshead.cli.demonstrating import run_demo
 
     run_demo(output_folder(folder, "--folder"))

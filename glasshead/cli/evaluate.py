@@ -7,8 +7,8 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from glasshead.cli.inputs.naming import output_file
-from glasshead.cli.inputs.wording import listed, quoted, whole_number
+from glasshead.cli.inputs.files import output_file
+from glasshead.cli.inputs.messages import listed, quoted, whole_number
 
 _Run = Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")]
 _Files = Annotated[
@@ -65,7 +65,7 @@ def _evaluate(context: typer.Context) -> None:
 def classify(run: _Run, files: _Files = None, *, json: _Json = False) -> None:
     """Accuracy, F1, and what is taken for what."""
     _check_extra()
-    from glasshead.cli.evaluating.classify import evaluate_classifier
+    from glasshead.cli.evaluating import evaluate_classifier
 
     evaluate_classifier(run, files or (), json=json)
 
@@ -94,7 +94,7 @@ def translate(
 ) -> None:
     """BLEU and chrF, as sacreBLEU counts them, with their signatures."""
     _check_extra()
-    from glasshead.cli.evaluating.translate import evaluate_translator
+    from glasshead.cli.evaluating import evaluate_translator
     from glasshead.models.decoding import Beam
 
     strategy = Beam(beam, length_penalty=length_penalty)
@@ -114,13 +114,13 @@ def write(
 ) -> None:
     """Loss, perplexity, bits a character."""
     _check_extra()
-    from glasshead.cli.evaluating.write import evaluate_writer
+    from glasshead.cli.evaluating import evaluate_writer
 
     evaluate_writer(run, files or (), field, json=json)
 
 
 def _check_extra() -> None:
-    from glasshead.cli.inputs.extras import check_extra
+    from glasshead.cli.inputs.messages import check_extra
 
     check_extra("train", "glasshead evaluate")
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.naming import output_file
-from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.inputs.files import output_file
+from glasshead.cli.inputs.messages import whole_number
 
 
 def near(
@@ -24,8 +24,8 @@ def near(
     ] = None,
 ) -> None:
     """List the nearest neighbours of a word in the embedding space that a model learned."""
-    from glasshead.cli.inputs.extras import check_extra
-    from glasshead.cli.outputs.page_file import PICTURE, check_target, write_bytes
+    from glasshead.cli.inputs.messages import check_extra
+    from glasshead.cli.output import PICTURE, check_target, write_bytes
     from glasshead.drawing.printable import visible
 
     check_extra("train", "glasshead near")

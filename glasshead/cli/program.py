@@ -1,4 +1,4 @@
-"""Program: runs a command, and tells what went wrong in one sentence."""
+"""Run a command, and tell what went wrong in one sentence."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from glasshead.cli.interrupting import (
+from glasshead.cli.exits import (
     BAD_INPUT,
     CLOSED_PIPE,
     DONE,

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.inputs.messages import whole_number
 
 train = typer.Typer(
     help="Train a transformer on your texts, into a folder that is all that using it needs.",
@@ -118,10 +118,10 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             ),
         ] = "auto",
     ) -> None:
-        from glasshead.cli.inputs.extras import check_extra
+        from glasshead.cli.inputs.messages import check_extra
 
         check_extra("train", "glasshead train")
-        from glasshead.cli.training.run import TrainRequest, run_training
+        from glasshead.cli.training import TrainRequest, run_training
 
         run_training(
             TrainRequest(

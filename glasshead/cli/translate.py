@@ -4,8 +4,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.naming import output_file
-from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.inputs.files import output_file
+from glasshead.cli.inputs.messages import whole_number
 
 _SEARCH, _ATTENTION = "How a translation is searched for", "What the model looked at"
 
@@ -76,10 +76,10 @@ def translate(
     ] = None,
 ) -> None:
     """Translate each text, and show which of its words each word of the translation looked at."""
-    from glasshead.cli.inputs.extras import check_extra
+    from glasshead.cli.inputs.messages import check_extra
 
     check_extra("train", "glasshead translate")
-    from glasshead.cli.translating.request import TranslateRequest
+    from glasshead.cli.translating import TranslateRequest
 
     TranslateRequest(
         run=run,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.wording import whole_number
+from glasshead.cli.inputs.messages import whole_number
 
 _CHOOSING = "How tokens are chosen"
 _MOST_TOKENS = 10**9
@@ -104,11 +104,11 @@ def write(
     ] = None,
 ) -> None:
     """Go on with a text, token by token."""
-    from glasshead.cli.inputs.extras import check_extra
+    from glasshead.cli.inputs.messages import check_extra
 
     check_extra("train", "glasshead write", ("tokenizers",))
-    from glasshead.cli.outputs.terminal import print_text
-    from glasshead.cli.training.choosing import chosen_strategy
+    from glasshead.cli.output import print_text
+    from glasshead.cli.training import chosen_strategy
     from glasshead.tasks.write import Writer
 
     strategy = chosen_strategy(

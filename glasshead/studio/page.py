@@ -1,4 +1,4 @@
-"""Page: the one document of the studio, and its style, in which drawings look as everywhere."""
+"""The one page of the studio: its modules, its style, and numbers as it takes them."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -6,8 +6,21 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
+from jaxtyping import Float
+from torch import Tensor
+
 from glasshead.drawing.page import paper, style
 from glasshead.studio.views.names import VIEWS
+
+
+def float32(values: Float[Tensor, "*shape"]) -> bytes:
+    """A tensor as its little-endian float32, by rows.
+
+    >>> import torch
+    >>> float32(torch.tensor([[1.0, -2.0]])).hex(" ", 4)
+    '0000803f 000000c0'
+    """
+    return values.detach().float().cpu().contiguous().numpy().astype("<f4").tobytes()
 
 
 def page() -> str:

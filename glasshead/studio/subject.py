@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from glasshead.drawing import printable
-from glasshead.studio.refusals import NotThere
+from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Work: what takes a while, told how far it is, and left when nobody waits for it any more."""
+"""Work that takes a while: its progress, its cancellation, and refusals in one sentence."""
 
 import threading
 import time
@@ -6,7 +6,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from glasshead.studio.refusals import Busy
+
+class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
+    """What was asked for is not to be had.
+
+    Attributes:
+        status: As HTTP numbers it.
+    """
+
+    status = 400
+
+
+class NotThere(Refusal):
+    """There is no such thing, or none of it here."""
+
+    status = 404
+
+
+class NotYet(Refusal):
+    """It takes something else that has to be made first."""
+
+    status = 409
+
+
+class Forgotten(Refusal):
+    """It was there, and has to be sent again."""
+
+    status = 410
+
+
+class TooMuch(Refusal):
+    """It is larger than the studio's limits."""
+
+    status = 413
+
+
+class Busy(Refusal):
+    """As much is being done already as is allowed at once."""
+
+    status = 429
+
 
 # How often somebody is told, and whoever waits for a turn looks around, in seconds.
 _EACH = 0.1
@@ -76,7 +115,7 @@ class Slots:
     ...     with slots.taken():
     ...         pass
     Traceback (most recent call last):
-    glasshead.studio.refusals.Busy: 1 piece of work is under way already, ...
+    glasshead.studio.work.Busy: 1 piece of work is under way already, ...
     """
 
     def __init__(self, count: int) -> None:

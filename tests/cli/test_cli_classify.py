@@ -8,7 +8,7 @@ import pytest
 
 from classified import SMALL, classified, table, texts
 from cli.lines_of_a_process import talking
-from glasshead.cli.inputs.lines import texts_of
+from glasshead.cli.inputs.files import texts_of
 from glasshead.tasks.classify import TextClassifier
 from translated import translated
 

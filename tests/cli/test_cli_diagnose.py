@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glasshead.cli.inputs import arrays_file
+from glasshead.cli.inputs import masks as arrays_file
 
 CAUSAL = np.tri(5, 5, dtype=bool)
 LEAKING = CAUSAL.copy()
@@ -137,7 +137,7 @@ def test_a_mask_that_is_spread_over_too_many_pairs_is_refused(command, typed):
 
 
 def test_the_conventions_are_those_of_the_library():
-    from glasshead.cli.diagnosing.request import CONVENTIONS
+    from glasshead.cli.diagnose import CONVENTIONS
     from glasshead.diagnosis.conventions import STATED
 
     assert CONVENTIONS == STATED

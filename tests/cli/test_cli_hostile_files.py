@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from classified import classified
-from glasshead.cli.inputs import lines
+from glasshead.cli.inputs import files as lines
 from pretrained_folders import llama2c_files, llama_folder
 from translated import translated
 from written import written

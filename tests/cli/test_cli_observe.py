@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 
 import glasshead as gh
 from glasshead.attention.plan import NAMES
-from glasshead.cli.inputs.tensors_file import is_tensors_file
-from glasshead.cli.observing.request import ENGINES
-from glasshead.cli.observing.statistics import DEFAULT, STATISTICS
-from glasshead.cli.observing.weights_map import WeightsMap
-from glasshead.cli.outputs import progress
+from glasshead.cli import output as progress
+from glasshead.cli.inputs.tensors import is_tensors_file
+from glasshead.cli.observe import ENGINES
+from glasshead.cli.observe_tables import WeightsMap
+from glasshead.cli.statistic_options import DEFAULT, STATISTICS
 
 TEXT = "the quick brown fox jumps"
 

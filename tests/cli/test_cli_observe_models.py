@@ -342,7 +342,7 @@ class Bars:
 @pytest.mark.parametrize("texts", [[LONG[:10]], [LONG, LONG[:7], LONG]])
 def test_progress_is_told_within_a_batch_and_ends_with_all(command, place, monkeypatch, texts):
     monkeypatch.setattr(Bars, "told", {})
-    monkeypatch.setattr("glasshead.cli.observing.runs.run.Counter", Bars)
+    monkeypatch.setattr("glasshead.cli.observing_texts.Counter", Bars)
     rows = [json.dumps({"text": " ".join(words)}) for words in texts]
     (place / "rows.jsonl").write_text("\n".join(rows) + "\n")
     observe(command, "llama", "--text", "rows.jsonl", "--length", "whole", "--truncate")
@@ -442,7 +442,7 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
 
 DIES = """
 import os, sys
-from glasshead.cli.observing.runs.gathering import Gathering
+from glasshead.cli.corpus_observer import Gathering
 Gathering.gathered = lambda self: os._exit(9)
 from glasshead.cli import main
 sys.exit(main())
@@ -591,7 +591,7 @@ def test_more_than_a_text_is_for_python(command, place):
 
 
 def test_a_missing_library_is_named(command, place, monkeypatch):
-    from glasshead.cli.inputs import extras
+    from glasshead.cli.inputs import messages as extras
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "transformers" else 1)
     sentence = "glasshead observe MODEL takes transformers, not installed here: pip install 'glass"

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from glasshead.studio.refusals import Refusal
-from glasshead.studio.report.holding import steps
-from glasshead.studio.report.holding.views import HOLDING
+from glasshead.studio.report import report as steps
+from glasshead.studio.report.report import HOLDING
+from glasshead.studio.work import Refusal
 from glasshead.tasks.write import Writer
 from glasshead.watching import UnseenError
 from translated import translated
@@ -79,7 +79,7 @@ def test_a_model_whose_attention_cannot_be_seen_has_no_report(command, place, mo
     def unseen(*_arguments, **_options):
         raise UnseenError("watch saw no attention of Writer: take another.")
 
-    monkeypatch.setattr("glasshead.studio.views.running.gh.watch", unseen)
+    monkeypatch.setattr("glasshead.studio.views.reading.gh.watch", unseen)
     outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == "glasshead: error: watch saw no attention of Writer: take another.\n"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cli.lines_of_a_process import talking
-from glasshead.cli.inputs import extras
-from glasshead.cli.showing.request import StudioRequest
+from glasshead.cli.inputs import messages as extras
+from glasshead.cli.studio import StudioRequest
 from glasshead.studio.server import serving
 from translated import translated
 

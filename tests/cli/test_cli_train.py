@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from glasshead.cli.outputs.terminal import print_text
+from glasshead.cli.output import print_text
 from glasshead.tasks.training import read_attention_log
 from written import SMALL, written
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from glasshead.cli.inputs.vectors_file import read_vectors
+from glasshead.cli.inputs.vectors import read_vectors
 
 TOKENS = ("Hello", "sun")
 NUMBERS = [[0.34, 0.22, 0.54], [0.29, -0.54, 930.0]]
@@ -202,7 +202,7 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, senten
 
 
 def test_a_file_that_never_ends_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("glasshead.cli.inputs.reading._MOST_BYTES", 10)
+    monkeypatch.setattr("glasshead.cli.inputs.files._MOST_BYTES", 10)
     with pytest.raises(ValueError, match="v.csv is larger, or never ends: keep only what you need"):
         read_vectors(written(tmp_path, "v.csv", "a,1,2,3,4,5\n"))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glasshead.cli.inputs.weights_file import read_weights
+from glasshead.cli.inputs.tensors import read_weights
 from glasshead.ladder import SelfAttentionV1, SelfAttentionV2
 
 ROLES = ("query", "key", "value")

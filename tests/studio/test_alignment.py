@@ -7,17 +7,10 @@ import torch
 from starlette.testclient import TestClient
 
 from glasshead.models.decoding import Beam
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal, TooMuch
 from glasshead.studio.server.application import application
-from glasshead.studio.studio import Studio
-from glasshead.studio.views.alignment import (
-    sentences_of,
-    stored,
-    translations,
-    weights,
-)
-from glasshead.studio.work import Cancelled, Work
+from glasshead.studio.studio import Limits, Studio
+from glasshead.studio.views.alignment import sentences_of, stored_alignment, translations, weights
+from glasshead.studio.work import Cancelled, Refusal, TooMuch, Work
 from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.translate import TextTranslator, align
 from translated import translated
@@ -192,7 +185,7 @@ def test_another_model_has_no_alignment(tmp_path):
 
 def test_a_report_holds_the_first_sentences_that_can_be_translated(translator):
     text = f"{LONG}.\n{GERMAN} Ja! Nein."
-    answers = list(stored(translator, text, LIMITS, sentences=2, width=WIDTH))
+    answers = list(stored_alignment(translator, text, LIMITS, sentences=2, width=WIDTH))
     path, given, held = answers.pop()
     assert (path, given) == ("alignment/stored", {})
     assert held == {"sentences": [GERMAN, "Ja!"], "beam": WIDTH}
@@ -209,7 +202,7 @@ def test_a_report_holds_the_first_sentences_that_can_be_translated(translator):
 
 def test_a_report_of_no_sentence_is_refused(translator):
     with pytest.raises(Refusal, match="a sentence of at most 24 words that the model can read"):
-        list(stored(translator, LONG, LIMITS))
+        list(stored_alignment(translator, LONG, LIMITS))
 
 
 @pytest.mark.parametrize(

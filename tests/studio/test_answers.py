@@ -8,11 +8,9 @@ import urllib.request
 import pytest
 from fastapi import APIRouter, Request, Response
 
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Forgotten, TooMuch
 from glasshead.studio.server.answers import Streamed, refusal_of, waited_for
-from glasshead.studio.studio import Studio
-from glasshead.studio.work import Cancelled, Work
+from glasshead.studio.studio import Limits, Studio
+from glasshead.studio.work import Cancelled, Forgotten, TooMuch, Work
 from studio.asking import connected, soon
 
 WAYS = ("waited", "streamed")

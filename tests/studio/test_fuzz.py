@@ -13,13 +13,12 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import glasshead as gh
 from glasshead.explanation.embeddings import split
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal
 from glasshead.studio.server.application import application
-from glasshead.studio.server.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
-from glasshead.studio.studio import Studio
+from glasshead.studio.server.routes import HAS_A_SIGN, HAS_A_WORD, words_of
+from glasshead.studio.strings import words
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import check_sentence
-from glasshead.studio.words import words
+from glasshead.studio.work import Refusal
 from studio.asking import ask
 from translated import translated
 from written import written

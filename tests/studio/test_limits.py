@@ -5,12 +5,10 @@ import json
 
 import pytest
 
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Forgotten, Refusal, TooMuch
 from glasshead.studio.server.application import application
-from glasshead.studio.server.bounds import Bounds
-from glasshead.studio.studio import Studio
-from glasshead.studio.texts import Texts
+from glasshead.studio.server.guard import Bounds
+from glasshead.studio.studio import Limits, Studio, Texts
+from glasshead.studio.work import Forgotten, Refusal, TooMuch
 from studio.asking import ask, run
 
 SMALL = Limits(text=11, texts=2, requests=3, patience=0.05)

@@ -8,14 +8,11 @@ import torch
 from torch import nn
 
 import glasshead as gh
-from glasshead.studio.limits import Limits
-from glasshead.studio.readings import Readings
-from glasshead.studio.refusals import Busy, Forgotten, Refusal, TooMuch
-from glasshead.studio.studio import Studio
+from glasshead.studio.cache import Readings
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import reading as module
-from glasshead.studio.views.reading import is_read, read, tokens_of
-from glasshead.studio.views.running import run
-from glasshead.studio.work import Cancelled, Work
+from glasshead.studio.views.reading import is_read, read, run, tokens_of
+from glasshead.studio.work import Busy, Cancelled, Forgotten, Refusal, TooMuch, Work
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.open_reader import open_any_reader, open_reader
 from studio.asking import Asked

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from glasshead.studio.readings import Readings
+from glasshead.studio.cache import Readings
 from glasshead.studio.work import Cancelled, Work
 from studio.asking import Asked, soon
 

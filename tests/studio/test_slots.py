@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.limits import Limits
 from glasshead.studio.server.application import application
-from glasshead.studio.studio import Studio
+from glasshead.studio.studio import Limits, Studio
 from studio.asking import ask
 from written import written
 

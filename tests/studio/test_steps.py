@@ -6,19 +6,13 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.cli.explaining.request import ExplainRequest
-from glasshead.cli.explaining.run import explained
+from glasshead.cli.explain import ExplainRequest
+from glasshead.cli.explaining import explained
 from glasshead.explanation.embeddings import Embeddings
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal
-from glasshead.studio.views.steps import (
-    BETAS,
-    MASKS,
-    NORMALIZERS,
-    StepsAsked,
-    steps_data,
-    steps_words,
-)
+from glasshead.studio.studio import Limits
+from glasshead.studio.views.steps import steps_data, steps_words
+from glasshead.studio.views.steps_request import BETAS, MASKS, STEPS_NORMALIZERS, StepsAsked
+from glasshead.studio.work import Refusal
 
 LIMITS = Limits()
 SENTENCE = "I do not like rain"
@@ -43,7 +37,7 @@ def tensor(rows):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("normalizer", STEPS_NORMALIZERS)
 @pytest.mark.parametrize(("heads", "head"), [(1, 0), (2, 1), (4, 3)])
 def test_each_number_is_the_librarys(mask, normalizer, heads, head):
     data = steps_data(
@@ -119,7 +113,7 @@ def test_each_beta_has_a_stop(beta):
 
 
 def test_what_never_becomes_hard_has_no_infinite_beta():
-    for name in NORMALIZERS:
+    for name in STEPS_NORMALIZERS:
         options = steps_data(StepsAsked(normalizer=name), LIMITS)["options"]
         hardens = {each["name"]: each["hardens"] for each in options["normalizers"]}
         assert (options["betas"][-1]["name"] == "inf") is hardens[name]

@@ -8,14 +8,10 @@ from itertools import product
 
 import pytest
 
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal
-from glasshead.studio.views.steps import (
-    StepsAsked,
-    steps_data,
-    steps_stored,
-    steps_words,
-)
+from glasshead.studio.studio import Limits
+from glasshead.studio.views.steps import steps_data, steps_stored, steps_words
+from glasshead.studio.views.steps_request import StepsAsked
+from glasshead.studio.work import Refusal
 
 LIMITS = Limits()
 SENTENCE = "I do not like rain"

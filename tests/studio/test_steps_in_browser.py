@@ -7,8 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from glasshead.studio.limits import Limits
-from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
+from glasshead.studio.studio import Limits
+from glasshead.studio.views.steps import steps_data, steps_words
+from glasshead.studio.views.steps_request import StepsAsked
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.keyboard import reached_by_tab
 

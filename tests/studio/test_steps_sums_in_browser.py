@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from glasshead.studio.limits import Limits
-from glasshead.studio.views.steps import NORMALIZERS, StepsAsked, steps_data
+from glasshead.studio.studio import Limits
+from glasshead.studio.views.steps import steps_data
+from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsAsked
 
 SENTENCE = "I do not like rain"
 LARGE = (("softmax", "50"), ("softmax-one", "50"))
@@ -45,7 +46,7 @@ def computed(side, total):
 def test_each_sum_makes_its_cell(looking, serving):
     look = looking(serving().url)
     # Powers of large scores are written relative to the largest.
-    for normalizer, beta in [*((each, "1") for each in NORMALIZERS), *LARGE]:
+    for normalizer, beta in [*((each, "1") for each in STEPS_NORMALIZERS), *LARGE]:
         chosen: dict[str, Any] = {
             "text": SENTENCE,
             "mask": "window",

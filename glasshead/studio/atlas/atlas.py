@@ -9,10 +9,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.validation import whole_number
-from glasshead.studio.atlas.pyramid import kept_level, pyramid
-from glasshead.studio.atlas.refusing import Cancel, NotYetError, stop_if
-from glasshead.studio.atlas.summing import OneHead, block_sums
-from glasshead.studio.atlas.tile_cache import TileCache
+from glasshead.studio.atlas.tiles import (
+    Cancel,
+    NotYetError,
+    OneHead,
+    TileCache,
+    block_sums,
+    kept_level,
+    pyramid,
+    stop_if,
+)
 
 # How many blocks a tile has along a side.
 SIDE = 256

@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.studio.float32 import float32
+from glasshead.studio.page import float32
 from glasshead.studio.work import Work
 
 _STRONGEST = 9

@@ -1,22 +1,215 @@
-"""Report: the views of one text as one file that opens offline."""
+"""The report: the studio's views of one text as one file that opens offline."""
 
-from dataclasses import replace
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from glasshead.drawing import printable
+from glasshead.drawing.page import quoted
+from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.language import Say
-from glasshead.studio.about import LANGUAGES, about
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal
+from glasshead.studio.page import style_sheet
 from glasshead.studio.report.answers import Answers, key_of
-from glasshead.studio.report.document import document, framed, icon
-from glasshead.studio.report.holding.asked import Asked
-from glasshead.studio.report.holding.views import HOLDING
-from glasshead.studio.studio import Studio
-from glasshead.studio.words import words
-from glasshead.studio.work import Work
+from glasshead.studio.report.linker import script
+from glasshead.studio.strings import REPORT, words
+from glasshead.studio.studio import LANGUAGES, Limits, Studio, about
+from glasshead.studio.views.alignment import sentences_of, stored_alignment
+from glasshead.studio.views.atlas import Atlases, stored_atlas
+from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
+from glasshead.studio.views.steps import MOST_WORDS, steps_stored
+from glasshead.studio.work import Refusal, Work
 from glasshead.whole_file import whole_file
+
+
+def document(answers: str, title: str, language: str, without_script: str) -> str:
+    """The page as one file, in which nothing runs and nothing is loaded but what is in it.
+
+    Args:
+        answers: What its views ask for, as JSON that may stand in a script element.
+        title: Of its window, as plain text.
+        language: Of its words.
+        without_script: What is said where no script may run.
+    """
+    style, code = f"\n{style_sheet()}", f"\n{script()}"
+    policy = (
+        f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; "
+        f"img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    return (
+        f'<!doctype html>\n<html lang="{quoted(language)}">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{quoted(title)}</title>\n"
+        f'<link rel="icon" href="{icon()}" type="image/svg+xml">\n'
+        f"<style>{style}</style>\n</head>\n"
+        f'<body class="glasshead inset studio">\n<noscript>{quoted(without_script)}</noscript>\n'
+        f'<script type="application/json" id="answers">{answers}</script>\n'
+        f"<script>{code}</script>\n</body>\n</html>\n"
+    )
+
+
+def framed(page: str, title: str) -> str:
+    """The page in a frame of its own, for a notebook, whose page it can neither see nor change.
+
+    Args:
+        page: As `document` gives it.
+        title: What the frame is called, as plain text.
+    """
+    return (
+        f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts allow-downloads" '
+        f'title="{quoted(title)}" width="100%" height="760" '
+        f'style="border: 1px solid #8886; border-radius: 6px"></iframe>'
+    )
+
+
+def icon() -> str:
+    """The picture of the window as a data: URL."""
+    content = files("glasshead.studio").joinpath("static", "icon.svg").read_bytes()
+    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What each view is to tell of.
+
+    Attributes:
+        studio: Whose subject it is.
+        text: What is read.
+        name: What the studio calls the text.
+        lang: In which language.
+        work: Is told how far it is.
+    """
+
+    studio: Studio
+    text: str
+    name: str
+    lang: str
+    work: Work
+
+
+def told(asked: Asked, name: str, **places: int) -> list[str]:
+    """A sentence of the report's own words.
+
+    Args:
+        asked: What the report is of.
+        name: Of the sentence.
+        places: What its places are filled with.
+    """
+    return [Say(asked.lang)(REPORT[f"report.{name}"], **places)]
+
+
+_SENTENCES = 5
+
+
+def hold_alignment(answers: Answers, asked: Asked) -> list[str]:
+    """Hold the translations of the first sentences, with the weights of each.
+
+    Errors: a `Refusal` where there is no sentence that can be translated.
+    """
+    subject, limits = asked.studio.subject, asked.studio.limits
+    found = stored_alignment(subject.translator(), asked.text, limits, _SENTENCES)
+    answers.hold_all(found, asked.work)
+    count = len(answers.told["alignment/stored"]["sentences"])
+    return [] if count == len(sentences_of(asked.text)) else told(asked, "sentences", count=count)
+
+
+# Weights or blocks of all maps together, and of each of a few.
+_NUMBERS = 500_000
+_FEW_NUMBERS = 5 * 256**2
+_TILES = 5
+_SIDE = 256
+
+
+def hold_atlas(answers: Answers, asked: Asked) -> list[str]:
+    """Hold the heads that have a role, and more as long as there is room.
+
+    Errors: a `Refusal` where the text cannot be read, or the attention not be seen.
+    """
+    atlases = Atlases(asked.studio)
+    opened = atlases.opened(asked.name, asked.work)
+    heads = _heads(asked, opened["length"])
+    # One head as deep as two levels is worth less than two heads.
+    tiles = _TILES if len(heads) * _FEW_NUMBERS <= _NUMBERS else 1
+    answers.hold_all(stored_atlas(atlases, asked.name, heads, asked.work, tiles=tiles), asked.work)
+    of = sum(layer["heads"] for layer in opened["layers"])
+    return [] if len(heads) == of else told(asked, "heads", kept=len(heads), of=of)
+
+
+def _heads(asked: Asked, length: int) -> list[tuple[int, int]]:
+    """Those that are held: the coarsest tile of each has as many blocks as it needs."""
+    blocks = length
+    while blocks > _SIDE:
+        blocks = -(-blocks // 2)
+    reading = reading_of(asked.studio, asked.name, asked.work)
+    return chosen_heads(reading, max(_NUMBERS // blocks**2, 1) * 4 * reading.length**2)
+
+
+# Of all whole maps together, before they are compressed: 13 of 256 tokens.
+_MAPS_BYTES = 3_500_000
+
+
+def hold_heads(answers: Answers, asked: Asked) -> list[str]:
+    """Hold the maps of as much of the text as the model and a file take.
+
+    Errors: a `Refusal` where the text cannot be read, or the attention not be seen.
+    """
+    answers.hold_all(stored_heads(asked.studio, asked.name, asked.work, _MAPS_BYTES), asked.work)
+    summary = answers.told[key_of("heads/reading", {"text": asked.name})]
+    whole, of = summary["whole"], sum(summary["heads"])
+    return [] if whole is None else told(asked, "heads", kept=len(whole), of=of)
+
+
+# Before they are compressed, some twentyfold.
+_STEPS_BYTES = 1_000_000
+
+
+def hold_steps(answers: Answers, asked: Asked) -> list[str]:
+    """Hold the matrices and the words of the text's first sentence, and of most choices.
+
+    Errors: a `Refusal` where it has no word that can be told.
+    """
+    whole = [part for part in sentences_of(composed(asked.text)) if split(part)]
+    if not whole:
+        raise Refusal("a report takes a text of a word at least, and this has none: name another.")
+    sentence = beginning(whole[0], MOST_WORDS)
+    limits = asked.studio.limits
+    answers.hold_all(steps_stored(sentence, asked.lang, limits, most=_STEPS_BYTES), asked.work)
+    if len(whole) == 1 and sentence == whole[0]:
+        return []
+    return told(asked, "sentence", count=len(split(sentence)))
+
+
+def beginning(sentence: str, most: int) -> str:
+    """A sentence up to the end of its last word or mark that there is room for.
+
+    >>> beginning("The  sun, the moon.", 4)
+    'The  sun, the'
+    """
+    end = 0
+    for token in split(sentence)[:most]:
+        end = sentence.index(token, end) + len(token)
+    return sentence if len(split(sentence)) <= most else sentence[:end]
+
+
+HOLDING: dict[str, Callable[[Answers, Asked], list[str]]] = {
+    "steps": hold_steps,
+    "heads": hold_heads,
+    "alignment": hold_alignment,
+    "atlas": hold_atlas,
+}
+"""Each view of a report: it holds its answers, and says what of the text is left out."""
+
 
 _SHOWN = 40
 # Tokens whose maps a file has room for, and those that are read in a time that one waits.

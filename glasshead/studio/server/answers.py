@@ -1,23 +1,164 @@
-"""Answers: what a request gets, and how work goes on for no longer than somebody waits."""
+"""Answers to requests: background work, streaming, errors of our own, disconnects."""
 
+import asyncio
 import contextlib
 import json
+import sys
+import threading
+import traceback
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Self
 
 from fastapi import Request, Response
 from jaxtyping import Float
 from pydantic import BaseModel
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
+from glasshead.drawing import printable
 from glasshead.drawing.printable import one_line
 from glasshead.out_of_memory import is_out_of_memory
-from glasshead.studio.float32 import float32
-from glasshead.studio.refusals import Refusal
-from glasshead.studio.server.doing import Doing, Job, Leaving
+from glasshead.studio.page import float32
 from glasshead.studio.studio import Studio
-from glasshead.studio.work import Cancelled
+from glasshead.studio.work import Cancelled, Refusal, Work
+
+# As some servers number a request whose asker has left; the page sees it where the studio ends.
+LEFT = 499
+_LONGEST = 300
+
+
+def tell(line: str) -> None:
+    """Write a line where the studio was started."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"glasshead: {line}\n")
+
+
+class Faults:
+    """Answers 500, in a sentence, where the app raises what no request can be blamed for.
+
+    Args:
+        app: What answers.
+        told: Gets one line about each fault.
+    """
+
+    def __init__(self, app: ASGIApp, told: Callable[[str], None] = tell) -> None:
+        self._app, self._told = app, told
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Cancelled:
+            answer = JSONResponse({"detail": "nobody waits for this any more."}, LEFT)
+        except Exception as error:  # noqa: BLE001 - a fault is a fault, whichever it is
+            self._told(_error_line(scope, error))
+            sentence = "the studio has a fault here, which its terminal tells: please report it."
+            answer = JSONResponse({"detail": sentence}, 500)
+        else:
+            return
+        if not begun:
+            await answer(scope, receive, send)
+        else:
+            # What has begun cannot become another answer: it ends, and the page sees that it is
+            # not whole.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _error_line(scope: Scope, error: Exception) -> str:
+    """Which request, which error, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f", in {frame.filename}, line {frame.lineno}" for frame in last)
+    asked = printable(f"{scope.get('method', '')} {scope.get('path', '')}"[:_LONGEST])
+    said = printable(" ".join(str(error).split())[:_LONGEST])
+    return f"fault in {asked}: {type(error).__name__}: {said}{place}"
+
+
+Job = Callable[[Work], Any]
+# After how many seconds a cancellation is repeated.
+_AGAIN = 0.02
+
+
+class Doing:
+    """A job in a thread of its own; it begins at once.
+
+    The thread holds up nobody who wants to end: it is a daemon, which the loop does not wait for.
+
+    Args:
+        studio: Where it is done.
+        job: What is done; it looks often whether somebody still waits.
+        after: What the thread does last, however the job ends.
+    """
+
+    def __init__(self, studio: Studio, job: Job, after: Callable[[], None]) -> None:
+        self.work = studio.begin()
+        self.ended = asyncio.Event()
+        self._job, self._after = job, after
+        self._loop = asyncio.get_running_loop()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._do, name="glasshead work", daemon=True).start()
+
+    def result(self) -> Any:
+        """What the job gave, once it has ended.
+
+        Errors: whatever it raised.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _do(self) -> None:
+        try:
+            self._result = self._job(self.work)
+        except BaseException as error:  # noqa: BLE001 - who waits is told, whatever it is
+            self._error = error
+        finally:
+            self._after()
+        # A loop that is closed has nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.ended.set)
+
+
+class Leaving:
+    """Whether the browser has gone away, as soon as it has; used in an `async with`."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._left())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # `asyncio.wait_for` loses a cancellation that comes as what it waits for is there.
+        while self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_AGAIN)
+
+    async def before(self, event: asyncio.Event, seconds: float | None = None) -> bool:
+        """Whether it left before an event; returns without either after some seconds, if given."""
+        waiting = asyncio.create_task(event.wait())
+        both = {waiting} if self._task is None else {waiting, self._task}
+        try:
+            await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return not event.is_set() and self._task is not None and self._task.done()
+
+    async def _left(self) -> None:
+        # A request that breaks off, or is refused while it comes, has nobody who waits either.
+        with contextlib.suppress(Exception):
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+
 
 # How often is told how far work is, in seconds.
 _EACH = 0.05

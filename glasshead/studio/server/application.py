@@ -12,16 +12,16 @@ from starlette.middleware.gzip import GZipMiddleware
 from glasshead import __version__
 from glasshead.drawing import printable
 from glasshead.studio.page import page, style_sheet
-from glasshead.studio.server.answers import refusal_of
-from glasshead.studio.server.bounds import Bounds
-from glasshead.studio.server.faults import Faults
-from glasshead.studio.server.guard import Guard
-from glasshead.studio.server.routes.alignment import alignment_routes
-from glasshead.studio.server.routes.atlas import atlas_routes
-from glasshead.studio.server.routes.heads import heads_routes
-from glasshead.studio.server.routes.shell import shell_routes
-from glasshead.studio.server.routes.steps import steps_routes
-from glasshead.studio.server.routes.training import training_routes
+from glasshead.studio.server.answers import Faults, refusal_of
+from glasshead.studio.server.guard import Bounds, Guard
+from glasshead.studio.server.routes import (
+    alignment_routes,
+    atlas_routes,
+    heads_routes,
+    shell_routes,
+    steps_routes,
+    training_routes,
+)
 from glasshead.studio.studio import Studio
 
 _LONGEST = 200

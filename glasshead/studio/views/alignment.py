@@ -9,9 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing.printable import printable, visible
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal, TooMuch
-from glasshead.studio.work import Work
+from glasshead.studio.studio import Limits
+from glasshead.studio.work import Refusal, TooMuch, Work
 
 if TYPE_CHECKING:
     from glasshead.tasks.translate import Candidate, TextTranslator
@@ -104,7 +103,7 @@ def weights(
     ).weights
 
 
-def stored(
+def stored_alignment(
     translator: "TextTranslator",
     text: str,
     limits: Limits,

@@ -1,27 +1,98 @@
-"""Atlas: what is told of a long text and its heads, and the maps that are kept of them."""
+"""The view `atlas`: the map of a long text, and the maps that are kept."""
 
 import copy
 import itertools
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import printable
-from glasshead.studio.atlas import Atlas, NotYetError
+from glasshead.studio.atlas import Atlas, NotYetError, TileCache
 from glasshead.studio.atlas import Cancelled as Left
-from glasshead.studio.refusals import NotYet, Refusal
-from glasshead.studio.views.atlas_kept import KeptMaps
-from glasshead.studio.views.atlas_scale import floor, most, tops
+from glasshead.studio.views.names import stored_tokens
 from glasshead.studio.views.reading import Reading, check_place, read
-from glasshead.studio.views.stored_tokens import stored_tokens
-from glasshead.studio.work import Cancelled, Work
+from glasshead.studio.work import Cancelled, NotYet, Refusal, Work
 
 if TYPE_CHECKING:
     from glasshead.studio.studio import Studio
+
+
+def tops(keys: int) -> list[float]:
+    """Where scales may end: 1, 0.5, 0.2, 0.1 …, down to below the weight of one of so many keys.
+
+    >>> tops(4)
+    [1.0, 0.5, 0.2, 0.1, 0.05, 0.02]
+    """
+    powers = range(1, max(2, len(str(keys * 2))) + 1)
+    return [float(f"{digit}e-{power}") for power in powers for digit in (10, 5, 2)]
+
+
+def floor(keys: int) -> float:
+    """Where logarithmic scales begin: well below what each of so many keys has if all are alike.
+
+    >>> floor(1000)
+    0.0001
+    """
+    return 10.0 ** -(math.ceil(math.log10(max(keys, 2))) + 1)
+
+
+def most(atlas: Atlas) -> float:
+    """The largest mean weight of a key in a block of the coarsest level.
+
+    Errors: as of `Atlas.tile`.
+    """
+    level = atlas.levels - 1
+    return atlas.tile(level, 0, 0).max().item() / 2**level
+
+
+# Each takes 21 MiB at most with its overview.
+MOST = 16
+
+
+class KeptMaps:
+    """Maps of heads of whatever sources: a reading, or stored weights.
+
+    A map goes with its source, and the one that was looked at longest ago goes first.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._cache = threading.Lock(), TileCache()
+        # The number of a source that has gone is never given again.
+        self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._next = itertools.count()
+        self._maps: OrderedDict[tuple[int, int, int], Atlas] = OrderedDict()
+
+    def get(
+        self, source: object, layer: int, head: int, weights: Callable[[], gh.Weights]
+    ) -> Atlas:
+        """The map of a head, the same for all who ask while it is kept.
+
+        Args:
+            source: What it is of; the map itself must not hold it.
+            layer, head: Which head.
+            weights: Gives those of the head, where there is no map of it yet.
+        """
+        with self._lock:
+            if source not in self._numbers:
+                self._numbers[source] = next(self._next)
+            there = set(self._numbers.values())
+            for gone in [place for place in self._maps if place[0] not in there]:
+                del self._maps[gone]
+            place = self._numbers[source], layer, head
+            if place not in self._maps:
+                self._maps[place] = Atlas(weights(), self._cache)
+            self._maps.move_to_end(place)
+            while len(self._maps) > MOST:
+                self._maps.popitem(last=False)
+            return self._maps[place]
+
 
 # How finely progress is told.
 _PARTS = 1000
@@ -159,7 +230,7 @@ class Atlases:
         return read(self._studio, text, work, self._studio.limits.atlas)
 
 
-def stored(
+def stored_atlas(
     atlases: Atlases,
     text: str | None,
     heads: Sequence[tuple[int, int]],

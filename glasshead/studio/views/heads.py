@@ -12,9 +12,8 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.statistics.reductions import membership
-from glasshead.studio.refusals import Refusal
 from glasshead.studio.views.reading import Reading, is_read, read
-from glasshead.studio.work import Work
+from glasshead.studio.work import Refusal, Work
 from glasshead.watching.analytics.role_scores import THRESHOLDS
 from glasshead.watching.analytics.roles import masses_of_layers, roles_of
 
@@ -154,7 +153,7 @@ def along(reading: Reading, layer: int, head: int) -> Float[Tensor, "3 length"]:
     return torch.stack([reading.statistic(layer, head, name).float() for name in names])
 
 
-def stored(
+def stored_heads(
     studio: "Studio", text: str, work: Work, most: int = _IN_A_FILE
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """All that the view asks for, as path, parameters and answer: what a report holds.

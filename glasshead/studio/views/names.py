@@ -1,11 +1,61 @@
-"""Names: the views in their order, and of what each can be had."""
+"""The views in their order, and the text beside a file of weights."""
 
+import json
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from glasshead.drawing import printable
+from glasshead.guarded_file import read_regular
 from glasshead.tasks.data.sentences import HELD_OUT
 
 if TYPE_CHECKING:
     from glasshead.studio.subject import Kind
+
+
+# Letters of a token that are shown; a file that holds more bytes is none of tokens.
+_LONGEST = 64
+_LARGEST = 2**23
+
+
+def stored_tokens(weights: Path, keys: int) -> tuple[tuple[str, ...], str | None]:
+    """The tokens that `weights.tokens.json` holds beside `weights.safetensors`, one a key.
+
+    Args:
+        weights: The file of weights.
+        keys: How many keys these have.
+
+    Returns:
+        The tokens, the long ones cut, and why there are none: None where there is no such file.
+    """
+    file = weights.with_suffix(".tokens.json")
+    try:
+        state = file.stat()
+    except OSError:
+        return (), None
+    return _tokens(file, keys, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _tokens(file: Path, keys: int, size: int, _written: int) -> tuple[tuple[str, ...], str | None]:
+    try:
+        found = json.loads(read_regular(file).decode()) if size <= _LARGEST else None
+    except (ValueError, RecursionError):
+        held = "broken JSON"
+    except OSError as error:
+        held = error.strerror
+    else:
+        if not isinstance(found, list) or not all(isinstance(token, str) for token in found):
+            held = "something else" if size <= _LARGEST else f"{size:,} bytes"
+        elif len(found) != keys:
+            held = f"{len(found):,}"
+        else:
+            return tuple(token[:_LONGEST] for token in found), None
+    return (), (
+        f"{printable(file.name)} takes a JSON list of {keys:,} strings, one a key, and has "
+        f"{held}: mend or remove it; numbers stand for the tokens meanwhile."
+    )
+
 
 VIEWS = ("steps", "heads", "alignment", "atlas", "training")
 _OF: "dict[str, tuple[Kind | None, ...]]" = {

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from playwright.sync_api import expect
 
-from glasshead.studio.words import words
+from glasshead.studio.strings import words
 from studio.alignment.alignment_seen import (
     GERMAN,
     PLACE,

@@ -9,11 +9,10 @@ import torch
 
 import glasshead as gh
 from glasshead.statistics import PooledMap
-from glasshead.studio.refusals import NotYet, Refusal
 from glasshead.studio.studio import Studio
-from glasshead.studio.views import atlas_kept
-from glasshead.studio.views.atlas import Atlases, stored
-from glasshead.studio.work import Cancelled, Work
+from glasshead.studio.views import atlas as atlas_kept
+from glasshead.studio.views.atlas import Atlases, stored_atlas
+from glasshead.studio.work import Cancelled, NotYet, Refusal, Work
 from studio.atlas.conftest import HEADS, KEYS, QUERIES, TEXTS
 from studio.atlas.small_atlases import of_blocks
 
@@ -151,7 +150,7 @@ def test_the_map_of_a_matrix_without_heads_goes_with_its_weights(tmp_path):
 
 
 def test_a_file_holds_all_tiles_of_the_levels_that_so_many_have_room_for(atlases, weights):
-    answers = list(stored(atlases, None, [(1, 2), (0, 0)], Work(), tiles=7))
+    answers = list(stored_atlas(atlases, None, [(1, 2), (0, 0)], Work(), tiles=7))
     told = {(path, *given.values()): answer for path, given, answer in answers}
     assert told["atlas/read",]["heads"] == {"1": [2], "0": [0]}
     # 3 x 4 tiles of single weights are too many; 2 x 2 and 1 are not.
@@ -163,7 +162,7 @@ def test_a_file_holds_all_tiles_of_the_levels_that_so_many_have_room_for(atlases
     torch.testing.assert_close(told["atlas/tile", 1, 2, 1, 1, 0], expected, rtol=1e-5, atol=1e-7)
     coarsest = [
         given["level"]
-        for path, given, _ in stored(atlases, None, [(0, 0)], Work(), tiles=0)
+        for path, given, _ in stored_atlas(atlases, None, [(0, 0)], Work(), tiles=0)
         if path == "atlas/tile"
     ]
     assert coarsest == [2]

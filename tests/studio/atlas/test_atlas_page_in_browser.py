@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from glasshead.studio.words import words
+from glasshead.studio.strings import words
 from studio.conftest import LANGUAGES, WIDTHS
 from studio.keyboard import reached_by_tab
 

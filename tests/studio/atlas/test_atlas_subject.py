@@ -6,12 +6,10 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.cli.showing.request import StudioRequest
-from glasshead.studio.about import about
-from glasshead.studio.refusals import NotThere
-from glasshead.studio.studio import Studio
+from glasshead.cli.studio import StudioRequest
+from glasshead.studio.studio import Studio, about
 from glasshead.studio.views.atlas import Atlases
-from glasshead.studio.work import Work
+from glasshead.studio.work import NotThere, Work
 from studio.atlas.conftest import KEYS
 from studio.atlas.small_atlases import of_blocks
 

@@ -5,7 +5,7 @@ import torch
 
 import glasshead as gh
 from glasshead.studio.atlas import Atlas, NotYetError, TileCache
-from glasshead.studio.atlas.summing import block_sums
+from glasshead.studio.atlas.tiles import block_sums
 from studio.atlas.small_atlases import (
     HEADS,
     KEYS,

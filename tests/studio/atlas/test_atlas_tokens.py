@@ -7,13 +7,12 @@ import torch
 from fastapi.testclient import TestClient
 
 import glasshead as gh
-from glasshead.studio.refusals import Refusal
 from glasshead.studio.server.application import application
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import atlas as module
-from glasshead.studio.views.atlas import TOKENS, Atlases, stored
-from glasshead.studio.views.stored_tokens import stored_tokens
-from glasshead.studio.work import Work
+from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
+from glasshead.studio.views.names import stored_tokens
+from glasshead.studio.work import Refusal, Work
 from glasshead.tasks.write import Writer
 from studio.atlas.conftest import CONTEXT
 
@@ -102,13 +101,13 @@ def test_a_file_holds_as_many_tokens_as_it_has_room_for(run, monkeypatch):
     atlases, text = Atlases(studio), studio.texts.add(STORY)
     asked = [
         given
-        for path, given, _ in stored(atlases, text, [(0, 0)], Work())
+        for path, given, _ in stored_atlas(atlases, text, [(0, 0)], Work())
         if path == "atlas/tokens"
     ]
     assert asked == [{"start": at, "stop": min(at + 11, CONTEXT)} for at in range(0, CONTEXT, 11)]
     few = [
         answer["tokens"]
-        for path, _, answer in stored(atlases, text, [(0, 0)], Work(), size=20)
+        for path, _, answer in stored_atlas(atlases, text, [(0, 0)], Work(), size=20)
         if path == "atlas/tokens"
     ]
     assert len(few) == len(asked)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from glasshead.models.saving import write_weights
+from glasshead.studio.strings import words
 from glasshead.studio.views import heads
-from glasshead.studio.words import words
 from glasshead.tasks.write import Writer
 from studio.conftest import address
 from studio.heads.heads_seen import COLORS, HEADS, LAYERS, TEXT, close, colors, small

@@ -7,11 +7,9 @@ import glasshead as gh
 from classified import classified
 from glasshead.models.saving import write_weights
 from glasshead.statistics import PooledMap
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal
-from glasshead.studio.studio import Studio
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import heads
-from glasshead.studio.work import Work
+from glasshead.studio.work import Refusal, Work
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from playwright.sync_api import expect
 
-from glasshead.studio.words import words
+from glasshead.studio.strings import words
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.heads.heads_seen import (
     HEADS,

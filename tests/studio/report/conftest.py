@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.report.holding import alignment, steps
+from glasshead.studio.report import report as alignment
+from glasshead.studio.report import report as steps
 from glasshead.studio.studio import Studio
 from glasshead.tasks.data.sentences import pairs
 from translated import translated

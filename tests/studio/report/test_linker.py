@@ -5,9 +5,7 @@ import re
 import pytest
 
 from glasshead.studio.page import modules
-from glasshead.studio.report.javascript import code_alone
-from glasshead.studio.report.linker import linked, read
-from glasshead.studio.report.scripts import script
+from glasshead.studio.report.linker import code_alone, linked, read, script
 
 
 @pytest.fixture(scope="module")

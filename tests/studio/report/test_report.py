@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.limits import Limits
-from glasshead.studio.refusals import Refusal
 from glasshead.studio.report.answers import key_of
+from glasshead.studio.studio import Limits
 from glasshead.studio.views.reading import tokens_of
-from glasshead.studio.views.steps import StepsAsked, steps_data, steps_words
-from glasshead.studio.work import Cancelled, Work
+from glasshead.studio.views.steps import steps_data, steps_words
+from glasshead.studio.views.steps_request import StepsAsked
+from glasshead.studio.work import Cancelled, Refusal, Work
 from glasshead.tasks.readers.open_reader import open_any_reader
 from glasshead.tasks.translate import TextTranslator, Translation, cross_attention
 from studio.report.conftest import HOSTILE, TEXT, TOKENS, held_in, keys_of

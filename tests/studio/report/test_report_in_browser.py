@@ -8,10 +8,11 @@ import pytest
 from PIL import Image
 
 import glasshead as gh
-from glasshead.studio.limits import Limits
 from glasshead.studio.report.answers import key_of
-from glasshead.studio.views.steps import StepsAsked, steps_data
-from glasshead.studio.words import words
+from glasshead.studio.strings import words
+from glasshead.studio.studio import Limits
+from glasshead.studio.views.steps import steps_data
+from glasshead.studio.views.steps_request import StepsAsked
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.report.conftest import HOSTILE, TEXT
 

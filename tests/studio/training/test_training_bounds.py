@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from glasshead.studio.views.training.heads import alarms_of, heads_of, last_alarms
-from glasshead.studio.views.training.notes import notes_of
-from glasshead.studio.views.training.rows import NO_ROWS
-from glasshead.studio.views.training.thinning import buckets, smoothed, thinned
+from glasshead.studio.views.training import alarms_of, heads_of, last_alarms, notes_of
+from glasshead.studio.views.training_log import NO_ROWS, buckets, smoothed, thinned
 from glasshead.watching.alarms import Alarm, Reading
 from studio.training.told import curve
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from glasshead.studio.refusals import NotThere
+from glasshead.studio.work import NotThere
 from glasshead.tasks.training.attention_log import line_of, text_of
 from glasshead.watching.alarms import Alarm, Reading
 from studio.small_runs import line
@@ -100,7 +100,7 @@ def test_a_file_that_vanishes_while_it_is_read_is_read_when_it_is_back(run, log,
         raise FileNotFoundError
 
     with monkeypatch.context() as patch:
-        patch.setattr("glasshead.studio.views.training.told.read_rows", gone)
+        patch.setattr("glasshead.studio.views.training.read_rows", gone)
         missed = log.told()
     assert (missed["charts"], missed["problems"]) == ({}, [])
     told = log.told(missed["version"])

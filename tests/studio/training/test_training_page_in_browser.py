@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from glasshead import studio
+from glasshead.studio.strings import TRAINING, words
 from glasshead.studio.studio import Studio
-from glasshead.studio.words import words
-from glasshead.studio.words.training import WORDS
 from glasshead.tasks.training.attention_log import line_of, text_of
 from glasshead.watching.alarms import Alarm, Reading
 from studio.conftest import LANGUAGES, WIDTHS
@@ -63,10 +62,10 @@ def test_each_word_is_said():
         for file in sorted(Path(studio.__file__).parent.joinpath(folder).glob(name)):
             text += file.read_text(encoding="utf-8")
     composed = re.findall(r"`(training\.[a-z_.]*)\$\{", text)
-    for name in set(WORDS) - {"training.title", "training.none"}:
+    for name in set(TRAINING) - {"training.title", "training.none"}:
         assert f'"{name}"' in text or any(name.startswith(part) for part in composed), name
     for name in re.findall(r'"(training\.[a-z_.]+)"', text):
-        assert name in WORDS
+        assert name in TRAINING
 
 
 def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):

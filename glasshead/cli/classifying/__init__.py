@@ -1,1 +1,0 @@
-"""Classifying: what stands behind `glasshead classify`."""

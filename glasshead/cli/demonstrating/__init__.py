@@ -1,1 +1,0 @@
-"""Demonstrating: what stands behind `glasshead demo`."""

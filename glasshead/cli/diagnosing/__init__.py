@@ -1,1 +1,0 @@
-"""Diagnosing: what `glasshead diagnose` does."""

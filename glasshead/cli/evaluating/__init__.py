@@ -1,1 +1,0 @@
-"""Evaluating: what stands behind `glasshead evaluate`, a file for each task."""

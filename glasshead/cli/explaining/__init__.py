@@ -1,1 +1,0 @@
-"""Explaining: what stands behind `glasshead explain`."""

@@ -1,0 +1,287 @@
+"""Files and lines that the user names, read and checked."""
+
+import errno
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from glasshead.drawing.printable import printable
+from glasshead.guarded_file import open_regular
+from glasshead.tasks.data import files
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A token of a file, its numbers, and the line where it stands."""
+
+    line: int
+    token: str
+    numbers: list[float]
+
+
+class Malformed(ValueError):  # noqa: N818 - it is told as a sentence that the file's name opens
+    """What is wrong with a content; whoever knows the file puts its name before the words."""
+
+
+STANDARD_INPUT = Path("-")
+
+
+def input_file(written: str | None, option: str) -> Path | None:
+    """The file that an option reads: `STANDARD_INPUT` for -, None where none is given.
+
+    Errors: a ValueError where the name is empty.
+
+    >>> input_file("-", "--vectors") == STANDARD_INPUT
+    True
+    """
+    if written is None:
+        return None
+    _check_given(written, option)
+    path = Path(written)
+    # ./- is a file of that name.
+    return path.absolute() if path == STANDARD_INPUT and written != "-" else path
+
+
+def output_folder(written: str, option: str) -> Path:
+    """The folder that an option writes into; it need not be there.
+
+    Errors: a ValueError where the name is empty; an OSError where it is a file.
+
+    >>> output_folder("", "--folder")
+    Traceback (most recent call last):
+    ValueError: --folder takes a folder, and got nothing: name one, or leave it out.
+    """
+    if not written.strip():
+        raise ValueError(f"{option} takes a folder, and got nothing: name one, or leave it out.")
+    path = Path(written)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{option} takes a folder, and {written} is a file: name another.")
+    return path
+
+
+def output_file(written: str | None, option: str) -> Path | None:
+    """The file that an option writes; None where none is given.
+
+    Errors: a ValueError where the name is empty, that of a folder, or stands for standard output.
+
+    >>> output_file("new/", "--html")
+    Traceback (most recent call last):
+    ValueError: --html takes a file to write, and new/ is a folder: name a file in it.
+    """
+    if written is None:
+        return None
+    _check_given(written, option)
+    if written == "-":
+        raise ValueError(
+            f"{option} takes a file to write, and - is standard output, which has the text: name "
+            f"a file, as in page.html."
+        )
+    if written.endswith("/"):
+        raise ValueError(
+            f"{option} takes a file to write, and {written} is a folder: name a file in it."
+        )
+    return Path(written)
+
+
+def _check_given(written: str, option: str) -> None:
+    if not written:
+        raise ValueError(f"{option} takes a file, and got nothing: name one, or leave it out.")
+
+
+# More than this is no table for a reader, and a pipe may never end.
+_MOST_BYTES = 2**30
+
+
+def shown(path: Path) -> str:
+    """A path as errors show it."""
+    return "standard input" if path == STANDARD_INPUT else printable(str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file, or of standard input.
+
+    Errors: an OSError, worded for the user, where it is not there, is a folder or a device, or
+    cannot be read; a ValueError where it is larger than 1 GiB, or a pipe that nobody fills.
+    """
+    try:
+        with _opened(path) as file:
+            state = os.fstat(file.fileno())
+            # What a regular file says that it has is all that is read of it.
+            size = state.st_size if stat.S_ISREG(state.st_mode) else _MOST_BYTES + 1
+            too_large = stat.S_ISREG(state.st_mode) and size > _MOST_BYTES
+            content = b"" if too_large else file.read(size)
+            is_pipe = stat.S_ISFIFO(state.st_mode)
+    except FileNotFoundError as error:
+        parent = path.parent
+        hint = "check its name" if parent.is_dir() else f"there is no folder {shown(parent)} either"
+        raise FileNotFoundError(f"there is no file {shown(path)}: {hint}.") from error
+    except IsADirectoryError as error:
+        raise IsADirectoryError(f"{shown(path)} is a folder: name a file in it.") from error
+    except PermissionError as error:
+        raise PermissionError(
+            f"{shown(path)} may not be read by this user: change its permissions."
+        ) from error
+    except OSError as error:
+        raise OSError(f"{shown(path)} cannot be read: {error.strerror}.") from error
+    if too_large or len(content) > _MOST_BYTES:
+        raise ValueError(
+            f"expected at most 1 GiB, and {shown(path)} is larger, or never ends: keep only what "
+            f"you need of it."
+        )
+    if is_pipe and not content:
+        raise ValueError(
+            f"expected a file, and {shown(path)} is a pipe into which nobody writes: fill it "
+            f"first, or name a file."
+        )
+    return content
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path == STANDARD_INPUT:
+        return _standard_input()
+    state = path.stat()
+    if stat.S_ISFIFO(state.st_mode):
+        return open(path, "rb", opener=_at_once)
+    # /dev/stdin is another name of a terminal.
+    if stat.S_ISCHR(state.st_mode) and sys.stdin is not None and _is(0, state):
+        return _standard_input()
+    return open_regular(path)
+
+
+def _standard_input() -> BinaryIO:
+    # Of devices a terminal ends, and what is nothing.
+    if stat.S_ISCHR(os.fstat(0).st_mode) and not (os.isatty(0) or _is(0, Path(os.devnull).stat())):
+        raise OSError(errno.EINVAL, "it is a device, not a file")
+    return open(0, "rb", closefd=False)
+
+
+def _is(descriptor: int, state: os.stat_result) -> bool:
+    return os.path.samestat(os.fstat(descriptor), state)
+
+
+def _at_once(name: str, flags: int) -> int:
+    """Open a file; a pipe too, which would otherwise wait for somebody to write into it."""
+    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    # A writer who is there, but has sent nothing yet, is waited for.
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark; .gz and .xz are unpacked.
+
+    Errors: as for `read_bytes`, and a ValueError that names the line where it is not UTF-8, or
+    where a file is not packed as its name says.
+    """
+    if path != STANDARD_INPUT and files.packing(path):
+        return files.read_text(files.existing(path))
+    content = read_bytes(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte "
+            f"0x{content[error.start]:02x}: save the file as UTF-8."
+        ) from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(
+            f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte 0x00: save the "
+            f"file as UTF-8."
+        )
+    return text
+
+
+# How many lines are worked on at once, where they are there, and how long one may be, in bytes.
+_AT_ONCE, _LONGEST = 64, 2**22
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Some texts, and what errors call each of them."""
+
+    texts: list[str]
+    names: list[str]
+
+    def name(self, number: int) -> str:
+        """What errors call one of them, counted from 1."""
+        return self.names[number - 1]
+
+
+def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
+    """The texts, some at a time: the arguments, or else the lines of standard input.
+
+    As many lines as are there are given at once, and a single one does not wait for another: so a
+    file is read fast, and whoever types is answered line by line.
+
+    Errors: a ValueError where a line is not UTF-8; an OSError where standard input is closed,
+    or cannot be read.
+
+    >>> list(texts_of(["Guten Morgen", "Danke"]))
+    [Lines(texts=['Guten Morgen', 'Danke'], names=['text 1', 'text 2'])]
+    """
+    if arguments:
+        yield Lines([*arguments], [f"text {number}" for number in range(1, len(arguments) + 1)])
+        return
+    if sys.stdin is None:
+        raise OSError("standard input is closed: give a TEXT, or the file that has them by <FILE.")
+    lines = _arriving()
+    number, ended = 0, False
+    while not ended:
+        some = [lines.get()]
+        while len(some) < _AT_ONCE and some[-1] is not None and not lines.empty():
+            some.append(lines.get())
+        ended = some[-1] is None
+        found = Lines([], [])
+        for number, line in enumerate(filter(None, some), number + 1):  # noqa: B020 - it goes on
+            name = f"standard input, line {number}"
+            if isinstance(line, OSError):
+                raise OSError(f"{name} cannot be read ({line.strerror}): give it a file.") from line
+            if len(line) > _LONGEST:
+                raise ValueError(
+                    f"{name}: expected a line of at most {_LONGEST:,} bytes, and got a longer one: "
+                    f"break it."
+                )
+            found.names.append(name)
+            found.texts.append(_decoded(line, name, "utf-8-sig" if number == 1 else "utf-8"))
+        if found.texts:
+            yield found
+
+
+def _arriving() -> "queue.Queue[bytes | OSError | None]":
+    """The lines as they come, what keeps them from coming, and None at their end."""
+    lines: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * _AT_ONCE)
+
+    def read() -> None:
+        try:
+            # Not by `sys.stdin`, whose lock a waiting thread would hold when the program ends.
+            with open(0, "rb", closefd=False) as file:
+                # A line that never ends is not waited for.
+                while line := file.readline(_LONGEST + 1):
+                    lines.put(line)
+                    if len(line) > _LONGEST:
+                        break
+        except OSError as error:
+            lines.put(error)
+        finally:
+            lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _decoded(line: bytes, name: str, encoding: str) -> str:
+    try:
+        return line.decode(encoding).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name}: expected UTF-8 text, and got the byte 0x{error.object[error.start]:02x}: "
+            "save it as UTF-8."
+        ) from error

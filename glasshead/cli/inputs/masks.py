@@ -1,0 +1,285 @@
+"""Masks from array files, safetensors, tables and JSON."""
+
+import io
+import json
+import math
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from glasshead.cli.inputs.files import STANDARD_INPUT, Malformed, read_bytes, read_text, shown
+from glasshead.cli.inputs.messages import listed, nearest, quoted
+from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
+
+_MOST_BYTES = 2**30
+_OPENING = b"\x93NUMPY"
+_BLOCK = 2**20
+# Deflate makes at most so many bytes of one.
+_RATIO = 1032
+# What begins the entry of a member in the list of a .zip file, and how many entries are read.
+_ENTRY, _MOST_ENTRIES = b"PK\x01\x02", 1000
+_HEADERS = {b"\1\0": npy.read_array_header_1_0, b"\2\0": npy.read_array_header_2_0}
+_CUT_OFF = " is malformed or cut off: write it anew by numpy.save."
+
+
+def read_npy(content: bytes) -> np.ndarray:
+    """The array of a .npy file.
+
+    Errors: a Malformed where it is none, holds Python objects, or is cut off.
+    """
+    file = io.BytesIO(content)
+    shape, fortran_order, dtype, size = _header(file, len(content))
+    numbers = bytearray(memoryview(content)[file.tell() : file.tell() + size])
+    return _array(numbers, shape, fortran_order, dtype)
+
+
+def read_npz(content: bytes) -> np.ndarray:
+    """The one array of a .npz file.
+
+    Its header says how large the array is, and is checked against what the archive says; of neither
+    is memory taken before the numbers are there.
+
+    Errors: a Malformed where it is none, has another number of arrays, holds Python objects, would
+    unpack to more than 1 GiB, or its header tells of another array than it holds.
+    """
+    if content.count(_ENTRY) > _MOST_ENTRIES:
+        raise Malformed(": expected one array, and it has many: save one by numpy.save.")
+    try:
+        with (
+            zipfile.ZipFile(io.BytesIO(content)) as archive,
+            archive.open(member := _only_member(archive)) as file,
+        ):
+            shape, fortran_order, dtype, size = _header(file, member.file_size, exact=True)
+            numbers = _read(file, size)
+    except (Malformed, MemoryError):
+        raise
+    except Exception as error:
+        # Of the archive, and of each way to pack a member.
+        raise Malformed(" is no .npz file: write it by numpy.savez.") from error
+    return _array(numbers, shape, fortran_order, dtype)
+
+
+def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    """What the archive says of its one array."""
+    members = archive.infolist()
+    if len(members) != 1:
+        names = [member.filename.removesuffix(".npy") for member in members]
+        raise Malformed(
+            f": expected one array, and it has {listed(names) or 'none'}: save one by numpy.save."
+        )
+    (member,) = members
+    if member.file_size > _MOST_BYTES:
+        raise Malformed(" unpacks to more than 1 GiB: keep only what you need of it.")
+    most = _RATIO * (member.compress_size + 1)
+    if member.compress_type == zipfile.ZIP_DEFLATED and member.file_size > most:
+        raise Malformed(_CUT_OFF)
+    return member
+
+
+def _header(
+    file: IO[bytes], length: int, *, exact: bool = False
+) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """The shape, order and type of an array, and how many bytes its numbers take.
+
+    Args:
+        file: At the beginning; afterwards at the first number.
+        length: How many bytes there are.
+        exact: Whether nothing may follow the numbers.
+    """
+    if file.read(len(_OPENING)) != _OPENING:
+        raise Malformed(" is no .npy file: write it by numpy.save.")
+    try:
+        read = _HEADERS[file.read(2)]
+        with warnings.catch_warnings():
+            # Of what Python thinks of the header as a program.
+            warnings.simplefilter("ignore")
+            shape, fortran_order, dtype = read(file)
+        size = math.prod(shape) * dtype.itemsize
+        rest = length - file.tell()
+    except Exception as error:
+        # The header is read as Python is, by a tokenizer and a parser with errors of their own.
+        raise Malformed(_CUT_OFF) from error
+    if dtype.hasobject:
+        raise Malformed(
+            " holds pickled Python objects, which could run anything, and is not read: save "
+            "an array of numbers."
+        )
+    if min(shape, default=0) < 0 or size > rest or (exact and size != rest):
+        raise Malformed(_CUT_OFF)
+    return shape, fortran_order, dtype, size
+
+
+def _read(file: IO[bytes], size: int) -> bytearray:
+    """As many bytes as are really there, up to `size`."""
+    content = bytearray()
+    while block := file.read(min(_BLOCK, size - len(content))):
+        content += block
+    # The end of the member, where its sum is checked.
+    file.read(1)
+    return content
+
+
+def _array(
+    numbers: bytearray, shape: tuple[int, ...], fortran_order: bool, dtype: np.dtype
+) -> np.ndarray:
+    try:
+        flat = np.frombuffer(numbers, dtype) if numbers else np.empty(math.prod(shape), dtype)
+        return flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
+    except (ValueError, MemoryError, OverflowError) as error:
+        raise Malformed(_CUT_OFF) from error
+
+
+_WORDS = {"true": True, "false": False}
+_SEPARATOR = re.compile(r"\s*[,;\t]\s*|\s+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def table_mask(text: str) -> list[np.ndarray]:
+    r"""The rows of a table whose cells are parted by commas, semicolons, tabs or spaces.
+
+    Blank lines, and what follows a #, are left out.
+
+    Errors: a Malformed that opens with the line, where a cell is no number or a row is shorter or
+    longer than the first.
+
+    >>> [row.tolist() for row in table_mask("1,0\n1,1\n")]
+    [[1, 0], [1, 1]]
+    """
+    rows: list[np.ndarray] = []
+    first = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = line.partition("#")[0].strip().rstrip(",;")
+        if not cells:
+            continue
+        row = np.array([_number(cell, number) for cell in _SEPARATOR.split(cells)])
+        if rows and len(row) != len(rows[0]):
+            raise Malformed(
+                f", line {number}: expected {len(rows[0])} numbers as on line {first}, and got "
+                f"{len(row)}: fill up the shorter rows."
+            )
+        first = first or number
+        rows.append(row)
+    if not rows:
+        raise Malformed(" has no mask: give it a row of numbers a query.")
+    return rows
+
+
+def json_mask(text: str) -> list[Any]:
+    """Nested lists of numbers, true and false; -Infinity and "-inf" are −∞.
+
+    Errors: a Malformed that says the line where the JSON is malformed, or what is no number.
+
+    >>> json_mask('[[0, "-inf"], [0, 0]]')
+    [[0, -inf], [0, 0]]
+    """
+    try:
+        whole = json.loads(text)
+        return _lists(whole)
+    except json.JSONDecodeError as error:
+        raise Malformed(
+            f", line {error.lineno}: malformed JSON ({error.msg}, column {error.colno}): check "
+            "brackets, commas and quotes there."
+        ) from error
+    except RecursionError as error:
+        raise Malformed(": expected lists of numbers, and got too many brackets.") from error
+    except Malformed:
+        raise
+    except ValueError as error:
+        raise Malformed(
+            ": expected numbers of at most 4,300 digits, and got a longer one."
+        ) from error
+
+
+def _lists(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        written = json.dumps(value, ensure_ascii=False)[:40]
+        raise Malformed(
+            f": expected nested lists of numbers, as in [[1, 0], [1, 1]], and got {written}."
+        )
+    return [_lists(item) if isinstance(item, list) else _of_json(item) for item in value]
+
+
+def _of_json(item: Any) -> float | bool:
+    if isinstance(item, str):
+        return _number(item, None)
+    if not isinstance(item, bool | int | float):
+        return _lists(item)  # type: ignore[return-value]
+    return item if isinstance(item, bool) or abs(item) < 2**62 else float(item)
+
+
+def _number(cell: str, line: int | None) -> float | bool:
+    word = cell.strip().strip('"').lower().replace("−", "-").replace("∞", "inf")
+    if word in _WORDS:
+        return _WORDS[word]
+    if _WHOLE.fullmatch(word):
+        return int(word)
+    try:
+        if "_" not in word:
+            return float(word)
+    except ValueError:
+        pass
+    where = "" if line is None else f", line {line}"
+    got = quoted(cell) if cell else "an empty cell"
+    raise Malformed(
+        f"{where}: expected a number, true, false or -inf, and got {got}: write a row of them a "
+        "query."
+    )
+
+
+_PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
+
+
+def read_mask(path: Path, name: str | None = None) -> Any:
+    """The mask of a file: a tensor, an array, or rows of numbers whose type nobody chose.
+
+    Args:
+        path: The file; what is called .npy, .npz or .safetensors is that, what opens with a bracket
+            is JSON, and any other is a table.
+        name: Which tensor of a safetensors file is meant.
+
+    Errors: an OSError where the file cannot be read; a ValueError with the file, and the line where
+    there are some, where it is malformed, has several arrays, or is pickled.
+    """
+    suffix = path.suffix.lower()
+    if path != STANDARD_INPUT and is_tensors_file(path):
+        return _tensor(path, name)
+    if name is not None:
+        raise ValueError(
+            f"--tensor names one of a safetensors file, and {shown(path)} is none: leave it out."
+        )
+    if suffix in _PICKLED:
+        raise ValueError(
+            f"{shown(path)} may be a pickle, which could run anything, and is not read: save the "
+            "mask by safetensors.torch.save_file or numpy.save."
+        )
+    try:
+        if suffix == ".npy":
+            return read_npy(read_bytes(path))
+        if suffix == ".npz":
+            return read_npz(read_bytes(path))
+        text = read_text(path)
+        is_json = suffix == ".json" or text.lstrip()[:1] in ("[", "{")
+        return json_mask(text) if is_json else table_mask(text)
+    except Malformed as error:
+        raise ValueError(f"{shown(path)}{error}") from error
+
+
+def _tensor(path: Path, name: str | None) -> Any:
+    tensors = read_tensors(path)
+    if name is None and len(tensors) == 1:
+        return next(iter(tensors.values()))
+    if name is not None and name in tensors:
+        return tensors[name]
+    has = listed(tensors) or "nothing"
+    if name is None:
+        raise ValueError(
+            f"expected one tensor, and {shown(path)} has {has}: name one by --tensor NAME."
+        )
+    alike = nearest(name, tensors)
+    hint = f"did you mean {alike}?" if alike else "name one of them."
+    raise ValueError(f"{shown(path)} has no tensor {name}, it has {has}: {hint}")

@@ -1,0 +1,123 @@
+"""Words of errors: choices, near misses, missing extras."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+# Comparing a word with every token of a large vocabulary, letter by letter, would take seconds.
+_COMPARED = 20_000
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names with commas between them; of many, the first few and how many more there are.
+
+    >>> listed(["a", "b", "c", "d"], most=2)
+    'a, b and 2 more'
+    """
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def quoted(value: object, most: int = 60) -> str:
+    """A value as Python writes it; of a long one, its beginning and its end.
+
+    >>> quoted("sun"), quoted("s" * 99, most=9)
+    ("'sun'", "'sss…sss'")
+    """
+    written = repr(value)
+    if len(written) <= most:
+        return written
+    half = (most - 1) // 2
+    return f"{written[:half]}…{written[-half:]}"
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The one of `words` that is most like `word`, upper and lower case alike, if one is.
+
+    >>> nearest("shinny", ["Hello", "shiny", "sun"]), nearest("sUN", ["sun"])
+    ('shiny', 'sun')
+    >>> nearest("moon", ["Hello", "shiny"]) is None
+    True
+    """
+    by_spelling: dict[str, str] = {}
+    for known in words:
+        by_spelling.setdefault(known.casefold(), known)
+    if word.casefold() in by_spelling:
+        return by_spelling[word.casefold()]
+    if len(by_spelling) > _COMPARED:
+        return None
+    close = get_close_matches(word.casefold(), by_spelling, n=1)
+    return by_spelling[close[0]] if close else None
+
+
+def whole_number(written: str | int) -> int:
+    """The whole number that an option was given, or has by default.
+
+    Errors: a usage error where it is none; typer adds which option it was.
+
+    >>> whole_number("12")
+    12
+    """
+    if not _WHOLE_NUMBER.fullmatch(str(written)):
+        raise typer.BadParameter(f"it takes a whole number, and got {quoted(written)}")
+    return int(written)
+
+
+def one_of(value: str, choices: Iterable[str], option: str) -> str:
+    """`value`, which must be one of the choices.
+
+    Errors: a ValueError that lists the choices and suggests the nearest.
+
+    >>> one_of("dott", ["dot", "cosine"], "--score")
+    Traceback (most recent call last):
+    ValueError: --score takes one of dot, cosine, and got 'dott': did you mean 'dot'?
+    """
+    choices = list(choices)
+    if value in choices:
+        return value
+    alike = nearest(value, choices)
+    hint = f"did you mean {alike!r}?" if alike else "take one of the list."
+    raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {quoted(value)}: {hint}")
+
+
+_LIBRARIES = {
+    "train": ("lightning", "tokenizers", "matplotlib", "sacrebleu", "torchmetrics"),
+    "hf": ("transformers", "torchmetrics"),
+    "studio": ("fastapi", "uvicorn"),
+}
+
+
+def check_extra(extra: str, command: str, libraries: Sequence[str] = ()) -> None:
+    """Raise a ValueError where a library that a command needs is not installed.
+
+    Args:
+        extra: What brings it.
+        command: What needs it.
+        libraries: Which of the extra it needs; all, if not given.
+
+    >>> check_extra("train", "glasshead train")
+    """
+    missing = [name for name in libraries or _LIBRARIES[extra] if find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f"{command} takes {', '.join(missing)}, not installed here: pip install "
+            f"'glasshead[{extra}]'."
+        )
+
+
+def check_extra_of(folder: Path, command: str) -> None:
+    """Raise a ValueError where a library is not installed that opens the model in a folder.
+
+    Args:
+        folder: Of a run, or of a model of Hugging Face.
+        command: What opens it.
+    """
+    from glasshead.tasks.run_folder import is_of_huggingface
+
+    check_extra("hf" if is_of_huggingface(folder) else "train", command)

@@ -1,0 +1,250 @@
+"""Attention inputs and projection weights from safetensors."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from glasshead.cli.inputs.files import STANDARD_INPUT, read_bytes, shown
+from glasshead.cli.inputs.messages import listed
+from glasshead.explanation.projection import Projection
+from glasshead.guarded_file import read_regular
+from glasshead.recipe.validation import check_inputs
+
+_SUFFIX = ".safetensors"
+
+
+def is_tensors_file(path: Path) -> bool:
+    """Whether a file is called safetensors, or opens as one; a pipe can be read but once.
+
+    A file that is not there is none; whoever reads it says so.
+    """
+    if path.suffix.lower() == _SUFFIX:
+        return True
+    try:
+        if path == STANDARD_INPUT:
+            return False
+        opening = read_regular(path, count=9)
+        # The length of the header in eight bytes, and the bracket that opens it. Text has no byte
+        # 0, without which the length would be that of no file.
+        return opening[8:] == b"{" and 0 in opening[:8]
+    except OSError:
+        return False
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Errors: an OSError where the file cannot be read; a ValueError where it is no safetensors, or
+    has numbers of a type that torch lacks.
+    """
+    content = read_bytes(path)
+    try:
+        return load(content)
+    except (KeyError, AttributeError, RuntimeError) as error:
+        # What types of numbers end in that torch does not know.
+        raise ValueError(
+            f"{shown(path)} has numbers of a type that torch cannot read ({error}): save it as "
+            f"float32."
+        ) from error
+    except SafetensorError as error:
+        raise ValueError(
+            f"{shown(path)} is no safetensors file ({error}): write it by "
+            f"safetensors.torch.save_file."
+        ) from error
+
+
+_NEEDED, _INPUT_ROLES = ("query", "key"), ("query", "key", "value")
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_LAYOUT = "[length, dim], [heads, length, dim] or [batch, heads, length, dim]"
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionInputs:
+    """What an attention is computed from; `has_value` tells whether the file had values.
+
+    Where it has none, the keys stand for them.
+    """
+
+    query: Float[Tensor, "batch heads queries dim"]
+    key: Float[Tensor, "batch kv_heads keys dim"]
+    value: Float[Tensor, "batch kv_heads keys value_dim"]
+    has_value: bool
+
+
+def read_attention(path: Path) -> AttentionInputs:
+    """The tensors `query`, `key` and perhaps `value` of a file, with axes for batch and heads.
+
+    Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
+    where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
+    """
+    tensors = read_tensors(path)
+    try:
+        _check_input_names(tensors)
+        for name in tensors:
+            _check_tensor(name, tensors[name])
+        _check_axes(tensors)
+        query, key = (_four_axes(tensors[name]) for name in _NEEDED)
+        value = _four_axes(tensors["value"]) if "value" in tensors else key
+        check_inputs(query, key, value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{shown(path)}: {error}") from error
+    return AttentionInputs(query, key, value, has_value="value" in tensors)
+
+
+def _check_input_names(tensors: dict[str, Tensor]) -> None:
+    missing = [name for name in _NEEDED if name not in tensors]
+    if missing:
+        raise ValueError(
+            f"expected query, key and perhaps value, and {listed(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing (the file has "
+            f"{listed(tensors) or 'nothing'}): rename or add what it takes."
+        )
+    unknown = [name for name in tensors if name not in _INPUT_ROLES]
+    if unknown:
+        raise ValueError(
+            f"expected query, key and perhaps value, and got {listed(unknown)} beside them: leave "
+            f"out what is neither."
+        )
+
+
+def _check_tensor(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in _FLOATS:
+        raise ValueError(
+            f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: convert "
+            f"it by .float()."
+        )
+    if not 2 <= tensor.ndim <= 4 or 0 in tensor.shape:
+        raise ValueError(f"{name} takes {_LAYOUT}, and got {list(tensor.shape)}.")
+    if not tensor.isfinite().all():
+        raise ValueError(f"{name} takes finite numbers, and has NaN or infinity: correct it.")
+
+
+def _check_axes(tensors: dict[str, Tensor]) -> None:
+    if len({tensor.ndim for tensor in tensors.values()}) > 1:
+        shapes = listed(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+        raise ValueError(f"query, key and value take the same number of axes, and got {shapes}.")
+
+
+def _four_axes(tensor: Tensor) -> Tensor:
+    return tensor[(None,) * (4 - tensor.ndim)]
+
+
+_ROLES = ("query", "key", "value")
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """`W_query W_key W_value`, `[d_in, d_out]`, and `b_query b_key b_value`, if any, of a file."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+
+    @property
+    def d_in(self) -> int:
+        """How wide the vectors are that they take."""
+        return len(self.tensors["W_query"])
+
+    def projection(self, inputs: Float[Tensor, "tokens d_in"]) -> Projection:
+        """The projection of some vectors.
+
+        Errors: a ValueError that names the file, where they are of another width.
+        """
+        try:
+            return Projection(inputs=inputs, **self.tensors)
+        except ValueError as error:
+            raise ValueError(f"{shown(self.path)}: {error}") from error
+
+
+def read_weights(path: Path) -> Matrices:
+    """The matrices of a file, in float64.
+
+    The file has either the matrices of rung 2 of the ladder, `W_query`, applied as x @ W_query; or
+    the state of `nn.Linear`s, as rung 3: `W_query.weight`, which is the transpose, and perhaps
+    `W_query.bias`.
+
+    Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
+    where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
+    """
+    tensors = read_tensors(path)
+    try:
+        _check_names(tensors)
+        named = _matrices(tensors)
+        _check_fit(named)
+    except ValueError as error:
+        raise ValueError(f"{shown(path)}: {error}") from error
+    return Matrices(path, named)
+
+
+def _is_linear(names: Iterable[str]) -> bool:
+    """Whether linear layers are meant; a bias beside plain matrices is a stray one."""
+    names = list(names)
+    plain = any(f"W_{role}" in names for role in _ROLES)
+    endings = (".weight",) if plain else (".weight", ".bias")
+    return any(name.endswith(endings) for name in names)
+
+
+def _check_names(tensors: dict[str, Tensor]) -> None:
+    linear = _is_linear(tensors)
+    needed = [f"W_{role}.weight" if linear else f"W_{role}" for role in _ROLES]
+    allowed = {*needed, *(f"W_{role}.bias" for role in _ROLES if linear)}
+    found = listed(tensors) or "nothing"
+    missing = [name for name in needed if name not in tensors]
+    if missing:
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        raise ValueError(
+            f"expected {listed(needed)}, and {listed(missing)} {are} missing (the file has "
+            f"{found}): rename or add {them}."
+        )
+    unknown = [name for name in tensors if name not in allowed]
+    if unknown:
+        have, them = ("has", "it") if len(unknown) == 1 else ("have", "them")
+        raise ValueError(
+            f"{listed(unknown)} {have} no place in a projection of {listed(needed)}: leave {them} "
+            f"out."
+        )
+
+
+def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    linear, named = _is_linear(tensors), {}
+    for name, tensor in tensors.items():
+        axes = 1 if name.endswith(".bias") else 2
+        shape = ("[d_out, d_in]" if linear else "[d_in, d_out]") if axes == 2 else "[d_out]"
+        if not tensor.is_floating_point():
+            raise ValueError(
+                f"{name} takes floating-point numbers, and got {tensor.dtype}: convert it by "
+                f".float()."
+            )
+        if tensor.ndim != axes or 0 in tensor.shape:
+            raise ValueError(f"{name} takes the shape {shape}, and got {list(tensor.shape)}.")
+        if not tensor.double().isfinite().all():
+            raise ValueError(f"{name} takes finite numbers, and has NaN or infinity: correct it.")
+        matrix = tensor.to(torch.float64)
+        role = name.removeprefix("W_").split(".")[0]
+        named[f"{'b' if axes == 1 else 'W'}_{role}"] = matrix.T if linear and axes == 2 else matrix
+    return named
+
+
+def _check_fit(named: dict[str, Tensor]) -> None:
+    d_in, d_out = named["W_query"].shape
+    if named["W_key"].shape != (d_in, d_out):
+        raise ValueError(
+            f"W_key takes the shape of W_query, {[d_in, d_out]} as [d_in, d_out], and got "
+            f"{list(named['W_key'].shape)}."
+        )
+    if named["W_value"].shape[0] != d_in:
+        raise ValueError(
+            f"W_value takes the d_in of W_query, {d_in}, and got {list(named['W_value'].shape)} "
+            f"as [d_in, d_out]."
+        )
+    for role in _ROLES:
+        width, bias = named[f"W_{role}"].shape[1], named.get(f"b_{role}")
+        if bias is not None and len(bias) != width:
+            raise ValueError(
+                f"the bias of W_{role} takes {width} numbers, as its d_out, and got {len(bias)}."
+            )

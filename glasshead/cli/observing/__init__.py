@@ -1,1 +1,0 @@
-"""Observing: what stands behind `glasshead observe`."""

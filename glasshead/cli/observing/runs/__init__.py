@@ -1,1 +1,0 @@
-"""Runs: what stands behind `glasshead observe RUN --text FILE`."""

@@ -1,0 +1,444 @@
+"""The work of `glasshead observe MODEL --text`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from rich.cells import cell_len
+from rich.text import Text
+from torch import Tensor
+
+import glasshead as gh
+from glasshead.attention.io import describe_values
+from glasshead.attention.tensor_files import write
+from glasshead.cli.corpus_observer import Gathered, Gathering
+from glasshead.cli.inputs.files import shown
+from glasshead.cli.observe import ObserveRunRequest, check_place
+from glasshead.cli.observe_tables import (
+    MAP,
+    WeightsMap,
+    counted,
+    deliver,
+    drawn_map,
+    histogram_table,
+    receiving_table,
+)
+from glasshead.cli.output import Counter, remark
+from glasshead.cli.ranks import Processes, processes
+from glasshead.cli.statistic_options import Asked
+from glasshead.cli.text_chunks import Pieces, read_pieces
+from glasshead.drawing import (
+    ENGLISH,
+    Block,
+    Canvas,
+    Document,
+    HeatMap,
+    Note,
+    Paragraph,
+    Table,
+    Words,
+    number,
+)
+from glasshead.recipe.masks import Mask
+from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
+from glasshead.statistics.reductions import edges
+from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.open_reader import open_reader
+from glasshead.watching.corpus.result import OF_A_MODEL
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A head of a layer, a layer, or all.
+
+    Attributes:
+        layer: Counted from 0; None: the mean over all.
+        head: Of the layer; None: the mean over all.
+    """
+
+    layer: int | None
+    head: int | None
+
+    def check(self, layers: int, heads: int) -> None:
+        """Raise a ValueError where there are fewer."""
+        check_place("layer", self.layer, layers)
+        check_place("head", self.head, heads)
+
+    def mean(self, values: Float[Tensor, "layers heads *rest"]) -> Float[Tensor, "*rest"]:
+        """The mean over what is chosen."""
+        return self.rows(values).mean(0)
+
+    def rows(self, values: Float[Tensor, "layers heads *rest"]) -> Float[Tensor, "rows *rest"]:
+        """A row for each layer, the mean over its heads; or for each head of the one layer."""
+        if self.layer is None:
+            return values.mean(1)
+        heads = values[self.layer]
+        return heads if self.head is None else heads[self.head : self.head + 1]
+
+    def names(self, layers: int, heads: int) -> list[str]:
+        """What the rows are called."""
+        if self.layer is None:
+            return [f"layer {layer}" for layer in range(layers)]
+        return [f"head {head}" for head in (range(heads) if self.head is None else [self.head])]
+
+    def said(self, layers: int, heads: int) -> str:
+        """Of whom the mean is."""
+        if self.head is not None or (self.layer is not None and heads == 1):
+            return f"of layer {self.layer}, head {self.head or 0}"
+        if self.layer is not None:
+            return f"mean over the {heads} heads of layer {self.layer}"
+        if layers == heads == 1:
+            return "of the one head"
+        return f"mean over all {layers * heads} heads"
+
+    def said_of_rows(self) -> str:
+        """Of whom each row is."""
+        if self.layer is None:
+            return "in each layer, mean over its heads"
+        return f"in {'each head of ' if self.head is None else ''}layer {self.layer}"
+
+
+_BETWEEN = 2
+
+
+@dataclass(frozen=True)
+class HeadsTable(Block):
+    """Numbers in a terminal, so many heads side by side as there is room; painted on a page.
+
+    Args:
+        values: A row a layer, a column a head.
+        caption: What the numbers are.
+
+    Example:
+        >>> print(HeadsTable([[0.5, 0.25]], "entropy, nats").as_text())
+        entropy, nats
+        layer  head 0  head 1
+        ─────────────────────
+            0     0.5    0.25
+    """
+
+    values: list[list[float]]
+    caption: str
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw tables, one below the other where the heads are many."""
+        names, rows = self._names(), [[number(x) for x in row] for row in self.values]
+        widest = max(cell_len(cell) for row in (names, *rows) for cell in row)
+        side = max(1, (canvas.width - len("layer")) // (widest + _BETWEEN))
+        for first in range(0, len(names), side):
+            yield from Table(
+                ["layer", *names[first : first + side]],
+                [[f"{layer}", *row[first : first + side]] for layer, row in enumerate(rows)],
+                caption=None if first else self.caption,
+            ).lines(canvas)
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw a heat map; what can be below 0 has no place on its scale, and is a table."""
+        names, layers = self._names(), [f"layer {layer}" for layer in range(len(self.values))]
+        if min(map(min, self.values)) >= 0:
+            return HeatMap(self.values, layers, names, caption=self.caption).html(words)
+        rows = [[layer, *map(number, row)] for layer, row in zip(layers, self.values, strict=True)]
+        return Table(["", *names], rows, caption=self.caption).html(words)
+
+    def _names(self) -> list[str]:
+        return [f"head {head}" for head in range(len(self.values[0]))]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What was seen of a model, and whose of its heads are drawn.
+
+    Attributes:
+        reader: The model.
+        text: What the text is called.
+        pieces: What it read.
+        names: The tokens of the piece, where one alone has the full length.
+        tokens: All tokens in their order, where they are those of one text.
+        asked: The statistics.
+        gathered: Their values.
+        mask: Which pairs of a piece see each other.
+        choice: Whose keys and map are drawn.
+        seconds: How long it took.
+    """
+
+    reader: Reader
+    text: str
+    pieces: Pieces
+    names: tuple[str, ...] | None
+    tokens: list[str] | None
+    asked: tuple[Asked, ...]
+    gathered: Gathered
+    mask: Mask | None
+    choice: Choice
+    seconds: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many layers there are, and how many heads each has."""
+        layers, heads = next(iter(self.gathered.values.values())).shape[:2]
+        return layers, heads
+
+
+def report(observed: Observed) -> Document:
+    """The pieces, each statistic of all layers and heads, and the map of those that are chosen."""
+    blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
+    for one in observed.asked:
+        statistic = observed.gathered.statistics[one.name]
+        value = observed.gathered.values[one.name]
+        if isinstance(statistic, DistanceHistogram):
+            rows = observed.choice.rows(value)
+            label = f"{one.written.partition(':')[0]} {observed.choice.said_of_rows()}"
+            names = observed.choice.names(*observed.shape)
+            blocks.append(histogram_table(statistic, rows, names, label))
+        elif isinstance(statistic, Received):
+            blocks += _received(observed, one, value)
+        else:
+            blocks += _heads(one, statistic, value)
+    if MAP in observed.gathered.values:
+        blocks.append(_map(observed))
+    return Document(blocks, title=f"The attention of {observed.reader.name} over {observed.text}")
+
+
+def _inputs(observed: Observed) -> str:
+    pieces, (layers, heads) = observed.pieces, observed.shape
+    read = f"{counted(pieces.tokens, 'token')} in {_cut(pieces)}"
+    return (
+        f"{counted(layers, 'layer')} of {counted(heads, 'head')}, {read}, in "
+        f"{observed.seconds:.3g} s. Layers, heads and positions are counted from 0."
+    )
+
+
+def _cut(pieces: Pieces) -> str:
+    """How many pieces there are, and how long they are."""
+    said = counted(pieces.count, "text" if pieces.texts else "piece")
+    if pieces.count == 1:
+        return said
+    if pieces.uneven:
+        least = pieces.groups[-1].shape[1]
+        return f"{said} of {least:,} to {pieces.length:,}, each read whole"
+    last = "" if len(pieces.groups) == 1 else f", the last of {pieces.groups[-1].shape[1]:,}"
+    return f"{said} of {pieces.length:,}{last}, each read from its own beginning"
+
+
+def _notes(observed: Observed) -> Iterator[Note]:
+    pieces, token = observed.pieces, observed.reader.unknown
+    unknown = 0 if token is None else pieces.of(token)
+    if unknown:
+        yield Note(
+            f"The model does not know {counted(unknown, 'token')} of the text, "
+            f"{number(100 * unknown / pieces.tokens, 3)} %, and takes all such for one and the "
+            f"same."
+        )
+    if pieces.uneven:
+        yield Note(
+            "Texts of several lengths have no map in common: --length N cuts them to one length."
+        )
+    for sentence in left_out(pieces, observed.reader):
+        yield Note(sentence)
+
+
+def left_out(pieces: Pieces, reader: Reader) -> list[str]:
+    """What was not read of the texts, a sentence each."""
+    out, sentences = pieces.left_out, []
+    if out.texts:
+        of = f"{out.texts:,} of {counted(pieces.count, 'text')}"
+        sentences.append(
+            f"{of} {'was' if out.texts == 1 else 'were'} cut to the {reader.context:,} tokens that "
+            f"the model reads at once: {counted(out.tokens, 'token')} "
+            f"{'was' if out.tokens == 1 else 'were'} left out."
+        )
+    if out.empty:
+        was = "was" if out.empty == 1 else "were"
+        sentences.append(f"{counted(out.empty, 'text')} without a token {was} left out.")
+    return sentences
+
+
+def _heads(
+    one: Asked, statistic: Statistic, value: Float[Tensor, "layers heads"]
+) -> Iterator[Block]:
+    """A number for each head of each layer, and which are the extremes."""
+    of = "the largest of all pieces" if isinstance(statistic, MaxScore) else "mean over all tokens"
+    yield HeadsTable(value.tolist(), f"{one.written}, {statistic.unit}: {of}")
+    if value.numel() > 1:
+        least, largest = (_place(value, int(at)) for at in (value.argmin(), value.argmax()))
+        yield Paragraph(f"The least of {one.written} is {least}; the largest, {largest}.")
+
+
+def _place(value: Float[Tensor, "layers heads"], at: int) -> str:
+    layer, head = divmod(at, value.shape[1])
+    return f"{number(value[layer, head])}, in layer {layer}, head {head}"
+
+
+def _received(
+    observed: Observed, one: Asked, value: Float[Tensor, "layers heads keys"]
+) -> Iterator[Block]:
+    """The mass by position, and the positions that receive most."""
+    said, over = observed.choice.said(*observed.shape), _over(observed)
+    yield HeatMap(
+        observed.choice.rows(value),
+        observed.choice.names(*observed.shape),
+        _positions(observed),
+        caption=f"{one.written}, weight: what each position receives "
+        f"{observed.choice.said_of_rows()}{over}",
+    )
+    yield receiving_table(
+        observed.choice.mean(value),
+        observed.names,
+        f"The positions that receive most, {said}{over}; 1 is all that a query gives",
+    )
+
+
+def _map(observed: Observed) -> WeightsMap:
+    """The weights, pooled where they are many."""
+    length = observed.pieces.length
+    return drawn_map(
+        observed.choice.mean(observed.gathered.values[MAP]),
+        observed.mask,
+        (length, length),
+        observed.names,
+        f"Weights, {observed.choice.said(*observed.shape)}{_over(observed)}: a row a query, a "
+        f"column a key",
+    )
+
+
+def _positions(observed: Observed) -> Sequence[str]:
+    return observed.names or [f"{place}" for place in range(observed.pieces.length)]
+
+
+def _over(observed: Observed) -> str:
+    """Over which pieces something is the mean, where there are several."""
+    pieces = observed.pieces
+    if pieces.uneven:
+        return ", mean over the texts that are as long"
+    if pieces.full > 1:
+        noun = "texts" if pieces.texts else "pieces"
+        return f", mean over {pieces.full:,} {noun} of {pieces.length:,}"
+    return f", over the first {pieces.length:,} tokens" if pieces.count > 1 else ""
+
+
+def save(observed: Observed, file: Path) -> None:
+    """Write safetensors: of each layer and statistic the means `[heads, …]`, in float64.
+
+    A tensor is called as its layer and its statistic, such as blocks.0.attention.entropy, and
+    `safetensors.torch.load_file(file)` gives all by name. What each statistic is, of which text and
+    of how many tokens, stands as JSON in the metadata, with the tokens where one text was read.
+    `gh.load(file)` and `gh.CorpusResult.load(file)` read all of it.
+
+    Errors: an OSError where the file cannot be written; then an older one is as it was.
+    """
+    gathered, pieces = observed.gathered, observed.pieces
+    written = {one.name: one.written for one in observed.asked} | {MAP: MAP}
+    description: dict[str, Any] = {
+        observed.reader.kind: observed.reader.name,
+        "text": observed.text,
+        "tokens": pieces.tokens,
+        "pieces": pieces.count,
+        "length": pieces.length,
+        "cut": {"texts": pieces.left_out.texts, "tokens": pieces.left_out.tokens},
+        "layers": gathered.layers,
+        "statistics": {
+            name: {"written": written[name], "unit": one.unit, "axes": ["head", *_left(one.axes)]}
+            for name, one in gathered.statistics.items()
+        },
+        "asked": describe_values(gathered.statistics, gathered.values),
+    }
+    if observed.tokens is not None:
+        description["written_tokens"] = observed.tokens
+    tensors = {
+        f"{layer}.{name}": value[place]
+        for name, value in gathered.values.items()
+        for place, layer in enumerate(gathered.layers)
+    }
+    write(file, OF_A_MODEL, description, tensors)
+
+
+def _left(axes: tuple[str, ...]) -> list[str]:
+    """The axes that are left after the mean over all queries."""
+    return [axis for axis in axes if axis != "query"]
+
+
+# What is written of each token is no larger than a file's head may be.
+_MOST_TOKENS = 2**20
+
+
+def run(request: ObserveRunRequest) -> None:
+    """Observe, write what is to be written, and print.
+
+    Of several processes each reads its share, and the first one writes and prints.
+
+    Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed.
+    """
+    with processes() as all_of_them:
+        observed = _observed(request, all_of_them)
+    if observed is not None:
+        deliver(report(observed), partial(save, observed), request)
+        for sentence in left_out(observed.pieces, observed.reader):
+            remark(sentence)
+
+
+def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | None:
+    """What was seen; None in a process that only helps."""
+    choice = Choice(request.layer, request.head)
+    with processes.together():
+        if processes.count > 1:
+            request.check_options()
+        reader = open_reader(request.folder, processes.device)
+        with Counter("reading texts", shown=processes.leads) as counter:
+            pieces = read_pieces(
+                reader,
+                request.text,
+                request.length,
+                truncate=request.truncate,
+                progress=counter.show,
+            )
+        asked = request.statistics()
+        gathering = Gathering(reader, pieces, asked, processes)
+    start = time.perf_counter()
+    with Counter("observing", shown=processes.leads) as counter:
+        gathering.read(choice.check, counter.show)
+    gathered = gathering.gathered()
+    if not processes.leads:
+        return None
+    return Observed(
+        reader=reader,
+        text=shown(request.text),
+        pieces=pieces,
+        names=_names(reader, pieces),
+        tokens=_tokens(reader, pieces),
+        asked=asked,
+        gathered=gathered,
+        mask=_mask(reader, pieces, gathered),
+        choice=choice,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _names(reader: Reader, pieces: Pieces) -> tuple[str, ...] | None:
+    """The tokens of the one piece of full length; of several, a position has no name."""
+    if pieces.full > 1 or pieces.uneven:
+        return None
+    return tuple(map(reader.token, pieces.groups[0][0].tolist()))
+
+
+def _tokens(reader: Reader, pieces: Pieces) -> list[str] | None:
+    """All tokens in their order, where they are those of one text; None of a very long one."""
+    if not pieces.of_one_text or pieces.tokens > _MOST_TOKENS:
+        return None
+    numbers = [token for group in pieces.groups for token in group.flatten().tolist()]
+    written = {token: reader.token(token) for token in set(numbers)}
+    return [written[token] for token in numbers]
+
+
+def _mask(reader: Reader, pieces: Pieces, gathered: Gathered) -> Mask | None:
+    """Which pairs see each other, as the model says, or as its weights show."""
+    if reader.mask is not None or MAP not in gathered.values:
+        return reader.mask
+    pooled = gathered.values[MAP]
+    rows, columns = (edges(pieces.length, size) for size in pooled.shape[-2:])
+    later = torch.tensor([[begin >= end for begin in columns[:-1]] for end in rows[1:]])
+    return None if pooled[..., later].any() else gh.causal()

@@ -1,0 +1,270 @@
+"""What commands print and write: pages, JSON, progress, language."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+from rich.console import Console, RenderableType
+from rich.progress import Progress
+from typer import Option
+
+from glasshead.cli.inputs.files import STANDARD_INPUT, shown
+from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.whole_file import whole_file
+
+OUTPUT = "The output"
+
+Width = Annotated[
+    int | None,
+    Option(
+        metavar="N",
+        parser=whole_number,
+        show_default=False,
+        rich_help_panel=OUTPUT,
+        help="How many columns the text takes. If not given, those of the terminal.",
+    ),
+]
+
+
+_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+
+
+def check_language(asked: str | None) -> None:
+    """Raise a ValueError where a language is asked for that is not here.
+
+    >>> check_language("zh_TW.UTF-8")
+    """
+    from glasshead.explanation.language import LANGUAGES, language_of
+
+    if asked is None:
+        return
+    try:
+        language_of(asked)
+    except ValueError:
+        raise ValueError(
+            f"--lang takes one of {', '.join(LANGUAGES)}, and got {quoted(asked)}: take one of the "
+            f"list."
+        ) from None
+
+
+def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
+    """One of en, tr, es, zh-Hant, zh-Hans.
+
+    Without a choice, the first of LC_ALL, LC_MESSAGES and LANG that is set decides, as for other
+    programs; a language that is not here is English.
+
+    Errors: a ValueError where the choice is none of them.
+
+    >>> chosen_language(None, {"LANG": "tr_TR.UTF-8"}), chosen_language("es", {})
+    ('tr', 'es')
+    """
+    from glasshead.explanation.language import language_of
+
+    check_language(asked)
+    if asked is not None:
+        return language_of(asked)
+    named = next(filter(None, map(environment.get, _VARIABLES)), "en")
+    try:
+        return language_of(named)
+    except ValueError:
+        return "en"
+
+
+NARROWEST, WIDEST = 20, 1000
+
+
+def check_width(width: int | None) -> None:
+    """Raise a ValueError where no text can be so many columns wide."""
+    if width is not None and not NARROWEST <= width <= WIDEST:
+        raise ValueError(
+            f"--width takes {NARROWEST} to {WIDEST} columns, and got {width}: leave it out for the "
+            f"width of the terminal."
+        )
+
+
+def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
+    """Print what rich can draw, in colour where standard output is a terminal that has some."""
+    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    # COLUMNS may say anything; in fewer columns, numbers would lose their digits.
+    console.width = max(console.width, NARROWEST)
+    console.print(drawing)
+
+
+def print_text(text: str, *, end: str = "") -> None:
+    """Print a text as it is, at once; in a terminal without what would steer it."""
+    if sys.stdout.isatty():
+        from glasshead.drawing.printable import printable
+
+        text = "\n".join(printable(line) for line in text.split("\n"))
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def print_json(value: Any) -> None:
+    """Print JSON alone, in ASCII where standard output has no more than that."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    text = json.dumps(value, ensure_ascii=not unicode, allow_nan=False)
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def remark(text: str) -> None:
+    """Print a line beside the output, where a pipe does not take it."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")
+
+
+_SECONDS = 2.0
+
+
+@contextmanager
+def going_on(doing: str) -> Iterator[None]:
+    """Show in the terminal what is being done, from some seconds on until it is.
+
+    It is written to standard error, so that a pipe does not take it; and not where that is no
+    terminal.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    status = console.status(doing)
+    timer = threading.Timer(_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        # It may be about to begin.
+        timer.join()
+        status.stop()
+
+
+class Counter:
+    """A bar in the terminal for work whose parts can be counted; nothing where there is none.
+
+    >>> with Counter("evaluating") as counter:
+    ...     counter.show(1, 2)
+    """
+
+    def __init__(self, doing: str, *, shown: bool = True) -> None:
+        console = Console(stderr=True)
+        hidden = not (shown and console.is_terminal)
+        self._bar = Progress(console=console, transient=True, disable=hidden)
+        self._task = self._bar.add_task(doing, total=None)
+
+    def show(self, done: int, of: int) -> None:
+        """Say how much is done."""
+        self._bar.update(self._task, completed=done, total=of)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What errors say of a file that is to be written.
+
+    Attributes:
+        option: What asks for it.
+        noun: What it is.
+        example: A name that it may have.
+    """
+
+    option: str
+    noun: str
+    example: str
+
+
+PAGE = Kind("--html", "the page", "page.html")
+OBSERVATION = Kind("--save", "the observation", "seen.safetensors")
+PICTURE = Kind("--png", "the picture", "space.png")
+
+
+def check_target(path: Path, kind: Kind = PAGE) -> None:
+    """Raise where a file cannot be at `path`: it is a folder, a device, or below a file.
+
+    Errors: an OSError that says which, and what to do.
+    """
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise _refusal(path, error, kind) from error
+    opening = f"{kind.option} takes a file to write, and {shown(path)} is"
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{opening} a folder: name a file in it, as in {shown(path / kind.example)}."
+        )
+    if there and not path.is_file():
+        raise OSError(f"{opening} none: name another.")
+    # Moving a page into its place asks for no permission to write there, and root needs none.
+    if there and not (os.access(path, os.W_OK) and path.stat().st_mode & 0o222):
+        raise PermissionError(
+            f"{opening} protected from writing: change its permissions, or name another."
+        )
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(
+            f"{kind.option} cannot be {shown(path)}: {shown(above)} is a file and no folder."
+        )
+
+
+def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -> None:
+    """Raise a ValueError where a file would take the place of one that it is made from."""
+    for source in sources:
+        if source in (None, STANDARD_INPUT):
+            continue
+        if path.exists() and source.exists() and path.samefile(source):
+            raise ValueError(
+                f"{kind.option} takes another place than {shown(source)}, which is read: name a "
+                f"new file."
+            )
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page, as `write_bytes` does."""
+    write_bytes(path, page.encode(), PAGE)
+
+
+def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
+    """Write a file; folders that are missing are made.
+
+    It is written beside its place and then moved there, so that nobody, not even a reader of
+    an older one, ever finds half of it.
+
+    Errors: an OSError where it cannot be written; nothing is left behind.
+    """
+    check_target(path, kind)
+    try:
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as beside:
+            beside.write_bytes(content)
+    except OSError as error:
+        raise _refusal(path, error, kind) from error
+    except RuntimeError as error:
+        raise OSError(
+            f"{kind.option} cannot be {shown(path)}: its links lead in a circle."
+        ) from error
+
+
+def _refusal(path: Path, error: OSError, kind: Kind = PAGE) -> OSError:
+    return OSError(
+        f"{kind.noun} cannot be written to {shown(path)} ({error.strerror}): name another place."
+    )

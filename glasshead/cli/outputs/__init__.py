@@ -1,1 +1,0 @@
-"""Outputs: what commands print and write."""

@@ -1,1 +1,0 @@
-"""Showing: what stands behind `glasshead studio` and `glasshead report`."""

@@ -1,1 +1,0 @@
-"""Training: what stands behind `glasshead train`, and the commands that use its runs."""

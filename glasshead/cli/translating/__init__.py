@@ -1,1 +1,0 @@
-"""Translating: what stands behind `glasshead translate`."""

@@ -1,1 +1,0 @@
-"""Holding: which answers a report holds of each view."""

@@ -1,1 +1,0 @@
-"""Routes: what the page asks for, one file a view."""

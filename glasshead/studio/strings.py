@@ -1,0 +1,380 @@
+"""The strings of the page, by name, in one of five languages."""
+
+from glasshead.explanation.language import Say
+
+
+def _(sentence: str) -> str:
+    """The sentence as it is; it is translated where it is said."""
+    return sentence
+
+
+SHELL = {
+    "shell.title": _("glasshead studio"),
+    "shell.views": _("Views"),
+    "shell.language": _("Language"),
+    "shell.nothing": _("no model: the worked example"),
+    "shell.save": _("Save the picture"),
+    "shell.png": _("PNG"),
+    "shell.svg": _("SVG"),
+    "shell.gone": _(
+        "The studio does not answer. Perhaps it was stopped: start it again, and this page will "
+        "continue by itself."
+    ),
+    "shell.back": _("The studio is back."),
+    "shell.fault": _("The page has a fault here ({error}): please report it."),
+    "shell.how": _("These commands train a small translator, and open it here:"),
+    "shell.again": _("Try again"),
+    "shell.choose": _("Choose a text"),
+    "shell.text": _("Text, of any length"),
+    "shell.file": _("or a text file"),
+    "shell.read": _("Read"),
+    "shell.large": _("A text takes at most {most} bytes, and this file has {size}: take a part."),
+    # Between the parts of a list.
+    "shell.comma": _(", "),
+    "shell.skip": _("Skip to the view"),
+}
+
+
+STEPS = {
+    "steps.title": _("Steps"),
+    "steps.sentence": _("A sentence of your own"),
+    "steps.show": _("Show"),
+    "steps.example": _("The worked example"),
+    "steps.choices": _("Choices"),
+    "steps.beta": _("Sharpness β, from soft to hard"),
+    "steps.mask": _("Mask"),
+    "steps.mask.none": _("none"),
+    "steps.mask.causal": _("causal"),
+    "steps.mask.window": _("window"),
+    "steps.normalizer": _("Normalizer"),
+    "steps.heads": _("Heads"),
+    "steps.head": _("Head shown, from 0"),
+    "steps.query": _("Explained word"),
+    "steps.matrices": _("The matrices, in the order in which they are computed"),
+    "steps.queries": _("Queries"),
+    "steps.keys": _("Keys"),
+    "steps.values": _("Values"),
+    "steps.scores": _("Scores"),
+    "steps.scaled": _("Scaled"),
+    "steps.masked": _("Masked"),
+    "steps.weights": _("Weights"),
+    "steps.context": _("Context"),
+    "steps.sum": _("The sum that made the cell"),
+    "steps.full": _("in full"),
+    "steps.hint": _(
+        "Point at a cell, or walk with Tab and the arrow keys; Enter explains the word of the row."
+    ),
+    "steps.words": _("In words"),
+    "steps.legend": _("How the colours are read"),
+    "steps.positive": _("full: above 0"),
+    "steps.negative": _("hollow: below 0"),
+    "steps.hidden": _("hatched: hidden"),
+    "steps.made": _("framed: what the cell is made of"),
+    "steps.of.queries": _("Number {number} of the query of “{word}”"),
+    "steps.of.keys": _("Number {number} of the key of “{word}”"),
+    "steps.of.values": _("Number {number} of the value of “{word}”"),
+    "steps.of.scores": _("Score: how well the key of “{key}” fits the query of “{query}”"),
+    "steps.of.scaled": _("Scaled score of “{query}” and “{key}”"),
+    "steps.of.masked": _("Score of “{query}” and “{key}” behind the mask"),
+    "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
+    "steps.of.context": _("Number {number} of the context of “{word}”"),
+    "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
+    "steps.seen": _("The mask lets “{query}” see “{key}”: the score stays as it is."),
+    "steps.seen.none": _("There is no mask: the score stays as it is."),
+    "steps.hides.causal": _(
+        "“{key}” comes after “{query}”, and the causal mask hides what comes later."
+    ),
+    "steps.hides.window": _(
+        "“{key}” is more than one word away from “{query}”, and the window ends there."
+    ),
+    "steps.nothing": _("The key is hidden, and what is hidden gets no weight."),
+    "steps.largest": _("The score is the largest of the row, so its key gets all the weight."),
+    "steps.first": _("Of equal scores the first one wins, so its key gets all the weight."),
+    "steps.second": _("An equal score stands before it and wins, so this key gets nothing."),
+    "steps.smaller": _("A larger score stands in the row, so this key gets nothing."),
+    "steps.sparse": _("τ is chosen so that the weights of the row add up to 1."),
+    "steps.sink": _("The first term of Σ is the sink, which takes weight and gives no value."),
+    "steps.shifted": _(
+        "The largest score m = {largest} is subtracted from each score, which changes nothing."
+    ),
+    "steps.hard": _("β = ∞ gives all the weight to the largest score, as HardMax does."),
+}
+
+
+HEADS = {
+    "heads.title": _("Heads"),
+    "heads.none": _("Heads belong to a model: start the studio with the folder of one."),
+    # Text
+    "heads.opening": _("Loading the model…"),
+    "heads.encoding": _("Cutting the text into tokens…"),
+    "heads.reading": _("The model is reading…"),
+    "heads.naming": _("Finding the roles of the heads…"),
+    "heads.storing": _("Storing the maps…"),
+    "heads.said": _("Tokens: {tokens}. Layers: {layers}. Heads: {heads}."),
+    "heads.cut": _("The text is cut: the model read {tokens} of its {of} tokens."),
+    # Controls
+    "heads.scale": _("Colour"),
+    "heads.linear": _("linear"),
+    "heads.log": _("logarithmic"),
+    "heads.sink": _("With the first token"),
+    # Grid
+    "heads.grid": _("All heads, a row a layer"),
+    "heads.layer": _("layer"),
+    "heads.head": _("head"),
+    "heads.one": _("Layer {layer}, head {head}: {role}, mean entropy {entropy} nats"),
+    "heads.absent": _("This file does not hold the whole map of this head."),
+    "heads.under": _(
+        "A row of a map is a query, a column a key. Below it stand the head's role and the mean "
+        "entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
+    ),
+    # Roles
+    "heads.roles": _("Roles"),
+    "heads.roles_told": _(
+        "A head has a role if, over this text, the mean weight that it gives to the keys of that"
+        " role is at least halfway from the weight that uniform attention would give them to 1. "
+        "The table shows the scores of the open head, and how many of all heads have each role."
+    ),
+    "heads.role": _("Role"),
+    "heads.score": _("Score"),
+    "heads.having": _("Heads"),
+    "heads.role.none": _("no role"),
+    "heads.role.previous": _("previous"),
+    "heads.role.first": _("first"),
+    "heads.role.induction": _("induction"),
+    "heads.role.duplicate": _("duplicate"),
+    "heads.role.local": _("local"),
+    "heads.role.broad": _("broad"),
+    "heads.means.previous": _("looks at the token before the query"),
+    "heads.means.first": _("looks at the first token, the sink for attention that is left over"),
+    "heads.means.induction": _(
+        "looks at the token that followed another occurrence of the query’s token"
+    ),
+    "heads.means.duplicate": _("looks at another occurrence of the query’s token"),
+    "heads.means.local": _("looks at tokens at most four positions away"),
+    "heads.means.broad": _("looks at all tokens alike: its entropy is close to the maximum"),
+    # One head
+    "heads.open": _("The head that is open"),
+    "heads.named": _("Layer {layer}, head {head}"),
+    "heads.map": _(
+        "Map of the head, a row a query, a column a key: arrow keys, Home, End, Page up and Page "
+        "down move the cross-hair"
+    ),
+    "heads.pooled": _("Each pixel shows the largest of the weights in it."),
+    "heads.readout": _("Under the cross-hair"),
+    "heads.query": _("Query"),
+    "heads.key": _("Key"),
+    "heads.weight": _("Weight"),
+    "heads.rank": _("Rank among its keys"),
+    "heads.of": _("{rank} of {count}"),
+    "heads.entropy": _("Entropy"),
+    "heads.distance": _("Mean distance"),
+    "heads.received": _("Mass the key receives"),
+    "heads.nats": _("in nats"),
+    "heads.tokens": _("in tokens"),
+    "heads.text": _("The text as the query sees it"),
+    "heads.text_told": _(
+        "Each token is shaded by its weight for the framed one, the query. Point at a token to "
+        "make it the query; the key is underlined."
+    ),
+}
+
+
+ATLAS = {
+    "atlas.title": _("Atlas"),
+    "atlas.none": _(
+        "The atlas is a map of the attention of a long text: start the studio with the folder of a "
+        "model, or with a file of stored weights."
+    ),
+    "atlas.reading": _("Reading the text…"),
+    "atlas.surveying": _("Going once through every pair of tokens…"),
+    "atlas.part": _("The model reads the beginning of the text: {length} of its {of} tokens."),
+    "atlas.layer": _("Layer"),
+    "atlas.matrix": _("Matrix"),
+    "atlas.head": _("Head"),
+    "atlas.whose": _("layer {layer}, head {head}"),
+    "atlas.whose_stored": _("matrix {layer}, head {head}"),
+    "atlas.scale": _("Colours"),
+    "atlas.log": _("logarithmic"),
+    "atlas.linear": _("linear"),
+    "atlas.top": _("Top of the colour scale"),
+    "atlas.zoom": _("Zoom"),
+    "atlas.closer": _("Closer"),
+    "atlas.further": _("Further away"),
+    "atlas.all": _("All"),
+    "atlas.whole": _("The whole map"),
+    "atlas.legend": _("mean weight of one key"),
+    "atlas.map": _(
+        "Attention map: queries from top to bottom ({queries}), keys from left to right ({keys})"
+    ),
+    "atlas.keys": _(
+        "Drag or use the arrow keys to move the map, the wheel or + and − to zoom, Home for the "
+        "whole; Shift and the arrow keys move the cross-hair by one cell."
+    ),
+    "atlas.query": _("Query {from}"),
+    "atlas.key": _("Key {from}"),
+    "atlas.queries": _("Queries {from} to {to}"),
+    "atlas.keys_at": _("Keys {from} to {to}"),
+    "atlas.single": _("the weight that query {query} gives to key {key}"),
+    "atlas.mean": _(
+        "the weight that a query gives to all of these keys together, on average (queries: "
+        "{queries}, keys: {keys})"
+    ),
+}
+
+
+ALIGNMENT = {
+    "alignment.title": _("Alignment"),
+    "alignment.none": _(
+        "An alignment needs a translator: start the studio with the folder of a run of glasshead"
+        " train translate."
+    ),
+    "alignment.sentence": _("A sentence to translate"),
+    "alignment.translate": _("Translate"),
+    "alignment.beam": _("Width of the beam"),
+    "alignment.layer": _("Layer of the decoder"),
+    "alignment.head": _("Head"),
+    "alignment.mean": _("mean"),
+    "alignment.candidates": _("What the beam found"),
+    "alignment.candidate": _("Translation"),
+    "alignment.score": _("Score"),
+    "alignment.ln_p": _("ln p"),
+    "alignment.ranked": _(
+        "By score: ln p of the whole translation, in nats, divided by "
+        "((5 + tokens) / 6)^{penalty}, its end counted among the tokens."
+    ),
+    "alignment.cut_off": _("cut off"),
+    "alignment.empty": _("(nothing)"),
+    "alignment.picture": _("What each word of the translation looked at"),
+    "alignment.source": _("Words of the sentence"),
+    "alignment.target": _("Words of the translation"),
+    "alignment.hint": _(
+        "Point at a word, or move among the words with the arrow keys, to read its weights; Esc "
+        "lets go."
+    ),
+    "alignment.took": _("“{word}” took {weights}."),
+    "alignment.gave": _("“{word}” gave {weights}."),
+    "alignment.from": _("{weight} from “{word}”"),
+    "alignment.to": _("{weight} to “{word}”"),
+    "alignment.table": _(
+        "The weights, a row for each word of the translation; each row sums to 1: {what}."
+    ),
+    "alignment.mean_of.layer": _("mean of all layers"),
+    "alignment.mean_of.head": _("mean of all heads"),
+    "alignment.one.layer": _("layer {layer}"),
+    "alignment.one.head": _("head {head}"),
+    "alignment.nothing": _("This translation has no words, so nothing looked at the sentence."),
+}
+
+
+TRAINING = {
+    "training.title": _("Training"),
+    "training.none": _(
+        "There is no training here: start the studio with the folder of a run, which "
+        "`glasshead train` makes."
+    ),
+    "training.away": _(
+        "The run folder is not there at the moment. This page goes on by itself when it is back."
+    ),
+    "training.phase.waiting": _("Waiting for the first row"),
+    "training.phase.going": _("In progress"),
+    "training.phase.quiet": _("Silent"),
+    "training.phase.finished": _("Finished"),
+    "training.phase.patience": _("Finished early"),
+    "training.said.waiting": _("Nothing has been logged yet; the files were made {age} ago."),
+    "training.said.going": _("Last written {age} ago."),
+    "training.said.quiet": _(
+        "Nothing has been written for {age}. Perhaps training was interrupted: the command that "
+        "began it resumes it with --resume."
+    ),
+    "training.said.finished": _("Last written {age} ago."),
+    "training.said.patience": _(
+        "Stopped because validation no longer improved (patience: {patience}). Last written "
+        "{age} ago."
+    ),
+    "training.progress": _("Step {step} of {steps}"),
+    "training.progress.open": _("Step {step}"),
+    "training.figure.step": _("step"),
+    "training.figure.left": _("time left"),
+    "training.figure.seconds": _("time taken"),
+    "training.figure.speed": _("steps per second"),
+    "training.figure.loss": _("training loss"),
+    "training.figure.best": _("best {name}, step {step}"),
+    "training.figure.learning_rate": _("learning rate"),
+    "training.smoothing": _("Smoothing"),
+    "training.smoothing.none": _("none"),
+    "training.loss": _("Loss"),
+    "training.curve.loss": _("training"),
+    "training.curve.smoothed": _("training, smoothed"),
+    "training.curve.validation": _("validation"),
+    "training.metric": _("Validation: {name}"),
+    "training.learning_rate": _("Learning rate"),
+    "training.best": _("best validation"),
+    "training.alarm": _("alarm"),
+    "training.step": _("step"),
+    "training.at_step": _("{label} (step {step})"),
+    "training.thinned": _(
+        "The picture shows the smallest and the largest number of each few rows; all {count} rows "
+        "are in log.csv."
+    ),
+    "training.thinned.heads": _(
+        "Neighbouring steps are drawn together, with their smallest and their largest number; all "
+        "{count} readings of each head are in attention.csv."
+    ),
+    "training.heads.left_out": _("{shown} of {count} heads are shown."),
+    "training.heads": _("Heads"),
+    "training.unwatched": _(
+        "This run was not watched: `glasshead train --watch` records what the heads do while "
+        "they learn."
+    ),
+    "training.measure.normalized_entropy": _("Entropy, as a share of its maximum"),
+    "training.measure.max_score": _("Maximum score"),
+    "training.reading.normalized_entropy": _("entropy"),
+    "training.reading.max_score": _("maximum score"),
+    "training.head": _("head {head}"),
+    "training.the_model": _("the model"),
+    "training.alarms": _("Alarms"),
+    "training.alarms.none": _("No head has raised an alarm."),
+    "training.alarms.some": _("The last {shown} of {count} alarms."),
+    "training.sentence": _("What it says"),
+    "training.said.entropy_collapse": _(
+        "step {step}: the entropy of head {head} in {layer} is {value} of what it can be, below "
+        "{threshold}: lower the learning rate, warm up for longer, or normalise queries and keys."
+    ),
+    "training.said.maximum_logit": _(
+        "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}: "
+        "lower the learning rate, warm up for longer, or normalise queries and keys."
+    ),
+    "training.rows": _("The last rows and validations of log.csv"),
+}
+
+
+REPORT = {
+    "report.missing": _("This report does not contain that: the studio shows it, given the model."),
+    "report.noscript": _("This page needs JavaScript, all of which is in the file itself."),
+    "report.sentence": _(
+        "This is the beginning of the text (words and marks: {count}): the studio takes any "
+        "sentence."
+    ),
+    "report.heads": _(
+        "To keep the file small, it holds the whole maps of {kept} of the {of} heads: the studio "
+        "shows all."
+    ),
+    "report.sentences": _(
+        "This is the beginning of the text (sentences: {count}): the studio takes any sentence."
+    ),
+}
+
+
+_PARTS = (SHELL, STEPS, HEADS, ALIGNMENT, ATLAS, TRAINING, REPORT)
+
+
+def words(lang: str) -> dict[str, str]:
+    """Each word or sentence of the page by its name.
+
+    Errors: a ValueError where the language is not there.
+
+    >>> words("es")["shell.language"]
+    'Idioma'
+    """
+    say = Say(lang).translate
+    return {name: say(sentence) for part in _PARTS for name, sentence in part.items()}

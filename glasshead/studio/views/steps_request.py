@@ -1,0 +1,307 @@
+"""Requests of the view `steps`, and the formulas of the matrices that they ask for."""
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from html import unescape
+from typing import Any, Literal, get_args
+
+from glasshead.drawing.text import scripted
+from glasshead.explanation.choices import HARDENING, NORMALIZERS
+from glasshead.explanation.embeddings import Embeddings, composed, last_word, split
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+from glasshead.studio.studio import Limits
+from glasshead.studio.work import Refusal, TooMuch
+
+Beta = Literal[
+    "auto", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "7", "10",
+    "20", "50", "inf",
+]  # fmt: skip
+Mask = Literal["none", "causal", "window"]
+Normalizer = Literal["softmax", "softmax-one", "hardmax", "sparsemax", "entmax15", "sigmoid"]
+
+BETAS: tuple[Beta, ...] = get_args(Beta)
+"""β from soft to hard: "auto" is 1/√d, and "inf" gives all weight to the largest score."""
+MASKS: tuple[Mask, ...] = get_args(Mask)
+"""The window sees the word itself and one on either side."""
+STEPS_NORMALIZERS: tuple[Normalizer, ...] = get_args(Normalizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsAsked:
+    """What is asked for, as it stands in the page's address; all of it has a default.
+
+    Attributes:
+        text: A sentence; None: the worked example of the texts.
+        beta: One of `BETAS`; None: 1 for the worked example, whose score is the bare product, else
+            1/√d.
+        mask: One of `MASKS`.
+        normalizer: One of `NORMALIZERS`.
+        heads: Into how many parts of equal width the vectors are cut.
+        head: Which of them is shown, from 0.
+        query: The position of the word that is told of, from 0; None: "shiny" in the worked
+            example, else the last that is a word.
+
+    >>> StepsAsked(mask="causal", head=0).parameters()
+    {'mask': 'causal'}
+    """
+
+    text: str | None = None
+    beta: Beta | None = None
+    mask: Mask = "none"
+    normalizer: Normalizer = "softmax"
+    heads: int = 1
+    head: int = 0
+    query: int | None = None
+
+    @property
+    def is_worked_example(self) -> bool:
+        """Whether no other sentence is given than that of the texts."""
+        return is_the_texts_own(self.text)
+
+    @property
+    def default_beta(self) -> Beta:
+        """The β that is taken where none is asked for."""
+        return "1" if self.is_worked_example else "auto"
+
+    @property
+    def chosen_beta(self) -> Beta:
+        """The β that is taken."""
+        return self.beta or self.default_beta
+
+    def without_query(self) -> "StepsAsked":
+        """What the matrices depend on: they are the same whichever word is told of."""
+        return replace(self, query=None)
+
+    def parameters(self) -> dict[str, str | int]:
+        """What is asked beyond the defaults, in the words of the address."""
+        asked = replace(self, beta=None) if self.beta == self.default_beta else self
+        given = {each.name: getattr(asked, each.name) for each in fields(asked)}
+        return {name: value for name, value in given.items() if value != _DEFAULTS[name]}
+
+
+_DEFAULTS = {each.name: each.default for each in fields(StepsAsked)}
+
+
+def sentence_of(asked: StepsAsked, limits: Limits) -> Embeddings:
+    """The words and their vectors: those of the texts, or made-up ones.
+
+    Errors: a `Refusal` where there is no word, or there are too many.
+
+    >>> sentence_of(StepsAsked(text="Hello, sun!"), Limits()).tokens
+    ('Hello', ',', 'sun', '!')
+    """
+    if asked.is_worked_example:
+        return Embeddings.of_the_texts(HELLO_SHINY_SUN)
+    return Embeddings.made_up(_words(asked.text or "", limits))
+
+
+def query_of(asked: StepsAsked, tokens: tuple[str, ...]) -> int:
+    """The position of the word that is told of.
+
+    Errors: a `Refusal` where the sentence has no such position.
+
+    >>> query_of(StepsAsked(text="A sun!"), ("A", "sun", "!"))
+    1
+    """
+    if asked.query is None:
+        if asked.is_worked_example:
+            return tokens.index(HELLO_SHINY_SUN.query)
+        return last_word(tokens)
+    if not 0 <= asked.query < len(tokens):
+        raise Refusal(
+            f"query takes a position from 0 to {len(tokens) - 1}, and got {asked.query}: the "
+            f"sentence has {len(tokens)} words."
+        )
+    return asked.query
+
+
+def _words(text: str, limits: Limits) -> list[str]:
+    if len(text) > limits.sentence:
+        raise TooMuch(
+            f"a sentence takes at most {limits.sentence:,} characters here, and this has "
+            f"{len(text):,}: cut it."
+        )
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
+        raise Refusal("a sentence takes whole characters, and this has halves of some: retype it.")
+    words = split(composed(text))
+    if not words:
+        raise Refusal("a sentence takes a word at least, and this has none: write one.")
+    if len(words) > limits.words:
+        raise TooMuch(
+            f"a sentence takes at most {limits.words} words and marks here, and this has "
+            f"{len(words)}: cut it."
+        )
+    return words
+
+
+_MARK = re.compile(r"<(/?)(su[bp])>")
+
+Run = tuple[str, str]
+"""A text, and where it stands: "", "sub", "sup", or "sup sub" for the index of a power."""
+
+
+def runs(line: str) -> list[Run]:
+    """A line as it is set in HTML, without its markup.
+
+    >>> runs("p_j = e^s_j")
+    [('p', ''), ('j', 'sub'), (' = e', ''), ('s', 'sup'), ('j', 'sup sub')]
+    """
+    found: list[Run] = []
+    places: list[str] = []
+    done = 0
+    html = scripted(line)
+    for mark in [*_MARK.finditer(html), None]:
+        text = html[done : mark.start() if mark else None]
+        if text:
+            found.append((unescape(text), " ".join(places)))
+        if mark is None:
+            break
+        if mark[1]:
+            places.pop()
+        else:
+            places.append(mark[2])
+        done = mark.end()
+    return found
+
+
+# What stands in a place such as {score}, the page knows by that name (steps-sums.js).
+_OWN = "{letter}{number}({word}) = {x}({word}) = {value}"
+_SOFTMAX = (
+    "Σ = {powers} = {total}",
+    "p = {power} / Σ = {share} / {total} = {value}",
+)
+_WEIGHTS: dict[Normalizer, tuple[str, ...]] = {
+    "softmax": _SOFTMAX,
+    "softmax-one": _SOFTMAX,
+    "hardmax": (
+        "max s = max({seen}) = {largest}",
+        "s = {score},   p = {value}",
+    ),
+    "sparsemax": (
+        "τ = ({above} − 1) / {count} = {threshold}",
+        "p = max({score} − {subtracted}, 0) = {value}",
+    ),
+    "entmax15": ("τ = {threshold}", "p = max({score}/2 − {subtracted}, 0)² = {value}"),
+    "sigmoid": ("p = 1 / (1 + {inverse}) = {value}",),
+}
+_TOLD: dict[Normalizer, str] = {
+    "softmax-one": "steps.sink",
+    "sparsemax": "steps.sparse",
+    "entmax15": "steps.sparse",
+}
+
+
+def decimal(number: float) -> str:
+    """A number with at most four decimals.
+
+    >>> decimal(1.0), decimal(3**-0.5)
+    ('1', '0.5774')
+    """
+    return f"{number:.4f}".rstrip("0").rstrip(".")
+
+
+def sums(asked: StepsAsked, beta: float, normalizer: Normalizer) -> dict[str, dict[str, Any]]:
+    """For each matrix its formula, the lines of the sum behind a cell, and the name of its note.
+
+    What is hidden has lines of its own. A formula is a text, or the name of one.
+
+    >>> made = sums(StepsAsked(mask="causal"), 1.0, "softmax")
+    >>> made["scores"]["lines"], made["masked.hidden"]["note"]
+    (['s = q·k = {products} = {value}'], 'steps.hides.causal')
+    """
+    mask = asked.mask
+    hard = "steps.hard" if asked.chosen_beta == "inf" else None
+    return {
+        "queries": _sum("Q", _OWN, note="steps.embedding"),
+        "keys": _sum("Kᵀ", _OWN, note="steps.embedding"),
+        "values": _sum("V", _OWN, note="steps.embedding"),
+        "scores": _sum("Q·Kᵀ", "s = q·k = {products} = {value}"),
+        "scaled": _sum(f"× β = {decimal(beta)}", "β·s = {beta}·{unscaled} = {value}", note=hard),
+        "masked": _sum(
+            f"steps.mask.{mask}",
+            "s = {scaled}",
+            note="steps.seen.none" if mask == "none" else "steps.seen",
+        ),
+        "masked.hidden": _sum("", "s = {scaled} → −∞", note=f"steps.hides.{mask}"),
+        "weights": _sum(NORMALIZERS[normalizer], *_WEIGHTS[normalizer], note=_TOLD.get(normalizer)),
+        "weights.hidden": _sum("", "s → {score},   p = {value}", note="steps.nothing"),
+        "context": _sum("P·V", "c{number} = Σ p·v{number} = {shares} = {value}"),
+    }
+
+
+def scales(matrices: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    """Which matrices share a scale of colours, and what has its last colour.
+
+    >>> scales({"queries": [[0.5, -2.0]], "scores": [[4.25]]})[0]["top"]
+    2.0
+    """
+    vectors, scores = (_largest(matrices[name]) for name in ("queries", "scores"))
+    return [
+        {"names": ["queries", "keys", "values", "context"], "top": vectors},
+        {"names": ["scores", "scaled", "masked"], "top": scores},
+        {"names": ["weights"], "top": 1},
+    ]
+
+
+def thresholds(matrices: dict[str, Any], normalizer: Normalizer) -> list[float] | None:
+    """What sparsemax and 1.5-entmax subtract in each row, from its scores and its weights."""
+    if normalizer not in _THRESHOLDS:
+        return None
+    rows = zip(matrices["masked"], matrices["weights"], strict=True)
+    return [_THRESHOLDS[normalizer](scores, weights) for scores, weights in rows]
+
+
+def _sum(formula: str, *lines: str, note: str | None = None) -> dict[str, Any]:
+    given = {"formula": formula, "lines": list(lines), "note": note}
+    return {name: value for name, value in given.items() if value}
+
+
+def _largest(rows: list[list[float]]) -> float:
+    return max(abs(number) for row in rows for number in row)
+
+
+def _of_sparsemax(scores: list[float], weights: list[float]) -> float:
+    above = [score for score, weight in zip(scores, weights, strict=True) if weight > 0]
+    return (math.fsum(above) - 1) / len(above)
+
+
+def _of_entmax15(scores: list[float], weights: list[float]) -> float:
+    best = max(range(len(weights)), key=lambda place: weights[place])
+    return scores[best] / 2 - math.sqrt(weights[best])
+
+
+_THRESHOLDS = {"sparsemax": _of_sparsemax, "entmax15": _of_entmax15}
+
+
+def normalizers() -> list[dict[str, Any]]:
+    """The normalizers, how they are called, and whether there is β = ∞ for them."""
+    return [
+        {"name": name, "said": said, "hardens": name in HARDENING}
+        for name, said in NORMALIZERS.items()
+    ]
+
+
+def betas(asked: StepsAsked, dim: int) -> list[dict[str, Any]]:
+    """The stops of β from soft to hard, each number once; the value of ∞ is None.
+
+    Of two names for one number, such as 0.5 and 1/√4, the default's stays, or else "auto".
+
+    >>> stops = betas(StepsAsked(text="Any other"), dim=4)
+    >>> [stop["name"] for stop in stops][:6], stops[-1]
+    (['0.05', '0.1', '0.2', '0.3', 'auto', '0.7'], {'name': 'inf', 'value': None, 'said': '∞'})
+    >>> stops[4]
+    {'name': 'auto', 'value': 0.5, 'said': '1/√4 = 0.5'}
+    """
+    auto = dim**-0.5
+    numbers = {name: auto if name == "auto" else float(name) for name in BETAS}
+    twin = next((name for name in BETAS if name != "auto" and numbers[name] == auto), None)
+    hidden = "auto" if twin is not None and twin == asked.default_beta else twin
+    stops = sorted((value, name) for name, value in numbers.items() if name not in (hidden, "inf"))
+    offered: list[dict[str, Any]] = [
+        {"name": name, "value": value, "said": f"1/√{dim} = " * (name == "auto") + decimal(value)}
+        for value, name in stops
+    ]
+    if asked.normalizer in HARDENING:
+        offered.append({"name": "inf", "value": None, "said": "∞"})
+    return offered

@@ -1,0 +1,437 @@
+"""The view `training`: curves, heads, alarms and pace of a run."""
+
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from glasshead.drawing.printable import printable
+from glasshead.studio.views.training_log import (
+    NO_ROWS,
+    Kept,
+    Rows,
+    as_json,
+    buckets,
+    mark_of,
+    read_rows,
+    smoothed,
+    thinned,
+)
+from glasshead.studio.work import NotThere
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training.attention_log import AttentionLog, read_attention_log
+from glasshead.watching.alarms import Alarm, Reading
+
+_POINTS = 1200
+_LAST, _VALIDATIONS = 8, 4
+VALIDATION = "validation_"
+_LOSS, _RATE = "loss", "learning_rate"
+# The name of the smoothed loss; no column of a log has a space.
+_SMOOTHED = "smoothed loss"
+
+
+def charts_of(rows: Rows, smoothing: float) -> dict[str, list[dict[str, Any]]]:
+    """The curves of each chart as points: their steps and values.
+
+    First the losses, the smoothed one among them where it is asked for, then each other figure of
+    the validation, and last the learning rate; none where a log has none of them.
+
+    >>> charts_of(Rows(["loss"], [3, 5], [[4.0], [1.0]]), 0.5)["loss"][1]
+    {'name': 'smoothed loss', 'steps': [3, 5], 'values': [4.0, 2.0]}
+    """
+    checked = [name for name in dict.fromkeys(rows.columns) if name.startswith(VALIDATION)]
+    others = [name for name in checked if name != VALIDATION + _LOSS]
+    charts = {_LOSS: [_LOSS, _SMOOTHED, VALIDATION + _LOSS]}
+    charts |= {name: [name] for name in [*others, _RATE]}
+    drawn = {
+        name: [curve for one in names if (curve := _curve(rows, one, smoothing))]
+        for name, names in charts.items()
+    }
+    return {name: curves for name, curves in drawn.items() if curves}
+
+
+def is_thinned(rows: Rows) -> bool:
+    """Whether a curve has fewer points than the log has rows."""
+    return len(rows.steps) > _POINTS
+
+
+def table_of(rows: Rows) -> dict[str, Any]:
+    """The last rows, and the last ones that have a validation, exact.
+
+    >>> rows = Rows(["loss", "validation_loss"], [3, 5], [[4.0, 4.5], [1.0, None]])
+    >>> table_of(rows)["rows"]
+    [[3, 4.0, 4.5], [5, 1.0, None]]
+    """
+    count = len(rows.steps)
+    checked = [at for at, name in enumerate(rows.columns) if name.startswith(VALIDATION)]
+    validated = (
+        at
+        for at in reversed(range(count))
+        if any(rows.values[at][one] is not None for one in checked)
+    )
+    places = sorted({*range(count)[-_LAST:], *islice(validated, _VALIDATIONS)})
+    return {
+        "columns": ["step", *rows.columns],
+        "rows": [[rows.steps[at], *map(as_json, rows.values[at])] for at in places],
+    }
+
+
+def _curve(rows: Rows, name: str, smoothing: float) -> dict[str, Any] | None:
+    steps, values = rows.column(_LOSS if name == _SMOOTHED else name)
+    if not steps or (name == _SMOOTHED and smoothing == 0):
+        return None
+    if name == _SMOOTHED:
+        values = smoothed(values, smoothing)
+    some, of_them = thinned(steps, values, _POINTS)
+    return {"name": name, "steps": some, "values": [*map(as_json, of_them)]}
+
+
+Note = tuple[str, dict[str, str]]
+
+
+def notes_of(
+    rows: Rows, heads: dict[str, Any] | None, alarms: Sequence[Any], raised: int
+) -> list[Note]:
+    """A word and its places for each thing that is to be said.
+
+    Args:
+        rows: Of the log.
+        heads: As `heads_of` tells of them; None where the run was not watched.
+        alarms: Those that are shown.
+        raised: How many there are.
+
+    >>> notes_of(Rows([], [], []), {"heads": [[0, 0]], "of_heads": 1, "columns": [], "of_steps": 0},
+    ...          [], 0)
+    [('training.alarms.none', {})]
+    """
+    notes: list[Note] = []
+    if is_thinned(rows):
+        notes.append(("training.thinned", {"count": _count_of(len(rows.steps))}))
+    if heads is None:
+        return notes
+    if heads["of_steps"] > len(heads["columns"]):
+        notes.append(("training.thinned.heads", {"count": _count_of(heads["of_steps"])}))
+    shown, of = len(heads["heads"]), heads["of_heads"]
+    if of > shown:
+        notes.append(
+            ("training.heads.left_out", {"shown": _count_of(shown), "count": _count_of(of)})
+        )
+    if raised > len(alarms):
+        counts = {"shown": _count_of(len(alarms)), "count": _count_of(raised)}
+        notes.append(("training.alarms.some", counts))
+    return notes if alarms else [*notes, ("training.alarms.none", {})]
+
+
+def _count_of(number: int) -> str:
+    """With thin spaces between thousands."""
+    return f"{number:,}".replace(",", "\u2009")
+
+
+# Of several steps the number is told that comes closest to an alarm.
+_CLOSEST = {"normalized_entropy": min, "max_score": max}
+_WHOLE = {"normalized_entropy": [0.0, 1.0]}
+_CELLS, _FEWEST, _MOST = 2**14, 16, 512
+_HEADS = 1024
+_ALARMS = 200
+_LETTERS = 120
+
+Head = tuple[str, int]
+
+
+def heads_of(readings: Sequence[Reading]) -> dict[str, Any]:
+    """Each measure as a row for each head and a column for each step, or bucket of steps.
+
+    A bucket has the smallest entropy and the largest score of its steps; the last step is always
+    on its own. A head that was not seen there has None. `range` is what the colours stand for.
+
+    >>> told = heads_of([Reading(1, "a", 0, 2.0, 0.5, 3.0), Reading(9, "a", 0, 1.0, 0.25, 7.0)])
+    >>> told["columns"], told["measures"]["max_score"]
+    ([[1, 1], [9, 9]], {'values': [[3.0, 7.0]], 'range': [0.0, 7.0]})
+    """
+    heads = _heads(readings)
+    shown = {head: row for row, head in enumerate(heads[:_HEADS])}
+    steps = sorted({reading.step for reading in readings})
+    room = max(_FEWEST, min(_MOST, _CELLS // max(1, len(shown))))
+    columns = buckets(len(steps), room)
+    column_of = {steps[place]: at for at, bucket in enumerate(columns) for place in bucket}
+    # Where a step was made again, its later reading holds.
+    latest = {(one.step, one.layer, one.head): one for one in readings}.values()
+    layers = list(dict.fromkeys(layer for layer, _ in shown))
+    return {
+        "layers": [_told(layer) for layer in layers],
+        "heads": [[layers.index(layer), head] for layer, head in shown],
+        "of_heads": len(heads),
+        "columns": [[steps[bucket[0]], steps[bucket[-1]]] for bucket in columns],
+        "of_steps": len(steps),
+        "measures": {
+            name: _measure(name, latest, shown, column_of, len(columns)) for name in _CLOSEST
+        },
+    }
+
+
+def alarms_of(alarms: Sequence[Alarm]) -> list[dict[str, Any]]:
+    """The alarms, with what the library says of each and its numbers as that writes them."""
+    return [
+        {
+            "step": alarm.step,
+            "layer": _told(alarm.layer),
+            "head": alarm.head,
+            "kind": str(alarm.kind)[:_LETTERS],
+            "value": _written(alarm, alarm.value),
+            "threshold": _written(alarm, alarm.threshold),
+            "sentence": printable(alarm.sentence)[: 4 * _LETTERS],
+        }
+        for alarm in alarms
+    ]
+
+
+def last_alarms(
+    alarms: Sequence[dict[str, Any]] | None, heads: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """The alarms that were raised last, each with the row of its head; None where it has none."""
+    told = heads or {"layers": [], "heads": []}
+    rows = {(told["layers"][layer], head): row for row, (layer, head) in enumerate(told["heads"])}
+    return [
+        alarm | {"row": rows.get((alarm["layer"], alarm["head"]))}
+        for alarm in (alarms or [])[-_ALARMS:]
+    ]
+
+
+def _written(alarm: Alarm, value: float) -> str:
+    return f"{value:.{2 if alarm.kind == 'entropy_collapse' else 3}g}"
+
+
+def _heads(readings: Iterable[Reading]) -> list[Head]:
+    """Layers in the order in which they were read, the heads of each by their numbers."""
+    by_layer: dict[str, set[int]] = {}
+    for reading in readings:
+        by_layer.setdefault(reading.layer, set()).add(reading.head)
+    return [(layer, head) for layer, heads in by_layer.items() for head in sorted(heads)]
+
+
+def _measure(
+    name: str,
+    readings: Iterable[Reading],
+    shown: dict[Head, int],
+    column_of: dict[int, int],
+    columns: int,
+) -> dict[str, Any]:
+    values: list[list[float | None]] = [[None] * columns for _ in shown]
+    for reading in readings:
+        row = shown.get((reading.layer, reading.head))
+        if row is not None:
+            at = column_of[reading.step]
+            values[row][at] = _kept(values[row][at], getattr(reading, name), _CLOSEST[name])
+    finite = [x for row in values for x in row if x is not None and math.isfinite(x)]
+    return {
+        "values": [[as_json(value) for value in row] for row in values],
+        "range": _WHOLE.get(name, [min(0.0, *finite), max(0.0, *finite)] if finite else [0.0, 0.0]),
+    }
+
+
+def _kept(known: float | None, value: float, pick: Any) -> float:
+    """What is NaN gives way to whatever is a number."""
+    if known is None or math.isnan(known):
+        return value
+    return known if math.isnan(value) else pick(known, value)
+
+
+def _told(layer: str) -> str:
+    return printable(layer[:_LETTERS])
+
+
+Phase = Literal["waiting", "going", "quiet", "finished", "patience"]
+# Speed is that of the last rows, so many that some of them waited for a validation; whoever is
+# silent for some times the longest of their gaps, and for so many seconds, has stopped.
+_ROWS = 100
+_GAPS, _SECONDS, _BEFORE_ANY = 4.0, 20.0, 600.0
+
+
+def pace_of(rows: Rows, config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """Steps done and of how many, seconds, steps a second, seconds left, and how it has ended.
+
+    >>> rows = Rows(["seconds"], [10, 20, 40], [[1.0], [3.0], [7.0]])
+    >>> told = pace_of(rows, {"training": {"steps": 100}}, {})
+    >>> told["step"], told["steps"], told["speed"], told["left"], told["ended"]
+    (40, 100, 5.0, 12.0, None)
+    """
+    settings = _object(config, "training")
+    steps = _count(settings.get("steps"))
+    step = rows.steps[-1] if rows.steps else 0
+    times, seconds = rows.column("seconds")
+    speed = _speed(times[-_ROWS:], seconds[-_ROWS:])
+    ended = _ended(rows, steps, _count(settings.get("patience")), metrics)
+    left = None
+    if steps is not None and speed is not None and ended is None:
+        left = max(0, steps - step) / speed
+    return {
+        "step": step,
+        "steps": steps,
+        "seconds": seconds[-1] if seconds and math.isfinite(seconds[-1]) else None,
+        "speed": speed,
+        "left": left,
+        "ended": ended,
+        "patience": _count(settings.get("patience")),
+        "silence": _silence(seconds[-_ROWS:]),
+    }
+
+
+def phase_of(pace: dict[str, Any], age: float) -> Phase:
+    """What a training does, of which a file was written to `age` seconds ago.
+
+    >>> phase_of({"ended": None, "silence": 20.0, "step": 40}, 3.0)
+    'going'
+    """
+    if pace["ended"]:
+        return pace["ended"]
+    if age > pace["silence"]:
+        return "quiet"
+    return "going" if pace["step"] else "waiting"
+
+
+def best_of(metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """The best validation, by which figure it is the best, and its value; None: none yet."""
+    best, monitor = _object(metrics, "best"), metrics.get("monitor")
+    step, value = _count(best.get("step")), best.get(str(monitor))
+    if step is None or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return {"step": step, "monitor": str(monitor), "value": value}
+
+
+def _ended(
+    rows: Rows, steps: int | None, patience: int | None, metrics: dict[str, Any]
+) -> Phase | None:
+    if steps is not None and rows.steps and rows.steps[-1] >= steps:
+        return "finished"
+    best = best_of(metrics)
+    if patience is None or best is None:
+        return None
+    validated = {step for name in rows.columns for step in _validations(rows, name)}
+    return "patience" if sum(step > best["step"] for step in validated) >= patience else None
+
+
+def _validations(rows: Rows, name: str) -> list[int]:
+    return rows.column(name)[0] if name.startswith(VALIDATION) else []
+
+
+def _speed(steps: list[int], seconds: list[float]) -> float | None:
+    if len(steps) < 2 or not seconds[-1] > seconds[0]:
+        return None
+    speed = (steps[-1] - steps[0]) / (seconds[-1] - seconds[0])
+    return speed if math.isfinite(speed) and speed > 0 else None
+
+
+def _silence(seconds: list[float]) -> float:
+    gaps = [b - a for a, b in pairwise(seconds) if math.isfinite(b - a)]
+    return max(_SECONDS, _GAPS * max(gaps)) if gaps else _BEFORE_ANY
+
+
+def _object(of: dict[str, Any], name: str) -> dict[str, Any]:
+    value = of.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15
+    return value if good else None
+
+
+class TrainingLog:
+    r"""What the files of a run folder tell, for whoever asks again and again.
+
+    A file is read where it has changed since; where none has, nothing is read and little is said.
+
+    Args:
+        folder: Of the run; it may be written to all the while, vanish, and come back.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "config.json").write_text('{"training": {"steps": 40}}')
+    >>> _ = (folder / "log.csv").write_text("step,loss\n10,2.5\n20,1.5\n")
+    >>> log = TrainingLog(folder)
+    >>> told = log.told()
+    >>> told["pace"]["step"], told["pace"]["steps"], told["charts"]["loss"][0]["values"]
+    (20, 40, [2.5, 1.5])
+    >>> log.told(version=told["version"])["changed"]
+    False
+    """
+
+    def __init__(self, folder: Path) -> None:
+        run = self._run = RunFolder(folder)
+        self._lock = threading.Lock()
+        self._config = Kept(run.config, run.read_config, {})
+        self._metrics = Kept(run.metrics, run.read_metrics, {})
+        self._rows = Kept(run.log, lambda: read_rows(run.log), NO_ROWS)
+        self._heads = Kept(run.attention, lambda: heads_of(self._attention().readings), None)
+        self._alarms = Kept(run.alarms, lambda: alarms_of(self._attention().alarms), None)
+        self._kept = (self._config, self._metrics, self._rows, self._heads, self._alarms)
+        self._paced: tuple[str, dict[str, Any]] | None = None
+
+    def told(self, version: str | None = None, smoothing: float = 0.0) -> dict[str, Any]:
+        """All of it, as plain data; where it is as in `version`, how long ago that was, alone.
+
+        Args:
+            version: What was told before, as the answer named it.
+            smoothing: β of the smoothed loss; 0: none.
+
+        Errors: `NotThere` where there is no run, at the moment.
+        """
+        with self._lock:
+            self._check_there()
+            for one in self._kept:
+                one.refresh()
+            state = repr([one.mark for one in self._kept])
+            now = hashlib.sha256(f"{state} {smoothing}".encode()).hexdigest()[:16]
+            pace = self._pace(state)
+            age = self._age()
+            told = {
+                "changed": now != version,
+                "version": now,
+                "age": round(age, 1),
+                "phase": phase_of(pace, age),
+            }
+            return told if now == version else told | self._all(pace, smoothing)
+
+    def _all(self, pace: dict[str, Any], smoothing: float) -> dict[str, Any]:
+        rows = self._rows.value
+        alarms = last_alarms(self._alarms.value, self._heads.value)
+        return {
+            "pace": pace,
+            "best": best_of(self._metrics.value),
+            "charts": charts_of(rows, smoothing),
+            "table": table_of(rows),
+            "heads": self._heads.value,
+            "alarms": alarms,
+            "notes": notes_of(rows, self._heads.value, alarms, len(self._alarms.value or [])),
+            "problems": list(dict.fromkeys(one.problem for one in self._kept if one.problem)),
+        }
+
+    def _attention(self) -> AttentionLog:
+        return read_attention_log(self._run.path)
+
+    def _pace(self, state: str) -> dict[str, Any]:
+        if self._paced is None or self._paced[0] != state:
+            told = pace_of(self._rows.value, self._config.value, self._metrics.value)
+            self._paced = (state, told)
+        return self._paced[1]
+
+    def _age(self) -> float:
+        """Seconds since a file was written to."""
+        run = self._run
+        files = (run.config, run.metrics, run.log, run.attention, run.alarms, run.checkpoint)
+        marks = [mark for mark in map(mark_of, files) if mark is not None]
+        return max(0.0, time.time() - max((mark[0] for mark in marks), default=0) / 1e9)
+
+    def _check_there(self) -> None:
+        run = self._run
+        if not run.path.is_dir():
+            raise NotThere(f"there is no folder {printable(str(run.path))} at the moment.")
+        if not run.config.exists():
+            raise NotThere(
+                f"there is no run in {printable(str(run.path))} at the moment: it has no "
+                f"{run.config.name}."
+            )

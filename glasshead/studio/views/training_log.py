@@ -1,0 +1,246 @@
+"""Logs of a run folder, read while they are written, and downsampled for pictures."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from glasshead.drawing.printable import printable
+from glasshead.guarded_file import LOG_BYTES, read_regular
+
+
+def buckets(count: int, most: int) -> list[range]:
+    """The places of a series in buckets of 2ᵏ, with the last place on its own.
+
+    A series that grows keeps its buckets until it doubles, so that a picture of it stands still,
+    and its last number stays exact.
+
+    Args:
+        count: How long the series is.
+        most: Of how many buckets there is room, 2 at least.
+
+    >>> buckets(4, 5)
+    [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
+    >>> buckets(8, 5)
+    [range(0, 2), range(2, 4), range(4, 6), range(6, 7), range(7, 8)]
+    """
+    if count <= most:
+        return [range(place, place + 1) for place in range(count)]
+    size = 1 << math.ceil(math.log2((count - 1) / (most - 1)))
+    inner = [range(start, min(start + size, count - 1)) for start in range(0, count - 1, size)]
+    return [*inner, range(count - 1, count)]
+
+
+def thinned(
+    steps: Sequence[int], values: Sequence[float], most: int
+) -> tuple[list[int], list[float]]:
+    """The smallest and the largest number of each bucket, in the order of their steps.
+
+    Args:
+        steps: In which order the numbers came.
+        values: The numbers; one that is NaN is neither smallest nor largest.
+        most: How many points there may be, 4 at least.
+
+    >>> thinned([10, 20, 30, 40, 50, 60, 70], [5.0, 9.0, 1.0, 4.0, 3.0, 3.0, 2.0], 6)
+    ([20, 30, 50, 70], [9.0, 1.0, 3.0, 2.0])
+    """
+    if len(values) <= most:
+        return list(steps), list(values)
+    kept: list[int] = []
+    for bucket in buckets(len(values), most // 2):
+        known = [place for place in bucket if not math.isnan(values[place])] or [bucket[0]]
+        low, high = (pick(known, key=values.__getitem__) for pick in (min, max))
+        kept += sorted({low, high})
+    return [steps[place] for place in kept], [values[place] for place in kept]
+
+
+def smoothed(values: Sequence[float], share: float) -> list[float]:
+    """The mean over what was before, each number counting β times as much as the next one.
+
+        sₜ = Σᵢ β^(t−i) xᵢ / Σᵢ β^(t−i),  i ≤ t
+
+    What is not finite is passed over.
+
+    Args:
+        values: x.
+        share: β, from 0 and below 1.
+
+    >>> smoothed([4.0, 1.0, float("nan"), 2.0], 0.5)[1:]
+    [2.0, 2.0, 2.0]
+    """
+    total = weight = 0.0
+    means = []
+    for value in values:
+        if math.isfinite(value):
+            total, weight = share * total + value, share * weight + 1
+        means.append(total / weight if weight else value)
+    return means
+
+
+def as_json(value: float | None) -> Any:
+    """A number as JSON can have it: what is not finite is "NaN", "Infinity" or "-Infinity".
+
+    >>> [as_json(value) for value in (0.5, float("-inf"), None)]
+    [0.5, '-Infinity', None]
+    """
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+_T = TypeVar("_T")
+_LETTERS_OF_MARK = 400
+
+Mark = tuple[int, int, int]
+
+
+class Kept(Generic[_T]):
+    """What a file tells, read anew where it has changed since, and what is wrong with it.
+
+    Args:
+        file: Which; it may come and go.
+        read: Reads it.
+        nothing: What stands for a file that is not there, or cannot be read.
+
+    Attributes:
+        value: As read last.
+        mark: Of the file when it was read; None where it was not.
+        problem: What is wrong with it, in one sentence; None: nothing.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "number"
+    >>> kept = Kept(file, lambda: int(file.read_text()), 0)
+    >>> _ = file.write_text("7")
+    >>> kept.refresh()
+    >>> kept.value
+    7
+    """
+
+    def __init__(self, file: Path, read: Callable[[], _T], nothing: _T) -> None:
+        self._file, self._read, self._nothing = file, read, nothing
+        self.value = nothing
+        self.mark: Mark | None = None
+        self.problem: str | None = None
+
+    def refresh(self) -> None:
+        """Read the file where it has changed; what is wrong with it is told in `problem`."""
+        mark = mark_of(self._file)
+        if mark is not None and mark == self.mark:
+            return
+        self.value, self.mark, self.problem = self._nothing, mark, None
+        if mark is None:
+            return
+        try:
+            self.value = self._read()
+        except FileNotFoundError:
+            # It has just vanished. When it is back it may bear the same mark.
+            self.mark = None
+        except OSError as error:
+            self.mark, self.problem = None, _sentence(self._file, error)
+        except ValueError as error:
+            self.problem = _sentence(self._file, error)
+
+
+def mark_of(file: Path) -> Mark | None:
+    """What tells a file from what it was before: when it was written, how long it is, and which.
+
+    None where it is not there.
+    """
+    try:
+        known = file.stat()
+    except (OSError, ValueError):
+        return None
+    return known.st_mtime_ns, known.st_size, known.st_ino
+
+
+def _sentence(file: Path, error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return printable(f"{file} cannot be read ({error.strerror}).")[:_LETTERS_OF_MARK]
+    return printable(str(error))[:_LETTERS_OF_MARK]
+
+
+# What is beyond is no log of a training.
+_COLUMNS = 32
+_LETTERS = 80
+_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A learning curve.
+
+    Attributes:
+        columns: Their names, without that of the step.
+        steps: Of each row, growing.
+        values: Of each row a number for each column, or None where there is none.
+    """
+
+    columns: list[str]
+    steps: list[int]
+    values: list[list[float | None]]
+
+    def column(self, name: str) -> tuple[list[int], list[float]]:
+        """The steps that have a number in a column, and the numbers."""
+        if name not in self.columns:
+            return [], []
+        place = self.columns.index(name)
+        pairs = zip(self.steps, (row[place] for row in self.values), strict=True)
+        known = [(step, value) for step, value in pairs if value is not None]
+        return [step for step, _ in known], [value for _, value in known]
+
+
+NO_ROWS = Rows([], [], [])
+"""Before the first row."""
+
+
+def read_rows(file: Path) -> Rows:
+    r"""The rows that are whole.
+
+    A last line without its end is being written. Where steps are made again, what was told of them
+    before is dropped. What is no number is none.
+
+    Errors: an OSError where it cannot be read.
+
+    >>> import tempfile
+    >>> log = Path(tempfile.mkdtemp()) / "log.csv"
+    >>> _ = log.write_text("step,loss\n10,2.5\n20,1.5\n30,1")
+    >>> read_rows(log)
+    Rows(columns=['loss'], steps=[10, 20], values=[[2.5], [1.5]])
+    """
+    text = read_regular(file, LOG_BYTES).decode(errors="replace")
+    head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
+    names = [name[:_LETTERS] for name in head.split(",")][: _COLUMNS + 1]
+    rows = Rows([name for name in names if name != "step"], [], [])
+    if "step" not in names:
+        return rows
+    place = names.index("step")
+    for line in lines:
+        cells = line.split(",")[: len(names)]
+        cells += [""] * (len(names) - len(cells))
+        step = _whole(cells.pop(place))
+        if step is not None:
+            _add(rows, step, [_number(cell) for cell in cells])
+    return rows
+
+
+def _add(rows: Rows, step: int, values: list[float | None]) -> None:
+    while rows.steps and rows.steps[-1] >= step:
+        rows.steps.pop()
+        rows.values.pop()
+    rows.steps.append(step)
+    rows.values.append(values)
+
+
+def _whole(cell: str) -> int | None:
+    good = cell.isascii() and cell.isdecimal() and len(cell) <= _DIGITS
+    return int(cell) if good else None
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
