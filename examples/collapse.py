@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import glasshead as gh
+from glasshead.files import whole_file
 from glasshead.watching.alarms import Every, Probe, Reading
-from glasshead.whole_file import whole_file
 
 FILE = Path("build") / "collapse.png"
 LETTERS, PERIOD, LENGTH, BATCH = 16, 8, 48, 8

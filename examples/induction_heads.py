@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.drawing import Block, Document, Heading, Paragraph, Table
-from glasshead.whole_file import whole_file
+from glasshead.files import whole_file
 
 FILE = Path("build") / "induction_heads.png"
 LETTERS = string.ascii_letters + string.digits + "+/"  # a token each

@@ -15,10 +15,10 @@ import torch
 from matplotlib.figure import Figure
 
 import glasshead as gh
+from glasshead.files import whole_file
 from glasshead.models.decoding import Greedy, generate
 from glasshead.models.fast_decode import LanguageModelSteps
 from glasshead.models.pretrained import load_llama2c
-from glasshead.whole_file import whole_file
 
 FILE = Path("build") / "watch_a_story.png"
 BEGIN, LENGTH = 1, 200

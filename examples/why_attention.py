@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.drawing import Block, Document, Heading, HeatMap, Paragraph, Table
+from glasshead.files import whole_file
 from glasshead.ladder import (
     AttentionContext,
     FixedContext,
     SequenceToSequence,
     sentences_to_reverse,
 )
-from glasshead.whole_file import whole_file
 
 FILE = Path("build") / "why_attention.png"
 TEXT = "attention"

@@ -70,7 +70,7 @@ _HOMES = {
         "Score",
     ),
     "glasshead.recipe.tile": ("Tile",),
-    "glasshead.recipe.trace": ("Trace",),
+    "glasshead.recipe.problem": ("Trace",),
     "glasshead.statistics": (
         "ArgMax",
         "DistanceHistogram",

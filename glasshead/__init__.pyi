@@ -57,6 +57,7 @@ from glasshead.recipe.normalizers import Sigmoid as Sigmoid
 from glasshead.recipe.normalizers import Softmax as Softmax
 from glasshead.recipe.normalizers import SoftmaxOne as SoftmaxOne
 from glasshead.recipe.normalizers import Sparsemax as Sparsemax
+from glasshead.recipe.problem import Trace as Trace
 from glasshead.recipe.scores import Additive as Additive
 from glasshead.recipe.scores import Cosine as Cosine
 from glasshead.recipe.scores import Dot as Dot
@@ -65,7 +66,6 @@ from glasshead.recipe.scores import InnerProduct as InnerProduct
 from glasshead.recipe.scores import ScaledDot as ScaledDot
 from glasshead.recipe.scores import Score as Score
 from glasshead.recipe.tile import Tile as Tile
-from glasshead.recipe.trace import Trace as Trace
 from glasshead.statistics import ArgMax as ArgMax
 from glasshead.statistics import DistanceHistogram as DistanceHistogram
 from glasshead.statistics import Entropy as Entropy

@@ -7,12 +7,12 @@ import torch
 
 import glasshead as gh
 from glasshead.attention import tensor_files as files
-from glasshead.guarded_file import check_regular, open_regular, read_regular
-from glasshead.models.pretrained.tensors import Stored
+from glasshead.files import check_regular, open_regular, read_regular, whole_file
+from glasshead.models.pretrained.folder import Stored
 from glasshead.studio.views.names import stored_tokens
 from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.data.texts import read_lines, read_texts
+from glasshead.tasks.data.tables import read_lines, read_texts
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.pretrained import gpt2, huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -21,7 +21,6 @@ from glasshead.tasks.training.checkpoints import SafeCheckpoints
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
 from glasshead.watching.corpus.result import CorpusResult
-from glasshead.whole_file import whole_file
 from pretrained_folders import llama2c_files
 from written import written
 

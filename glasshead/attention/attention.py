@@ -15,9 +15,8 @@ from glasshead.engines.base import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.normalizers import Normalizer, Softmax, exponential
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
-from glasshead.recipe.trace import STEPS, Trace
 from glasshead.recipe.validation import (
     check_inputs,
     hold,

@@ -1,9 +1,22 @@
-"""What may stand in the brackets of `W[…]`, made ranges of queries and of keys."""
+"""Indices of `W[…]`, and one head of one batch row of a problem."""
 
 import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks import Band, Mask
+from glasshead.recipe.masks.base import AllOf, AnyOf, Not
+from glasshead.recipe.masks.kinds import Dense, Documents, Keys, KeysBelow
+from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
+from glasshead.recipe.problem import Problem, visible_pairs
+from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot, Score
+from glasshead.recipe.tile import Span, Tile, with_heads
 
 Part = int | slice
 
@@ -28,7 +41,7 @@ def full_index(index: Any, axes: int) -> tuple[Part, ...]:
     missing = (slice(None),) * (axes - len(given) + len(ellipses))
     place = ellipses[0] if ellipses else len(given)
     before, after = given[:place], given[place + 1 :]
-    return (*map(_part, before), *missing, *map(_part, after))
+    return (*map(_range_part, before), *missing, *map(_range_part, after))
 
 
 def range_of(part: Part, length: int, name: str) -> tuple[range, Part]:
@@ -74,7 +87,7 @@ def checked_range(part: Any, length: int, name: str) -> range:
     return range(part.start, max(part.start, part.stop))
 
 
-def _part(part: Any) -> Part:
+def _range_part(part: Any) -> Part:
     if isinstance(part, slice):
         return part
     boolean = isinstance(part, bool) or "bool" in str(getattr(part, "dtype", ""))
@@ -88,9 +101,271 @@ def _part(part: Any) -> Part:
 
 
 def _ends(part: slice, length: int) -> tuple[int, int, int]:
-    if part.step is not None and _part(part.step) < 1:  # type: ignore[operator]
+    if part.step is not None and _range_part(part.step) < 1:  # type: ignore[operator]
         raise ValueError(f"W[…] takes slices with steps above 0, and got {part.step}.")
     for end in (part.start, part.stop):
         if end is not None:
-            _part(end)
+            _range_part(end)
     return part.indices(length)
+
+
+class Place:
+    """One head of one batch row of a problem.
+
+    Attributes:
+        tile: All pairs of the whole problem.
+        offset: The position of query 0 among the keys, in this batch row.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x = torch.randn(2, 3, 5, 7)
+    >>> place = Place(gh.Attention().problem(x, x, x, offset=torch.tensor([1, 4])), (1,), 2)
+    >>> place.offset, place.of_row(torch.tensor([11, 13])), place.of_scores(x).equal(x[1, 2])
+    (4, tensor(13), True)
+    """
+
+    def __init__(self, problem: Problem, batch: tuple[int, ...], head: int) -> None:
+        self._batch, self._head = batch, head
+        self.tile = problem.tile()
+        self.offset = self.in_row(problem.offset)
+
+    def in_row(self, values: int | Tensor) -> int:
+        """The number of `[*#batch]` that belongs to the batch row; one number serves all."""
+        return int(self.of_row(values)) if isinstance(values, Tensor) else values
+
+    def of_row(self, tensor: Shaped[Tensor, "*leading"], axes: int = 0) -> Tensor:
+        """The part of `[*#batch, …]` that belongs to the batch row, with so many axes left."""
+        return _part(tensor, self._batch, axes)
+
+    def of_scores(self, tensor: Shaped[Tensor, "*leading"]) -> Shaped[Tensor, "#queries #keys"]:
+        """The part that belongs to the head of what broadcasts to `[*batch, heads, …]`."""
+        tensor = tensor[(None,) * max(0, 2 - tensor.ndim)]
+        return _part(tensor, (*self._batch, self._head), 2)
+
+    def of_given(self, tensor: Shaped[Tensor, "*leading"]) -> Shaped[Tensor, "#queries #keys"]:
+        """The same of a tensor in the layout of the caller's scores, which may have no heads."""
+        return self.of_scores(with_heads(tensor, headed=self.tile.headed))
+
+    def whole(self, tile: Tile) -> Tile:
+        """The tile as parts of the whole problem know it, of every batch row and head."""
+        return replace(tile, offset=self.tile.offset, headed=self.tile.headed)
+
+
+def _part(tensor: Tensor, places: tuple[int, ...], axes: int) -> Tensor:
+    """`[*#leading, …]` at a place along each leading axis; axes of 1 or missing serve all."""
+    leading = tensor.shape[: tensor.ndim - axes]
+    aligned = places[len(places) - len(leading) :]
+    index = tuple(0 if size == 1 else at for size, at in zip(leading, aligned, strict=True))
+    return tensor[index]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OfHead(Mask):
+    """A mask of a user's own, asked for every head and every batch row, of which one is taken."""
+
+    whole: Mask
+    place: Place
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
+        return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
+
+    def key_range(self, tile: Tile) -> range:
+        return self.whole.key_range(self.place.whole(tile))
+
+    def __repr__(self) -> str:
+        return repr(self.whole)
+
+
+def narrowed_mask(mask: Mask, place: Place) -> Mask:
+    """The mask that says of one head, without batch and heads, what this one says of it.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x = torch.randn(2, 3, 5, 7)
+    >>> place = Place(gh.Attention().problem(x, x, x), (1,), 2)
+    >>> narrowed_mask(gh.causal() & gh.padding([5, 4]), place)
+    causal() & padding(4)
+    """
+    narrow = _NARROW.get(type(mask), OfHead)
+    return narrow(mask, place)
+
+
+def _several(mask: AllOf | AnyOf, place: Place) -> Mask:
+    return type(mask)(tuple(narrowed_mask(one, place) for one in mask.masks))
+
+
+def _band(mask: Band, place: Place) -> Mask:
+    return replace(mask, offset=None if mask.offset is None else place.in_row(mask.offset))
+
+
+# A subclass may say something else, and is asked as it is.
+_NARROW: dict[type, Callable[[Any, Place], Mask]] = {
+    AllOf: _several,
+    AnyOf: _several,
+    Band: _band,
+    Dense: lambda mask, place: Dense(place.of_given(mask.tensor)),
+    Documents: lambda mask, place: Documents(place.of_row(mask.ids, axes=1)),
+    Keys: lambda mask, place: Keys(place.of_row(mask.tensor, axes=1)),
+    KeysBelow: lambda mask, place: replace(mask, lengths=place.of_row(mask.lengths)),
+    Not: lambda mask, place: Not(narrowed_mask(mask.mask, place)),
+}
+
+
+class Diagonals(Bias):
+    """b_ij = table[queries - 1 - i + j]: a number for each distance, that hides nothing."""
+
+    hides = False
+    by_distance = True
+
+    def __init__(self, table: Float[Tensor, " diagonals"], queries: int) -> None:
+        super().__init__()
+        self.table, self.queries = table, queries
+
+    def forward(self, tile: Tile) -> Float[Tensor, "queries keys"]:
+        if 0 in tile.shape:
+            return torch.zeros(tile.shape, dtype=tile.dtype, device=tile.device)
+        rows, keys = tile.queries, tile.keys
+        first, last = self.queries - rows.stop + keys.start, self.queries - 1 - rows.start
+        table = self.table[first : last + keys.stop].to(tile.device, tile.dtype)
+        # Row i begins one place before row i - 1.
+        return table.unfold(0, keys.stop - keys.start, 1).flip(0)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        queries, keys = scores[-2:]
+        expected = [queries + keys - 1 if queries and keys else 0]
+        if self.queries != queries or list(self.table.shape) != expected:
+            raise ValueError(
+                f"a bias by distance takes a number for each diagonal, {expected}, "
+                f"and got {list(self.table.shape)}."
+            )
+
+
+class HidingDiagonals(Diagonals):
+    """The same, where some distances are hidden."""
+
+    hides = True
+
+
+class OfHeadBias(Bias):
+    """A bias of a user's own, asked for every head and every batch row, of which one is taken."""
+
+    def __init__(self, bias: Bias, place: Place) -> None:
+        super().__init__()
+        self.whole, self._place = bias, place
+
+    def forward(self, tile: Tile) -> Float[Tensor, "#queries #keys"]:
+        return self._place.of_scores(self.whole(self._place.whole(tile)))
+
+
+def narrowed_bias(bias: Bias | Tensor, place: Place) -> Bias | Tensor:
+    """The bias that says of one head, without batch and heads, what this one says of it.
+
+    Of a bias by distance, the numbers are computed once.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x = torch.randn(2, 4, 3, 7)
+    >>> place = Place(gh.Attention().problem(x, x, x), (1,), 1)
+    >>> narrowed_bias(gh.ALiBi(4), place)(gh.Tile(range(3), range(3)))
+    tensor([[-0.0000, -0.0625, -0.1250],
+            [-0.0625, -0.0000, -0.0625],
+            [-0.1250, -0.0625, -0.0000]])
+    """
+    if isinstance(bias, Tensor):
+        return place.of_given(bias.detach())
+    if not bias.by_distance:
+        return OfHeadBias(bias, place)
+    return _diagonals(bias, place)
+
+
+def _diagonals(bias: Bias, place: Place) -> Bias:
+    """The last query's row, drawn out, has each distance once."""
+    queries, keys = place.tile.shape
+    if not queries or not keys:
+        return Diagonals(torch.zeros(0), queries)
+    row = replace(place.tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1))
+    table = place.of_scores(bias(row)).detach().expand(row.shape)[0].contiguous()
+    kind = HidingDiagonals if bias.hides and bool(table.isneginf().any()) else Diagonals
+    return kind(table, queries)
+
+
+_SCORES = (Cosine, Dot, Gaussian, ScaledDot)
+
+
+def narrowed(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | None:
+    """The attention of one head, `[queries, dim]`, which has its parts of β, biases, mask and sink.
+
+    Query head i reads key head i // (query heads / key heads). Queries and keys are views. None
+    where the score or the normalizer is of a user's own, which may read across heads.
+
+    Args:
+        problem: Of any layout.
+        batch: A place along each batch axis.
+        head: Which query head.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> q, k = torch.randn(2, 6, 5, 3), torch.randn(2, 2, 7, 3)
+    >>> attention = gh.Attention(score=gh.Dot(beta=torch.arange(6.0)), bias=gh.ALiBi(6))
+    >>> one = narrowed(attention.problem(q, k, k), (1,), 4)
+    >>> one.scores_shape, one.score, one.key[0].equal(k[1, 1])
+    ((1, 5, 7), Dot(beta=4), True)
+    """
+    score = _score(problem.score, head)
+    normalizer = _normalizer(problem.normalizer, head)
+    if score is None or normalizer is None:
+        return None
+    place = Place(problem, batch, head)
+    query = problem.query[(*batch, slice(head, head + 1))]
+    of = head // problem.group
+    key, value = (x[(*batch, slice(of, of + 1))] for x in (problem.key, problem.value))
+    return replace(
+        problem,
+        query=query,
+        key=key,
+        value=value,
+        score=score,
+        biases=tuple(narrowed_bias(bias, place) for bias in problem.biases),
+        mask=None if problem.mask is None else narrowed_mask(problem.mask, place),
+        normalizer=normalizer,
+        offset=place.offset,
+        axes=2,
+    )
+
+
+def _score(score: Score, head: int) -> Score | None:
+    """The score with the β of one head."""
+    if type(score) not in (*_SCORES, Additive):
+        return None
+    if not isinstance(score.beta, Tensor) or not score.beta.ndim:
+        return score
+    beta = _number(score.beta, head)
+    if isinstance(score, Additive):
+        return _additive(score, beta)
+    return type(score)(beta=beta)  # type: ignore[call-arg] - those of products take no other
+
+
+def _additive(score: Additive, beta: float) -> Additive:
+    """The score with the same network, and another β."""
+    # Parameters that are not there yet take no numbers from a generator.
+    with torch.device("meta"):
+        one = Additive(score.dim, len(score.v), beta)
+    one.W_query, one.W_key, one.v = score.W_query, score.W_key, score.v
+    return one
+
+
+def _normalizer(normalizer: Normalizer, head: int) -> Normalizer | None:
+    """The normalizer with the sink of one head."""
+    if type(normalizer) is Softmax:
+        return normalizer
+    if type(normalizer) is not SoftmaxOne:
+        return None
+    sink = normalizer.sink
+    if not isinstance(sink, Tensor) or not sink.ndim:
+        return normalizer
+    return SoftmaxOne(_number(sink, head))
+
+
+def _number(per_head: Shaped[Tensor, " heads"], head: int) -> float:
+    return float(per_head.detach()[head])

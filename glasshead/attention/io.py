@@ -10,17 +10,16 @@ import torch
 from torch import Tensor, nn
 
 import glasshead.statistics as own
+from glasshead.attention.indexing import Diagonals, HidingDiagonals, OfHead, OfHeadBias
 from glasshead.attention.recompute import KnownRows
-from glasshead.attention.select_head import Diagonals, HidingDiagonals, OfHead, OfHeadBias
 from glasshead.attention.tensor_files import from_json, read, to_json, understood, write
 from glasshead.recipe.biases import ALiBi, RelativeBias
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import AllOf, AnyOf, Not
 from glasshead.recipe.masks.kinds import Band, Dense, Documents, Keys, KeysBelow
 from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot, Score
-from glasshead.recipe.trace import Trace
 from glasshead.recipe.validation import check_inputs
 from glasshead.statistics import Statistic, TopKeys
 from glasshead.statistics.base import check_name

@@ -13,8 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from glasshead.guarded_file import check_regular
-from glasshead.whole_file import whole_file
+from glasshead.files import check_regular, whole_file
 
 _ENTRY, _VERSION = "glasshead", 1
 # The class whose `load` reads each kind, all of them in `glasshead` itself.

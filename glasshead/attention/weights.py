@@ -10,7 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import io as saved
-from glasshead.attention.indexing import checked_range, full_index, inside, range_of
+from glasshead.attention.indexing import (
+    Place,
+    checked_range,
+    full_index,
+    inside,
+    narrowed,
+    range_of,
+)
 from glasshead.attention.recompute import (
     KnownRows,
     complete_weights,
@@ -22,7 +29,6 @@ from glasshead.attention.recompute import (
     times_keys,
     times_queries,
 )
-from glasshead.attention.select_head import Place, narrowed
 from glasshead.engines import reductions_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span

@@ -16,16 +16,24 @@ from glasshead.cli.inputs.vectors import read_vectors
 from glasshead.cli.output import chosen_language, print_drawing, print_json, remark, write_page
 from glasshead.cli.recipe_options import Recipe
 from glasshead.explanation import Explanation
-from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, last_word, split
+from glasshead.explanation.embeddings import (
+    MADE_UP_DIM,
+    Embeddings,
+    Projection,
+    composed,
+    head_counts,
+    in_heads,
+    last_word,
+    split,
+)
 from glasshead.explanation.explanation import (
     on_made_up_embeddings,
     on_made_up_score,
     on_one_of_heads,
 )
 from glasshead.explanation.language import Say
-from glasshead.explanation.projection import Projection, head_counts, in_heads
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
-from glasshead.recipe.trace import Trace
+from glasshead.recipe.problem import Trace
 
 _MOST_NUMBERS = 2**24
 

@@ -17,7 +17,7 @@ from typer import Option
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
 from glasshead.cli.inputs.messages import quoted, whole_number
-from glasshead.whole_file import whole_file
+from glasshead.files import whole_file
 
 OUTPUT = "The output"
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from glasshead.cli.inputs.files import shown
 from glasshead.tasks.data.files import ending
-from glasshead.tasks.data.tables import TABLES
-from glasshead.tasks.data.texts import PLAIN, read_texts
+from glasshead.tasks.data.tables import PLAIN, TABLES, read_texts
 from glasshead.tasks.readers.base import Reader
 
 

@@ -7,8 +7,17 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from glasshead.diagnosis.mask_input import Finding, Given, Layout, Meaning, marks_of
-from glasshead.diagnosis.rows import Edge, Rows, bands, last_edge
+from glasshead.diagnosis.mask_input import (
+    Edge,
+    Finding,
+    Given,
+    Layout,
+    Meaning,
+    Rows,
+    bands,
+    last_edge,
+    marks_of,
+)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.diagnosis.axes import LaidOut
-from glasshead.diagnosis.mask_input import LARGE, Finding, Layout, Meaning, hiding, marks_of
-from glasshead.diagnosis.rows import total
-from glasshead.diagnosis.structures import reads_as_a_rule
+from glasshead.diagnosis.conversion import reads_as_a_rule
+from glasshead.diagnosis.mask_input import LARGE, Finding, Layout, Meaning, hiding, marks_of, total
 
 # How much likelier one reading must be than the other.
 _ENOUGH = 0.5

@@ -1,14 +1,284 @@
-"""Conversion: a mask as one of glasshead's, and the lines that make it."""
+"""Structured masks recognised in a dense one, and the Python that makes them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glasshead.diagnosis.axes import Case
-from glasshead.diagnosis.structures import Structure
-from glasshead.recipe.masks import Mask, dense, from_huggingface
+from glasshead.diagnosis.axes import Case, LaidOut
+from glasshead.diagnosis.mask_input import Meaning, Rows, most_frequent, stretches
+from glasshead.recipe.masks import (
+    Mask,
+    causal,
+    dense,
+    documents,
+    from_huggingface,
+    padding,
+    prefix,
+    window,
+)
+from glasshead.recipe.tile import Tile
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A mask as a rule.
+
+    Attributes:
+        mask: The rule.
+        line: Python that makes it.
+        kinds: What it consists of, such as {"causal", "padding"}.
+    """
+
+    mask: Mask
+    line: str
+    kinds: frozenset[str] = frozenset()
+
+    def __and__(self, other: "Structure") -> "Structure":
+        lines = [f"({line})" if " | " in line else line for line in (self.line, other.line)]
+        return Structure(self.mask & other.mask, " & ".join(lines), self.kinds | other.kinds)
+
+    def __or__(self, other: "Structure") -> "Structure":
+        line = f"{self.line} | {other.line}"
+        return Structure(self.mask | other.mask, line, self.kinds | other.kinds)
+
+
+def equals(mask: Mask, visible: Bool[Tensor, "*leading queries keys"], offset: int) -> bool:
+    """Whether a rule shows exactly these pairs; some rows are compared at a time."""
+    keys = range(visible.shape[-1])
+    for rows in stretches(visible):
+        tile = Tile(rows, keys, offset, headed=visible.ndim != 3, device=visible.device)
+        part = visible[..., rows.start : rows.stop, :]
+        if not bool((fitted(mask.visible(tile), part.ndim) == part).all()):
+            return False
+    return True
+
+
+def fitted(cells: Bool[Tensor, "..."], axes: int) -> Bool[Tensor, "..."]:
+    """Cells with as few leading axes of 1 as they need to meet `axes` axes."""
+    while cells.ndim > axes and cells.shape[0] == 1:
+        cells = cells[0]
+    if cells.ndim > axes and cells.shape[-3] == 1:
+        cells = cells.squeeze(-3)
+    return cells
+
+
+def same_throughout(numbers: Tensor) -> bool:
+    """Whether all rows of `[*leading, n]` are alike."""
+    flat = numbers.reshape(-1, numbers.shape[-1])
+    return bool((flat == flat[:1]).all())
+
+
+def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
+    """One number a batch row from one a leading axis of the mask, or None where heads differ.
+
+    Of a mask of three axes, nobody knows whether the first is the batch's or the heads'.
+    """
+    if bool((numbers == numbers.reshape(-1)[0]).all()):
+        return numbers.reshape(-1)[0]
+    if axes < 4:
+        return numbers if axes == 2 else None
+    if not bool((numbers == numbers[..., :1]).all()):
+        return None
+    return numbers[..., 0]
+
+
+def arange(count: int, like: Tensor) -> Tensor:
+    """0, 1, … up to before `count`, where `like` lives."""
+    return torch.arange(count, device=like.device)
+
+
+def band(case: Case) -> Structure | None:
+    """The band that would be seen if no key were padding; it has yet to be compared.
+
+    None where all queries see the same keys, and where the ends follow no diagonal.
+    """
+    if case.uniform:
+        return None
+    union = case.visible.reshape(-1, case.queries, case.keys).any(0)
+    rows = Rows.of(union)
+    seen = union.any(0).nonzero()
+    if not len(seen):
+        return None
+    lowest, highest = int(seen[0]), int(seen[-1])
+    queries = torch.arange(case.queries, device=union.device)
+    last = _lag((rows.last - queries)[rows.alive & (rows.last < highest)])
+    first = _lag((rows.first - queries)[rows.alive & (rows.first > lowest)])
+    if last is None and first is None:
+        return None
+    return named(
+        before=None if first is None else case.layout.position - first,
+        after=None if last is None else last - case.layout.position,
+        position=case.layout.position,
+    )
+
+
+def named(before: int | None, after: int | None, position: int) -> Structure:
+    """A band of so many keys before and after each query's own, in the shortest words."""
+    if after is None or (after >= 0 and before is not None and before >= 0):
+        if before is not None and before < 0:
+            return _window(0, after, position - before)
+        return _window(before, after)
+    # What is shifted as a whole has an offset of its own.
+    offset = None if after == 0 else position + after
+    if before is None:
+        line = "gh.causal()" if offset is None else f"gh.causal(offset={offset})"
+        return Structure(causal(offset), line, frozenset({"causal"}))
+    return _window(max(before + after, 0), 0, offset)
+
+
+def _window(before: int | None, after: int | None, offset: int | None = None) -> Structure:
+    arguments = [f"before={before}"]
+    arguments += [] if after == 0 else [f"after={after}"]
+    arguments += [] if offset is None else [f"offset={offset}"]
+    kinds = {"causal", "window"} if after == 0 else {"window"}
+    return Structure(
+        window(before, after, offset), f"gh.window({', '.join(arguments)})", frozenset(kinds)
+    )
+
+
+def _lag(lags: Tensor) -> int | None:
+    """The most frequent one, or None of none."""
+    return most_frequent(lags)[0] if len(lags) else None
+
+
+# More documents than these are no line of code.
+_MOST = 16
+
+
+def packed(case: Case) -> Structure | None:
+    """The documents of a sequence whose queries are its keys; they have yet to be compared.
+
+    The first key that a query sees names its document. None where batch rows differ.
+    """
+    if case.queries != case.keys or case.layout.position != 0 or not bool(case.rows.alive.any()):
+        return None
+    firsts = case.rows.first
+    if not same_throughout(firsts):
+        return None
+    ids = firsts.reshape(-1, case.keys)[0]
+    _, numbered = ids.unique(return_inverse=True)
+    line = _code_line(numbered)
+    if line is None:
+        return None
+    return Structure(documents(numbered.cpu()), line, frozenset({"documents"}))
+
+
+def _code_line(ids: Tensor) -> str | None:
+    if len(ids) <= _MOST:
+        return f"gh.documents({ids.tolist()})"
+    runs, lengths = ids.unique_consecutive(return_counts=True)
+    if len(runs) > _MOST or not torch.equal(runs, torch.arange(len(runs), device=runs.device)):
+        return None
+    return (
+        f"gh.documents(torch.arange({len(runs)}).repeat_interleave("
+        f"torch.tensor({lengths.tolist()})))"
+    )
+
+
+# Longer lists of lengths are no line of code.
+_MOST_ROWS = 256
+
+
+def padded(case: Case) -> Structure | None:
+    """The padding of the keys that no query sees; it has yet to be compared.
+
+    None where there is none, where keys in the middle are hidden, or heads differ.
+    """
+    axes = 2 if case.layout.by_key else len(case.layout.shape)
+    starts, stops = ends(case.seen)
+    first, last = of_each_row(starts, axes), of_each_row(stops, axes)
+    if first is None or last is None or first.numel() > _MOST_ROWS or last.numel() > _MOST_ROWS:
+        return None
+    parts = []
+    if bool((last < case.keys).any()):
+        parts.append(Structure(padding(last.cpu()), f"gh.padding({_written(last)})", _KINDS))
+    if bool((first > 0).any()):
+        parts.append(Structure(~padding(first.cpu()), f"~gh.padding({_written(first)})", _KINDS))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else parts[0] & parts[1]
+
+
+def ends(seen: Bool[Tensor, "*leading keys"]) -> tuple[Tensor, Tensor]:
+    """The first key that is seen, and the one after the last; 0 and 0 where none is."""
+    keys = arange(seen.shape[-1], seen)
+    none = ~seen.any(-1)
+    starts = keys.where(seen, seen.shape[-1]).amin(-1).masked_fill(none, 0)
+    return starts, (keys + 1).where(seen, 0).amax(-1)
+
+
+def _written(numbers: Tensor) -> str:
+    return str(torch.atleast_1d(numbers).tolist() if numbers.ndim else int(numbers))
+
+
+_KINDS = frozenset({"padding"})
+
+
+def prefixed(case: Case) -> Structure | None:
+    """A causal mask or a prefix of it; it has yet to be compared.
+
+    Query 0 sees the prefix alone. None where heads differ.
+    """
+    if case.uniform or case.queries < 2:
+        return None
+    lengths = of_each_row(
+        (case.rows.last[..., 0] + 1) * case.rows.alive[..., 0], len(case.layout.shape)
+    )
+    if lengths is None or lengths.numel() > _MOST_ROWS:
+        return None
+    base = named(None, 0, case.layout.position)
+    line = f"gh.prefix({lengths.tolist()})"
+    return base | Structure(prefix(lengths.cpu()), line, frozenset({"prefix"}))
+
+
+def recognize(case: Case) -> Structure | None:
+    """The rule that shows exactly what the mask shows, or None where none of those known does."""
+    for structure in _candidates(case):
+        if equals(structure.mask, case.visible, case.layout.position):
+            return structure
+    return None
+
+
+def reads_as_a_rule(laid: LaidOut, meaning: Meaning) -> bool:
+    """Whether a mask, read so, is one of the rules by which queries see pairs.
+
+    Where all queries see the same keys, either reading is: padding on one side or the other.
+    """
+    if meaning.visible is None:
+        return False
+    case = Case(laid, meaning, laid.layout.pairs(meaning.visible))
+    if case.uniform:
+        return False
+    structure = recognize(case)
+    # To see all but the past is what hides in a causal mask.
+    return structure is not None and "after=None" not in structure.line
+
+
+def _candidates(case: Case) -> Iterator[Structure]:
+    """From simple ones to composed ones."""
+    diagonal, cut = band(case), padded(case)
+    yield from (one for one in (diagonal, cut) if one is not None)
+    if diagonal is not None and cut is not None:
+        yield diagonal & cut
+    if case.uniform:
+        return
+    causal = prefixed(case)
+    if causal is not None:
+        yield causal
+        if cut is not None:
+            yield causal & cut
+    apart = packed(case)
+    if apart is None:
+        return
+    yield apart
+    for other in (diagonal, cut):
+        if other is not None:
+            yield apart & other
+    if case.edge is not None and case.edge.lag == case.layout.position:
+        yield apart & named(None, 0, case.layout.position)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Any
 
 from glasshead.diagnosis.axes import Asked, Case, LaidOut, lay_out
 from glasshead.diagnosis.conventions import STATED, meaning
-from glasshead.diagnosis.conversion import Conversion, conversion
+from glasshead.diagnosis.conversion import Conversion, conversion, recognize
 from glasshead.diagnosis.diagnosis import Diagnosis, portrait
 from glasshead.diagnosis.findings import alignment, emptiness, future, numbers, padding, shapes
 from glasshead.diagnosis.mask_input import (
@@ -17,7 +17,6 @@ from glasshead.diagnosis.mask_input import (
     marks_of,
     read,
 )
-from glasshead.diagnosis.structures import recognize
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import whole_number

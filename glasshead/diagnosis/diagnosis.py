@@ -18,7 +18,7 @@ from glasshead.drawing.block import ENGLISH, Words
 from glasshead.drawing.page import quoted, region
 from glasshead.drawing.printable import printable
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.masks.base import picture
 from glasshead.recipe.tile import Tile
 
 _MARGIN = 4

@@ -7,9 +7,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.diagnosis.axes import Case, LaidOut
-from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, Severity
-from glasshead.diagnosis.rows import places, total
-from glasshead.diagnosis.structures import ends
+from glasshead.diagnosis.conversion import ends
+from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, Severity, places, total
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

@@ -30,12 +30,11 @@ from users is never read as markup.
 
 from glasshead.drawing.bands import Bands
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
-from glasshead.drawing.document import Document
+from glasshead.drawing.document import Document, Formula, Heading, Note, Paragraph
 from glasshead.drawing.heat_map import HeatMap
 from glasshead.drawing.numbers import number, vector
 from glasshead.drawing.printable import printable, shorten, visible
 from glasshead.drawing.table import Table
-from glasshead.drawing.text import Formula, Heading, Note, Paragraph
 
 __all__ = [
     "ENGLISH",

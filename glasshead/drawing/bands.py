@@ -12,8 +12,7 @@ from glasshead.drawing.heat_map import HeatMap
 from glasshead.drawing.numbers import number
 from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import Matrix
-from glasshead.drawing.printable import shorten, visible
-from glasshead.drawing.wrapping import wrap
+from glasshead.drawing.printable import shorten, visible, wrap
 
 # Weaker ones would only be grey; in text, only what is worth a word.
 _SEEN, _TOLD = 0.03, 0.1

@@ -1,17 +1,258 @@
-"""Document: blocks under one title."""
+"""Documents, and their blocks of text: headings, paragraphs, notes and formulas."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, check_text, line, plain, printed
-from glasshead.drawing.page import fragment, page
-from glasshead.drawing.printable import printable
-from glasshead.drawing.text import Heading
-from glasshead.drawing.wrapping import collapse
+from glasshead.drawing.page import fragment, page, quoted, region
+from glasshead.drawing.printable import MEASURE, collapse, printable, wrap
+
+
+@dataclass(frozen=True)
+class Paragraph(Block):
+    """Running text; line breaks in it count as spaces, and nothing in it is markup.
+
+    Args:
+        text: The words.
+
+    Raises:
+        TypeError: the text is not a string.
+
+    Example:
+        >>> print(Paragraph("Each query is compared with each key.").as_text(width=24))
+        Each query is compared
+        with each key.
+        >>> Paragraph("1 < 2").html()
+        '<p>1 &lt; 2</p>'
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "Paragraph text")
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw the text, on a wide canvas in lines that are still read with ease."""
+        drawn = wrap(printable(collapse(self.text)), min(canvas.width, MEASURE))
+        yield from map(line, drawn)
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw the text as `p`."""
+        del words
+        return f"<p>{quoted(collapse(self.text))}</p>"
+
+
+_RULES = {0: "━", 1: "─"}
+
+
+@dataclass(frozen=True)
+class Heading(Block):
+    """The title of a part of a document.
+
+    Args:
+        text: The words of the title.
+        level: 1 for a part, 2 for a part of that, and so on to 5. A `Document` draws its own
+            title, at level 0.
+
+    Raises:
+        TypeError: the text is not a string.
+        ValueError: the level is not an int from 0 to 5.
+
+    Example:
+        >>> print(Heading("Scores").as_text())
+        Scores
+        ──────
+        >>> Heading("Scores", level=2).html()
+        '<h3>Scores</h3>'
+    """
+
+    text: str
+    level: int = 1
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "Heading text")
+        if self.level not in range(6):
+            raise ValueError(
+                f"Heading level must be 0 to 5, got {self.level!r}; leave it out for 1."
+            )
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw the title in bold, the upper levels on a rule."""
+        drawn = wrap(printable(collapse(self.text)), canvas.width)
+        yield from (line(part, "bold") for part in drawn)
+        if self.level in _RULES:
+            yield line(_RULES[self.level] * max(map(cell_len, drawn)), "dim")
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw the title as `h1` to `h6`."""
+        del words
+        tag = f"h{self.level + 1}"
+        return f"<{tag}>{quoted(collapse(self.text))}</{tag}>"
+
+
+_BAR = "  │ "
+
+
+@dataclass(frozen=True)
+class Note(Block):
+    """A remark set apart, such as why a step is taken.
+
+    Args:
+        text: The words.
+
+    Raises:
+        TypeError: the text is not a string.
+
+    Example:
+        >>> print(Note("Why: the weights must sum to one.").as_text(width=24))
+          │ Why: the weights
+          │ must sum to one.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "Note text")
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw the remark behind a bar."""
+        drawn = wrap(printable(collapse(self.text)), min(canvas.width, MEASURE) - len(_BAR))
+        for part in drawn:
+            yield line().append(_BAR, "dim").append(part, "italic")
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw the remark as `p` of its own class: an `aside` would be a landmark each time."""
+        del words
+        return f'<p class="note">{quoted(collapse(self.text))}</p>'
+
+
+_LETTER = "[A-Za-zΑ-Ωα-ω∂]"
+_INDEX = f"_(?:{_LETTER}|[ijk]+|[0-9]+)"
+_POWER = rf"[-+−]?(?:\d+(?:\.\d+)?|{_LETTER}+|∞)"
+_SCRIPT = re.compile(
+    rf"(?<![\w^])(?P<base>{_LETTER})(?:(?P<index>{_INDEX})|"
+    rf"\^(?:\((?P<group>[^()\n]+)\)|(?P<power>{_POWER})(?P<inner>{_INDEX})?))(?![\w^])"
+)
+# What stands in the brackets of one letter is a name, as in s(the_cat), and a name is not read.
+_NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)")
+
+
+def scripted(text: str) -> str:
+    """Return a formula as HTML, its indices as `sub` and its powers as `sup`.
+
+    Only one letter that stands alone carries them, so W_query and the_cat stay as they are, and so
+    does what is named in brackets. Brackets around a power fall away.
+
+    Args:
+        text: Any text; it is escaped, and never read as markup.
+
+    Example:
+        >>> scripted("p_j = e^s_j / Σ")
+        'p<sub>j</sub> = e<sup>s<sub>j</sub></sup> / Σ'
+        >>> scripted("s(a_b) = W_query < e^0.7842")
+        's(a_b) = W_query &lt; e<sup>0.7842</sup>'
+    """
+    return "".join(_pieces(printable(text)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Escape names, and set the scripts of what lies between them."""
+    done = 0
+    for name in _NAMED.finditer(text):
+        yield from _set(text[done : name.start()])
+        yield escape(name.group())
+        done = name.end()
+    yield from _set(text[done:])
+
+
+def _set(text: str) -> Iterator[str]:
+    """Set the scripts of a text without names, escaping all that stays."""
+    done = 0
+    for found in _SCRIPT.finditer(text):
+        yield escape(text[done : found.start()]) + escape(found["base"])
+        if found["index"]:
+            yield _sub(found["index"])
+        else:
+            power = "".join(_set(found["group"])) if found["group"] else escape(found["power"])
+            yield f"<sup>{power}{_sub(found['inner'])}</sup>"
+        done = found.end()
+    yield escape(text[done:])
+
+
+def _sub(index: str | None) -> str:
+    """Return an index without its sign."""
+    return f"<sub>{escape(index[1:])}</sub>" if index else ""
+
+
+_MARGIN = 4
+_BOUND = "\u00a0"  # a space at which no line breaks
+
+
+@dataclass(frozen=True)
+class Formula(Block):
+    """One or more lines of calculation. Spaces and line breaks stay as they are.
+
+    A line that is too wide for the terminal goes on below its first "= ", and breaks before
+    its operators; a page lets it scroll sideways, and sets p_j and e^s with an index and a power.
+
+    Args:
+        text: The lines.
+
+    Raises:
+        TypeError: the text is not a string.
+
+    Example:
+        >>> print(Formula("score = 0.34·0.53 + 0.22·0.34 + 0.54·0.98").as_text(width=36))
+            score = 0.34·0.53 + 0.22·0.34
+                    + 0.54·0.98
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "Formula text")
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw the lines, moved in from the margin where there is room."""
+        given = [printable(part) for part in _split(self.text)]
+        widest = max(map(cell_len, given))
+        margin = _MARGIN if canvas.width >= 36 or widest + _MARGIN <= canvas.width else 1
+        for part in given:
+            room = canvas.width - margin
+            for drawn in wrap(_bound(part), room, hang=_hang(part, room)):
+                yield line(" " * margin + drawn.replace(_BOUND, " "))
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw the lines as `pre`, in a frame that scrolls sideways."""
+        lines = "\n".join(map(scripted, _split(self.text)))
+        return region(words.formula, f'<pre class="formula"><code>{lines}</code></pre>')
+
+
+def _split(text: str) -> list[str]:
+    """Return the lines of a formula; a tab is four spaces."""
+    lines = text.replace("\r\n", "\n").strip("\n").split("\n")
+    return [part.replace("\t", "    ").rstrip(" ") for part in lines]
+
+
+def _bound(text: str) -> str:
+    """Tie each operator to what follows, so that lines break before it."""
+    return re.sub(r"(?<= )([-+−×·⋅*/=≈→]) (?=[^ ])", rf"\1{_BOUND}", text)
+
+
+def _hang(text: str, width: int) -> int:
+    """Return where a long line goes on: below what follows "= ", or a little further in."""
+    head, equals, _ = text.partition("= ")
+    if equals and cell_len(head) + 2 <= width // 2:
+        return cell_len(head) + 2
+    indent = len(text) - len(text.lstrip(" "))
+    return min(indent + 2, width // 2)
+
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 

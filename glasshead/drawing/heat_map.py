@@ -21,12 +21,10 @@ from glasshead.drawing.block import (
     line,
     texts,
 )
-from glasshead.drawing.colors import LEVELS, hexadecimal, ink, level, paint, snapped
 from glasshead.drawing.numbers import number
-from glasshead.drawing.page import quoted, region
+from glasshead.drawing.page import LEVELS, hexadecimal, ink, level, paint, quoted, region, snapped
 from glasshead.drawing.pooling import Grid, Matrix, Value, pooled, pooling_said
-from glasshead.drawing.printable import printable, shorten, visible
-from glasshead.drawing.wrapping import chunks, collapse, wrap
+from glasshead.drawing.printable import chunks, collapse, printable, shorten, visible, wrap
 
 _SHADES = " ░▒▓█"
 _HIDDEN = "·"

@@ -18,12 +18,11 @@ from glasshead.drawing.block import (
     line,
     texts,
 )
+from glasshead.drawing.document import scripted
 from glasshead.drawing.numbers import pointed, spaced
 from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import elided
-from glasshead.drawing.printable import printable
-from glasshead.drawing.text import scripted
-from glasshead.drawing.wrapping import collapse, wrap
+from glasshead.drawing.printable import collapse, printable, wrap
 
 _TALLEST = 5  # lines of one cell
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.engines.base import Cost, Observed, without_autocast
-from glasshead.recipe.problem import Problem, sees_and_seen
+from glasshead.recipe.problem import Problem, Trace, sees_and_seen
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.trace import Trace
 from glasshead.statistics.reductions import Reduction, Rows
 
 

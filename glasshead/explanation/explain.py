@@ -13,10 +13,10 @@ from glasshead.explanation.recipe import recipe_of
 from glasshead.explanation.steps import TELLERS
 from glasshead.explanation.subject import Subject
 from glasshead.ladder.worked_example import WorkedExample
-from glasshead.recipe.trace import Trace
+from glasshead.recipe.problem import Trace
 
 if TYPE_CHECKING:
-    from glasshead.explanation.projection import Projection
+    from glasshead.explanation.embeddings import Projection
 
 
 _LONGEST_NAME = 16

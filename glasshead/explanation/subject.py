@@ -15,11 +15,10 @@ from glasshead.engines.reference import as_computed
 from glasshead.explanation.figures import figure
 from glasshead.explanation.language import Say
 from glasshead.ladder.worked_example import WorkedExample
-from glasshead.recipe.problem import Problem
-from glasshead.recipe.trace import Trace
+from glasshead.recipe.problem import Problem, Trace
 
 if TYPE_CHECKING:
-    from glasshead.explanation.projection import Projection
+    from glasshead.explanation.embeddings import Projection
 
 
 MOST_ROWS = 12

@@ -15,7 +15,7 @@ from glasshead.layers.checks import check_divides, check_inputs, check_is, three
 from glasshead.layers.positions import Rotary
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.trace import Trace
+from glasshead.recipe.problem import Trace
 from glasshead.recipe.validation import whole_number
 
 

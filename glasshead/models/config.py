@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from glasshead.layers.checks import check_divides
-from glasshead.layers.rope_scaling import scaling_of
+from glasshead.layers.positions import scaling_of
 from glasshead.recipe.validation import positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]

@@ -22,7 +22,7 @@ from glasshead.layers import (
 )
 from glasshead.layers.blocks import Norm
 from glasshead.layers.feed_forward import Activation, Dropout
-from glasshead.layers.rope_scaling import scaling_of
+from glasshead.layers.positions import scaling_of
 from glasshead.models.config import TransformerConfig
 from glasshead.recipe.biases import ALiBi
 from glasshead.recipe.masks import Mask

@@ -14,7 +14,7 @@ from torch.nn.modules import module as modules
 
 from glasshead.attention.tensor_files import read, write
 from glasshead.drawing.printable import printable
-from glasshead.guarded_file import check_regular
+from glasshead.files import check_regular
 
 _KIND = "weights"
 # A model may have some tensors besides those of its file: tied ones, a pooler, tables of angles.

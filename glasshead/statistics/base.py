@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from glasshead.recipe.problem import Problem
-from glasshead.recipe.trace import Trace
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.statistics.reductions import Reduction
 
 # The unit of numbers that name keys.

@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.tile import per_batch
-from glasshead.recipe.trace import Trace
 from glasshead.recipe.validation import finite, whole_number
 from glasshead.statistics.base import Statistic, distances, sees_nothing
 from glasshead.statistics.reductions import (

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.recipe.normalizers import exponential
-from glasshead.recipe.problem import Problem
-from glasshead.recipe.trace import Trace
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics.base import PerQuery, Statistic, distances, headed, sees_nothing
 from glasshead.statistics.reductions import (

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from glasshead import __version__
-from glasshead.drawing.colors import LEVELS, hexadecimal, paint
+from glasshead.drawing.page import LEVELS, hexadecimal, paint
 from glasshead.studio.cache import Readings
 from glasshead.studio.subject import Subject
 from glasshead.studio.views.names import VIEWS, samples, why_not

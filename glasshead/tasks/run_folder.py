@@ -12,9 +12,7 @@ try:
 except ImportError:  # there is none on Windows
     fcntl = None
 
-from glasshead.guarded_file import check_regular
-from glasshead.json_object import read_object
-from glasshead.whole_file import whole_file
+from glasshead.files import check_regular, read_object, whole_file
 
 # What stands in a folder before it is a run: `config.json` is written last.
 _BEFORE = {"README.md", "tokenizer.json"}

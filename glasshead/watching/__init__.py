@@ -1,9 +1,8 @@
 """Watching: the attentions of any PyTorch model, observed while it runs as it is."""
 
-from glasshead.watching.ablation import ablate
 from glasshead.watching.errors import BudgetError, UnseenError
 from glasshead.watching.layer_record import Call, Watched
 from glasshead.watching.seen import Seen
-from glasshead.watching.watch import watch
+from glasshead.watching.watch import ablate, watch
 
 __all__ = ["BudgetError", "Call", "Seen", "UnseenError", "Watched", "ablate", "watch"]

@@ -16,7 +16,7 @@ from glasshead.recipe.masks import Band
 from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
-from glasshead.watching.captured_call import Met, differs, keys_before
+from glasshead.watching.captured_call import Met, Snapshots, differs, keys_before
 from glasshead.watching.errors import (
     NUMBERLESS,
     BudgetError,
@@ -30,10 +30,15 @@ from glasshead.watching.errors import (
     without_attention,
 )
 from glasshead.watching.layer_record import Call, CallInfo, Watched
-from glasshead.watching.module_calls import Layers, ModuleCall, calling, calls_in_progress, names_of
+from glasshead.watching.module_calls import (
+    Layers,
+    ModuleCall,
+    SequenceTracker,
+    calling,
+    calls_in_progress,
+    names_of,
+)
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
-from glasshead.watching.sequence import SequenceTracker
-from glasshead.watching.snapshots import Snapshots
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from glasshead.explanation.projection import Projection
+from glasshead.explanation.embeddings import Projection
 
 X = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 1.0]])
 W_QUERY = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])

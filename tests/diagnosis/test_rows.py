@@ -2,7 +2,7 @@
 
 import torch
 
-from glasshead.diagnosis.rows import Rows, last_edge, places, total
+from glasshead.diagnosis.mask_input import Rows, last_edge, places, total
 
 CELLS = torch.tensor(
     [

@@ -23,9 +23,8 @@ from glasshead.drawing import (
     Words,
     printable,
 )
-from glasshead.drawing.colors import contrast
-from glasshead.drawing.page import style
-from glasshead.drawing.wrapping import collapse
+from glasshead.drawing.page import contrast, style
+from glasshead.drawing.printable import collapse
 
 HOSTILE = [
     "<script>alert(1)</script>",

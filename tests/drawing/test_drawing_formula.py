@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glasshead.drawing import Formula, Table, printable
-from glasshead.drawing.text import scripted
+from glasshead.drawing.document import scripted
 
 
 @pytest.mark.parametrize(

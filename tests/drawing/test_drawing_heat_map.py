@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from glasshead.drawing import Canvas, HeatMap, Words
-from glasshead.drawing.colors import LEVELS, contrast, ink, level, paint, snapped
+from glasshead.drawing.page import LEVELS, contrast, ink, level, paint, snapped
 from glasshead.drawing.pooling import Grid, pooled
 
 weights = st.none() | st.floats(0, 1e6)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from glasshead.drawing import Formula, Heading, Note, Paragraph, printable
-from glasshead.drawing.wrapping import chunks, wrap
+from glasshead.drawing.printable import chunks, wrap
 
 
 @given(st.text(), st.integers(4, 60), st.integers(0, 1))

@@ -8,7 +8,7 @@ import torch
 from explanation_told import sides, two_decimals
 
 import glasshead as gh
-from glasshead.explanation.projection import Projection
+from glasshead.explanation.embeddings import Projection
 
 SEED = json.loads((Path(__file__).parents[1] / "data" / "seed_numbers.json").read_text("utf-8"))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.layers.rope_scaling import scaling_of
+from glasshead.layers.positions import scaling_of
 
 SPEEDS = 100.0 ** (-torch.arange(7, dtype=torch.float64) / 7)
 

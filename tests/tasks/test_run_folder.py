@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from glasshead.json_object import read_object
+from glasshead.files import read_object
 from glasshead.tasks.run_folder import RunFolder, leads
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from glasshead.drawing.printable import printable
-from glasshead.guarded_file import open_regular
+from glasshead.files import open_regular
 from glasshead.tasks.data import files
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, read_bytes, shown
 from glasshead.cli.inputs.messages import listed
-from glasshead.explanation.projection import Projection
-from glasshead.guarded_file import read_regular
+from glasshead.explanation.embeddings import Projection
+from glasshead.files import read_regular
 from glasshead.recipe.validation import check_inputs
 
 _SUFFIX = ".safetensors"

@@ -77,7 +77,7 @@ def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The forward pass, as `forward` tells it; `rule` is the number of one."""
     # Numba takes a while to import, and is wanted here alone.
-    from glasshead.engines.streaming.forward import forward
+    from glasshead.engines.streaming.passes import forward
 
     structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
     wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
@@ -129,7 +129,7 @@ def _(  # noqa: PLR0913, PLR0917
     rule: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The backward pass, as `backward` tells it; `rule` is the number of one."""
-    from glasshead.engines.streaming.backward import backward
+    from glasshead.engines.streaming.passes import backward
 
     structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
     arriving = Arriving(of_context, of_logsumexp, of_entropy, of_by_key, per_key)

@@ -16,7 +16,7 @@ from glasshead.explanation.recipe import formula_of, part_name
 from glasshead.explanation.subject import Subject, heat_map, shown_weights
 
 if TYPE_CHECKING:
-    from glasshead.explanation.projection import Projection
+    from glasshead.explanation.embeddings import Projection
 
 
 _MOST_WORDS = 40

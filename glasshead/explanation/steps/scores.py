@@ -9,7 +9,7 @@ from glasshead.explanation.normalizers import is_softmax, why_hidden
 from glasshead.explanation.recipe import bias_told, mask_told
 from glasshead.explanation.scores import tell_score
 from glasshead.explanation.subject import Column, Subject, key_table
-from glasshead.recipe.masks.picture import picture
+from glasshead.recipe.masks.base import picture
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Tile
 

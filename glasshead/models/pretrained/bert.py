@@ -6,8 +6,7 @@ Source: Devlin et al. 2019 (BERT), section 3.
 from collections.abc import Iterable
 
 from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel
-from glasshead.models.pretrained.config_values import Values
-from glasshead.models.pretrained.tensors import Source, same, stacked
+from glasshead.models.pretrained.folder import Source, Values, same, stacked
 
 _FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 # What is made of the first token, which no attention reads, and numbers that old files hold.

@@ -6,8 +6,7 @@ Source: Radford et al. 2019 (Language models are unsupervised multitask learners
 from collections.abc import Iterable, Mapping
 
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
-from glasshead.models.pretrained.config_values import Values
-from glasshead.models.pretrained.tensors import Source, same, turned
+from glasshead.models.pretrained.folder import Source, Values, same, turned
 
 # What every position hides from those before it, which old files hold as tensors.
 _IGNORED = ("*.attn.bias", "*.attn.masked_bias")

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
-from glasshead.models.pretrained.config_values import Values
-from glasshead.models.pretrained.tensors import Source, same, stacked
+from glasshead.models.pretrained.folder import Source, Values, same, stacked
 
 # What configs of Mistral and Qwen2 leave out: the window, and Qwen2's layers before those with one.
 _WINDOW, _BEFORE_WINDOWS = 4096, 28

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glasshead.drawing.printable import printable
-from glasshead.guarded_file import read_regular
+from glasshead.files import read_regular
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
 
 _HEAD = struct.Struct("<7i")

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 
 from glasshead.drawing.printable import printable
-from glasshead.json_object import read_object
+from glasshead.files import read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.pretrained import bert, gpt2, llama
-from glasshead.models.pretrained.config_values import Values, check_layers
+from glasshead.models.pretrained.folder import ANEW, Source, Stored, Values, check_layers, fill
 from glasshead.models.pretrained.llama2c import load_llama2c
-from glasshead.models.pretrained.tensors import ANEW, Source, Stored, fill
 from glasshead.models.saving import bounded_by
 
 Pretrained = LanguageModel | Encoder | MaskedLanguageModel

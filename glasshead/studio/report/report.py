@@ -13,9 +13,9 @@ from glasshead.drawing import printable
 from glasshead.drawing.page import quoted
 from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.language import Say
+from glasshead.files import whole_file
 from glasshead.studio.page import style_sheet
-from glasshead.studio.report.answers import Answers, key_of
-from glasshead.studio.report.linker import script
+from glasshead.studio.report.linker import Answers, key_of, script
 from glasshead.studio.strings import REPORT, words
 from glasshead.studio.studio import LANGUAGES, Limits, Studio, about
 from glasshead.studio.views.alignment import sentences_of, stored_alignment
@@ -23,7 +23,6 @@ from glasshead.studio.views.atlas import Atlases, stored_atlas
 from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
 from glasshead.studio.views.steps import MOST_WORDS, steps_stored
 from glasshead.studio.work import Refusal, Work
-from glasshead.whole_file import whole_file
 
 
 def document(answers: str, title: str, language: str, without_script: str) -> str:

@@ -51,7 +51,7 @@ def translations(
     more tokens than the model reads.
     """
     from glasshead.models.decoding import Beam
-    from glasshead.tasks.tokenizers.whole_words import whole_words
+    from glasshead.tasks.tokenizers.tokenizer import whole_words
     from glasshead.tasks.translate.text_translator import SEARCH
 
     check_sentence(sentence, limits)
@@ -181,7 +181,7 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
 def _told(
     translator: "TextTranslator", candidate: "Candidate", best: "Candidate"
 ) -> dict[str, Any]:
-    from glasshead.tasks.tokenizers.whole_words import whole_words
+    from glasshead.tasks.tokenizers.tokenizer import whole_words
 
     tokens = list(candidate.translation.tokens)
     words = whole_words(translator.tokenizer, tokens).words if tokens else ()

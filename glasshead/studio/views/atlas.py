@@ -14,8 +14,9 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import printable
-from glasshead.studio.atlas import Atlas, NotYetError, TileCache
-from glasshead.studio.atlas import Cancelled as Left
+from glasshead.studio.atlas import Atlas
+from glasshead.studio.atlas_tiles import Cancelled as Left
+from glasshead.studio.atlas_tiles import NotYetError, TileCache
 from glasshead.studio.views.names import stored_tokens
 from glasshead.studio.views.reading import Reading, check_place, read
 from glasshead.studio.work import Cancelled, NotYet, Refusal, Work

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glasshead.drawing import printable
-from glasshead.guarded_file import read_regular
+from glasshead.files import read_regular
 from glasshead.tasks.data.sentences import HELD_OUT
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from html import unescape
 from typing import Any, Literal, get_args
 
-from glasshead.drawing.text import scripted
+from glasshead.drawing.document import scripted
 from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.explanation.embeddings import Embeddings, composed, last_word, split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from glasshead.drawing.printable import printable
-from glasshead.guarded_file import LOG_BYTES, read_regular
+from glasshead.files import LOG_BYTES, read_regular
 
 
 def buckets(count: int, most: int) -> list[range]:

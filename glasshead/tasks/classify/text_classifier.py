@@ -14,8 +14,7 @@ from glasshead.statistics import Received
 from glasshead.tasks.classify.data import Labelled, collated, encoded, read_labelled
 from glasshead.tasks.classify.train import CLASSIFY, ClassifySettings
 from glasshead.tasks.data.batches import in_order
-from glasshead.tasks.tokenizers.tokenizer import Tokenizer
-from glasshead.tasks.tokenizers.whole_words import whole_words
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer, whole_words
 from glasshead.watching import watch
 
 

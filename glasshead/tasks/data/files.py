@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from glasshead.drawing.printable import printable
-from glasshead.guarded_file import check_regular, open_regular
+from glasshead.files import check_regular, open_regular
 
 FileName = str | os.PathLike[str]
 

@@ -13,10 +13,8 @@ from jaxtyping import Int
 from tokenizers import Tokenizer as Inner
 from torch import Tensor
 
-from glasshead.guarded_file import JSON_BYTES, TOKENIZER_BYTES, check_regular
-from glasshead.json_object import read_object
-from glasshead.models.pretrained.config_values import check_numbers
-from glasshead.models.pretrained.tensors import ANEW, Stored
+from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
+from glasshead.models.pretrained.folder import ANEW, Stored, check_numbers
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.base import Reader

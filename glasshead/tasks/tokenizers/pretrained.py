@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
-from glasshead.guarded_file import TOKENIZER_BYTES, read_regular
-from glasshead.json_object import read_object
-from glasshead.models.pretrained.tensors import ANEW
+from glasshead.files import TOKENIZER_BYTES, read_object, read_regular
+from glasshead.models.pretrained.folder import ANEW
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizers.chunks import told_panics
 from glasshead.tasks.tokenizers.tokenizer import END_OF_TEXT, SpecialTokens, Tokenizer, read_inner

@@ -1,11 +1,11 @@
 """The engine that trains a task, by steps, on Lightning's Trainer, and survives what may come."""
 
-from glasshead.tasks.training.attention_log import AttentionLog, read_attention_log
 from glasshead.tasks.training.best import Interrupted
 from glasshead.tasks.training.fit import train
 from glasshead.tasks.training.hardware import Hardware, check_hardware
 from glasshead.tasks.training.identity import MAY_CHANGE
 from glasshead.tasks.training.loader import Source, Task
+from glasshead.tasks.training.logs import AttentionLog, read_attention_log
 from glasshead.tasks.training.settings import TrainingSettings
 
 __all__ = [

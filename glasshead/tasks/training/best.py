@@ -15,9 +15,9 @@ from torch import Tensor
 
 from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.csv_log import Journal
 from glasshead.tasks.training.hardware import by_the_first, told_by_the_first
 from glasshead.tasks.training.loader import Task
+from glasshead.tasks.training.logs import Journal
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.settings import TrainingSettings
 

@@ -16,10 +16,8 @@ from rich.console import Console
 from torch.optim import Optimizer
 
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.attention_log import AttentionJournal
 from glasshead.tasks.training.best import Best, Interruption, not_finite
 from glasshead.tasks.training.checkpoints import RandomState, SafeCheckpoints, Saving
-from glasshead.tasks.training.csv_log import Curve, Journal
 from glasshead.tasks.training.hardware import (
     Hardware,
     check_hardware,
@@ -28,6 +26,7 @@ from glasshead.tasks.training.hardware import (
 )
 from glasshead.tasks.training.identity import check_resumable, check_unfinished, identity
 from glasshead.tasks.training.loader import Source, Task, check_batches
+from glasshead.tasks.training.logs import AttentionJournal, Curve, Journal
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.progress import Progress
 from glasshead.tasks.training.settings import TrainingSettings, learning_rate

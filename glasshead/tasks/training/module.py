@@ -1,13 +1,138 @@
-"""A task as Lightning drives it."""
+"""A task as Lightning drives it, and its optimizers."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
 
 from glasshead.tasks.training.loader import HeldOutLoader, Part, Source, Task, TrainingLoader
-from glasshead.tasks.training.optimizers import matrices_of, optimizer_of
 from glasshead.tasks.training.settings import TrainingSettings
+
+
+class MuonWithAdamW(Optimizer):
+    """Both as one optimizer, whose state is that of both.
+
+    Muon makes its steps as long as those of AdamW, so one learning rate serves both.
+
+    Args:
+        muon: The optimizer of the hidden matrices.
+        adamw: That of all other parameters.
+
+    Source: Jordan et al. 2024 (Muon: an optimizer for hidden layers in neural networks); Liu et al.
+    2025 (Muon is scalable for LLM training), section 2.2, for the length of the steps.
+    """
+
+    def __init__(self, muon: Muon, adamw: AdamW) -> None:
+        self._parts: tuple[tuple[Optimizer, int, int], ...] = ()
+        groups = [*muon.param_groups, *adamw.param_groups]
+        super().__init__(groups, {})
+        own = len(muon.param_groups)
+        self._parts = ((muon, 0, own), (adamw, own, len(groups)))
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make a step of both."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part, first, end in self._parts:
+            # Loading a state makes new ones of these.
+            part.param_groups, part.state = self.param_groups[first:end], self.state
+            part.step()
+        return loss
+
+
+def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The matrices within a model's layers: those that neither embed nor give the answer.
+
+    What gives the answer is a matrix of the model itself, and not of one of its layers.
+
+    >>> model = nn.Sequential(nn.Embedding(7, 3), nn.Sequential(nn.Linear(3, 5)), nn.Linear(5, 7))
+    >>> [list(matrix.shape) for matrix in hidden_matrices(model)]
+    [[5, 3]]
+    """
+    apart = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    apart += [module for module in model.children() if isinstance(module, nn.Linear)]
+    known = {id(module.weight) for module in apart}
+    return [
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad and parameter.ndim == 2 and id(parameter) not in known
+    ]
+
+
+# A parameter, and whether it decays.
+_Decays = tuple[nn.Parameter, bool]
+# How FSDP names what it has wrapped.
+_WRAPPED = "_fsdp_wrapped_module."
+
+
+def matrices_of(model: nn.Module) -> set[str]:
+    """The names of the parameters that decay: those of two axes or more."""
+    return {name for name, parameter in model.named_parameters() if parameter.ndim >= 2}
+
+
+def optimizer_of(
+    model: nn.Module, settings: TrainingSettings, matrices: Collection[str] | None = None
+) -> Optimizer:
+    """The optimizer of a model; matrices decay, and what has one axis does not.
+
+    Args:
+        model: What learns.
+        settings: Which optimizer, and how.
+        matrices: `matrices_of` the model, before anything made one axis of all, as FSDP does.
+
+    Errors: a ValueError where Muon has no hidden matrix.
+    """
+    matrices = matrices_of(model) if matrices is None else matrices
+    decays = [
+        (parameter, name.replace(_WRAPPED, "") in matrices)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    ]
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(
+            _groups(decays, settings), lr=settings.learning_rate, fused=_fused(decays)
+        )
+    if settings.optimizer == "adamw":
+        return _adamw(decays, settings)
+    hidden = hidden_matrices(model)
+    if not hidden:
+        raise ValueError("optimizer muon takes a model with hidden matrices: take adamw.")
+    muon = torch.optim.Muon(
+        hidden,
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    known = {id(matrix) for matrix in hidden}
+    return MuonWithAdamW(muon, _adamw([one for one in decays if id(one[0]) not in known], settings))
+
+
+def _adamw(decays: Sequence[_Decays], settings: TrainingSettings) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        _groups(decays, settings),
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        fused=_fused(decays),
+    )
+
+
+def _groups(decays: Sequence[_Decays], settings: TrainingSettings) -> list[dict[str, Any]]:
+    groups: dict[float, list[nn.Parameter]] = {}
+    for parameter, does in decays:
+        groups.setdefault(settings.weight_decay if does else 0.0, []).append(parameter)
+    return [{"params": own, "weight_decay": decay} for decay, own in groups.items()]
+
+
+def _fused(decays: Sequence[_Decays]) -> bool:
+    parameters = [parameter for parameter, _ in decays]
+    places = {parameter.device.type for parameter in parameters}
+    return places <= {"cpu", "cuda"} and all(p.is_floating_point() for p in parameters)
 
 
 class TaskModule(LightningModule):

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from glasshead.tasks.training.best import Best
-from glasshead.tasks.training.csv_log import Journal
+from glasshead.tasks.training.logs import Journal
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.settings import TrainingSettings
 

@@ -1,17 +1,15 @@
 """Translate: an encoder and a decoder, trained on texts and their translations."""
 
-from glasshead.tasks.translate.alignment import (
-    Alignment,
-    CrossAttention,
-    align,
-    check_choice,
-    cross_attention,
-)
 from glasshead.tasks.translate.text_translator import (
+    Alignment,
     Candidate,
+    CrossAttention,
     Evaluation,
     TextTranslator,
     Translation,
+    align,
+    check_choice,
+    cross_attention,
     evaluate,
 )
 from glasshead.tasks.translate.train import PRESETS, TRANSLATE, TranslateSettings

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, ending, shown
-from glasshead.tasks.data.tables import TABLES, read_rows, rows_of
-from glasshead.tasks.data.texts import read_lines
+from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
 from glasshead.tasks.job import made_tokenizer
 from glasshead.tasks.loss import IGNORED
 from glasshead.tasks.run_settings import RunData, digest

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.tasks.data.texts import read_texts
+from glasshead.tasks.data.tables import read_texts
 from glasshead.tasks.job import made_tokenizer
 from glasshead.tasks.loss import IGNORED
 from glasshead.tasks.run_settings import RunData, digest

@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.recipe.masks.base import split
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.trace import Trace
 from glasshead.recipe.validation import positive, whole_number
 from glasshead.statistics import Statistic
 from glasshead.statistics.reductions import Reduction

@@ -20,8 +20,7 @@ from glasshead.watching.corpus.accumulators import (
     sums_of,
     texts_of,
 )
-from glasshead.watching.corpus.layout import Layer, Layout
-from glasshead.watching.corpus.result import CorpusResult
+from glasshead.watching.corpus.result import CorpusResult, Layer, Layout
 from glasshead.watching.seen import Seen
 
 try:

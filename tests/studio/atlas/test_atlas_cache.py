@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.atlas import Atlas, Cancelled, TileCache
+from glasshead.studio.atlas import Atlas
+from glasshead.studio.atlas_tiles import Cancelled, TileCache
 from studio.atlas.small_atlases import inputs
 
 SIZE = 4 * 25

@@ -10,7 +10,7 @@ import torch
 from playwright.sync_api import expect
 
 import glasshead as gh
-from glasshead.drawing.colors import hexadecimal, paint
+from glasshead.drawing.page import hexadecimal, paint
 from glasshead.studio.views import atlas as module
 from glasshead.tasks.write import Writer
 from studio.atlas.atlas_seen import (

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.atlas import Atlas, Cancelled
-from glasshead.studio.atlas.tiles import side_by_side
+from glasshead.studio.atlas import Atlas
+from glasshead.studio.atlas_tiles import Cancelled, side_by_side
 from studio.atlas.small_atlases import inputs
 
 
@@ -141,7 +141,7 @@ def test_threads_of_its_own_leave_those_of_pytorch_alone():
 
 FORKED = """
 import os, signal, sys
-from glasshead.studio.atlas.tiles import side_by_side
+from glasshead.studio.atlas_tiles import side_by_side
 before = list(side_by_side(abs, range(3)))
 child = os.fork()
 if not child:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.atlas import Atlas, NotYetError, TileCache
-from glasshead.studio.atlas.tiles import block_sums
+from glasshead.studio.atlas import Atlas
+from glasshead.studio.atlas_tiles import NotYetError, TileCache, block_sums
 from studio.atlas.small_atlases import (
     HEADS,
     KEYS,
@@ -176,7 +176,7 @@ def test_what_is_not_one_head_is_refused():
 
 @pytest.mark.usefixtures("coarsely")
 def test_a_coarse_tile_of_many_weights_waits_for_the_overview(monkeypatch):
-    monkeypatch.setattr("glasshead.studio.atlas.atlas._AT_ONCE", 2**18)
+    monkeypatch.setattr("glasshead.studio.atlas._AT_ONCE", 2**18)
     W = gh.Attention(mask=gh.causal()).weights(*inputs()).head(0, 0)
     atlas = Atlas(W)
     with pytest.raises(NotYetError, match="a tile of level 2 takes the overview, which is not"):

@@ -2,7 +2,7 @@
 
 import math
 
-from glasshead.drawing.colors import LEVELS, hexadecimal, paint
+from glasshead.drawing.page import LEVELS, hexadecimal, paint
 
 LAYERS, HEADS = 2, 3
 STORY = "Once upon a time Tom saw a big red ball and a dog."

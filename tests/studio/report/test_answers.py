@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glasshead.studio.page import modules
-from glasshead.studio.report.answers import Answers, key_of
+from glasshead.studio.report.linker import Answers, key_of
 from glasshead.studio.work import Cancelled, Work
 
 HOSTILE = "</script><!--<script>\u2028\u2029\ud800\0<img src=x onerror=alert(1)>"

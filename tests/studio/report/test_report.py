@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.report.answers import key_of
+from glasshead.studio.report.linker import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import steps_data, steps_words

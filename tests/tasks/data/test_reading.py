@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from glasshead.tasks.data import files
 from glasshead.tasks.data import tables as rows
 from glasshead.tasks.data.files import SETTING
-from glasshead.tasks.data.tables import read_rows
-from glasshead.tasks.data.texts import read_lines, read_texts
+from glasshead.tasks.data.tables import read_lines, read_rows, read_texts
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 # What a file may hold; NUL is refused, and half a character is no UTF-8.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glasshead.tasks.training import csv_log as curve
+from glasshead.tasks.training import logs as curve
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,7 @@ from torch import nn
 import glasshead as gh
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.training.loader import HeldOutLoader, TrainingLoader
-from glasshead.tasks.training.optimizers import hidden_matrices, optimizer_of
+from glasshead.tasks.training.module import hidden_matrices, optimizer_of
 from glasshead.tasks.training.settings import learning_rate
 
 

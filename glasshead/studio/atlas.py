@@ -1,4 +1,4 @@
-"""The map of one head's attention, from the whole of it down to single weights."""
+"""The attention of a long text as a pyramid of exact pooled tiles."""
 
 import itertools
 import threading
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.recipe.validation import whole_number
-from glasshead.studio.atlas.tiles import (
+from glasshead.studio.atlas_tiles import (
     Cancel,
     NotYetError,
     OneHead,

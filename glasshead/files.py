@@ -1,0 +1,162 @@
+"""Files: opened guarded, written whole or not at all, JSON objects read from them."""
+
+import errno
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from glasshead.drawing.printable import printable
+
+# The most bytes of each kind of file. The largest in use: an index of weights has 14 MB, a
+# tokenizer 35 MB.
+JSON_BYTES, TOKENIZER_BYTES, LOG_BYTES = 2**25, 2**26, 2**28
+
+_OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def check_regular(file: Path, most: int | None = None) -> os.stat_result:
+    """Raise where a file, or what a link leads to, is not regular or is too large.
+
+    For libraries that open a file by its name; `read_regular` and `open_regular` check by
+    themselves.
+
+    Args:
+        file: Which one.
+        most: How many bytes it may have; None: any number.
+
+    Returns: what the file system tells of it.
+
+    Errors: an OSError whose `strerror` says what is wrong, as of `os.stat` too.
+
+    >>> check_regular(Path("/dev/null"))
+    Traceback (most recent call last):
+    OSError: [Errno 22] it is a device, not a regular file: '/dev/null'
+    """
+    return _checked(os.stat(file), file, most)  # noqa: PTH116 - as os.fstat below
+
+
+def open_regular(file: Path, most: int | None = None) -> BinaryIO:
+    """Open a file for reading, without ever waiting for one that is not regular.
+
+    Errors: as of `check_regular`, and an OSError where it cannot be opened.
+    """
+    # Before it is opened, which alone makes some devices do something.
+    check_regular(file, most)
+    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        # Another may have taken its place since.
+        _checked(os.fstat(descriptor), file, most)
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(file: Path, most: int | None = None, count: int | None = None) -> bytes:
+    """Read the bytes of a file, or the first `count` of them.
+
+    Errors: as of `open_regular`.
+    """
+    with open_regular(file, most) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        return opened.read(size if count is None else min(count, size))
+
+
+def _checked(state: os.stat_result, file: Path, most: int | None) -> os.stat_result:
+    kind = stat.S_IFMT(state.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    if kind != stat.S_IFREG:
+        name = _KINDS.get(kind, "something else")
+        raise OSError(errno.EINVAL, f"it is {name}, not a regular file", str(file))
+    if not state.st_size and any(file.resolve().is_relative_to(made) for made in _OF_THE_KERNEL):
+        raise OSError(errno.EINVAL, "it is made by the kernel, not a regular file", str(file))
+    if most is not None and state.st_size > most:
+        raise OSError(
+            errno.EFBIG, f"it has {state.st_size:,} bytes, and takes at most {most:,}", str(file)
+        )
+    return state
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `path` when the block has ended well.
+
+    Until then an older file stays as it was, and whatever happens nothing is left beside it. A link
+    stays a link, and who may read the older file may read the new one.
+
+    Errors: an OSError, as the file system words it; another where a device or a pipe would be
+    replaced.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with whole_file(Path(folder) / "words.txt") as beside:
+    ...         _ = beside.write_text("Hello shiny sun!")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['words.txt']
+    """
+    place = path.resolve()
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise OSError(errno.EINVAL, "a file that is not regular is there", str(path))
+    beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        beside.touch()
+        mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)
+        yield beside
+        beside.chmod(mode)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_object(file: Path, otherwise: str) -> dict[str, Any]:
+    """The JSON object that a file holds.
+
+    Args:
+        file: Which one.
+        otherwise: What else to do than to mend it, for the sentence.
+
+    Errors: a ValueError that names the file, and the line where there is one, where it holds none;
+    an OSError where it cannot be read, or is no regular file.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "config.json"
+    >>> _ = file.write_text('{"steps": 3}')
+    >>> read_object(file, "train anew")
+    {'steps': 3}
+    """
+    name = printable(str(file))
+    try:
+        value = json.loads(read_regular(file, JSON_BYTES).decode())
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{name} is broken JSON in line {error.lineno} ({error.msg}): mend it, or {otherwise}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no text in UTF-8: mend it, or {otherwise}.") from error
+    except (ValueError, RecursionError) as error:
+        # Brackets beyond all depth, or a number of thousands of digits.
+        raise ValueError(f"{name} is broken JSON ({error}): mend it, or {otherwise}.") from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no {name}: check the folder's name.") from error
+    except OSError as error:
+        raise type(error)(
+            f"{name} cannot be read ({error.strerror}): mend it, or {otherwise}."
+        ) from error
+    if not isinstance(value, dict):
+        raise ValueError(  # noqa: TRY004 - what the file has is a value
+            f"{name} is to hold a JSON object, and holds {type(value).__name__}: {otherwise}."
+        )
+    return value
