@@ -27,7 +27,7 @@ from glasshead.tasks.classify.data import (
     read_corpus,
     read_labelled,
 )
-from glasshead.tasks.classify.train import RightAnswer
+from glasshead.tasks.classify.train import ClassifyObjective
 from glasshead.tasks.data.batches import shuffled
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import train
@@ -56,7 +56,7 @@ class Fixed:
         return len(indices)
 
 
-def accuracy(task: RightAnswer, source: Fixed) -> float:
+def accuracy(task: ClassifyObjective, source: Fixed) -> float:
     """The share of texts with the right label."""
     sums = {"loss": 0.0, "targets": 0.0, "right": 0.0}
     task.model.eval()
@@ -88,7 +88,7 @@ def main() -> None:
         for masked in (False, True):
             sources = [Fixed(part, seed, masked=masked) for part in texts]
             torch.manual_seed(seed)
-            task = RightAnswer(Classifier(config))
+            task = ClassifyObjective(Classifier(config))
             with tempfile.TemporaryDirectory() as path:
                 folder = RunFolder(Path(path))
                 folder.create()

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.files import whole_file
-from glasshead.watching.alarms import Every, Probe, Reading
+from glasshead.watching.alarms import Every, HeadReading, Probe
 
 FILE = Path("build") / "collapse.png"
 LETTERS, PERIOD, LENGTH, BATCH = 16, 8, 48, 8
@@ -75,7 +75,7 @@ class Run:
     teaching: Teaching
     seed: int
     losses: list[float] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[HeadReading] = field(default_factory=list)
     alarms: list[gh.Alarm] = field(default_factory=list)
 
     @property

@@ -8,7 +8,7 @@ import torch
 import glasshead as gh
 from glasshead.attention import tensor_files as files
 from glasshead.files import check_regular, open_regular, read_regular, whole_file
-from glasshead.models.pretrained.folder import Stored
+from glasshead.models.pretrained.folder import StoredTensors
 from glasshead.studio.views.names import stored_tokens
 from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.classify import TextClassifier
@@ -36,7 +36,7 @@ LOADERS = {
     "Writer": (Writer.load, "config.json"),
     "TextClassifier": (TextClassifier.load, "config.json"),
     "TextTranslator": (TextTranslator.load, "config.json"),
-    "Stored": (Stored, "weights.safetensors"),
+    "StoredTensors": (StoredTensors, "weights.safetensors"),
     "Tokenizer": (lambda place: Tokenizer.load(place / "tokenizer.json"), "tokenizer.json"),
     "huggingface_tokenizer": (huggingface_tokenizer, "tokenizer.json"),
     "llama2c_tokenizer": (lambda place: llama2c_tokenizer(place / "tok.bin"), "tok.bin"),

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.attention.observe import Asked, Observation
+from glasshead.attention.observe import Observation, StatisticRequest
 from glasshead.attention.plan import Plan, choose, engine_name, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
@@ -19,14 +19,14 @@ from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.validation import (
     check_inputs,
-    hold,
     offset_of,
     positive,
     probability,
+    register_value,
     whole_number,
 )
 from glasshead.statistics import Statistic
-from glasshead.statistics.base import named
+from glasshead.statistics.base import normalize_statistics
 
 Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         super().__init__()
         self.score = _part(score, "score", Score, ScaledDot)
         self.softcap = None if softcap is None else positive(softcap, "softcap")
-        hold(self, "bias", as_bias(bias))
+        register_value(self, "bias", as_bias(bias))
         self.mask = as_mask(mask)
         self.normalizer = _part(normalizer, "normalizer", Normalizer, Softmax)
         self.dropout = probability(dropout, "dropout")
@@ -169,7 +169,7 @@ class Attention(nn.Module):
         for twice or has no gradient that could be kept, and where the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        asked = Asked(problem, named(statistics), gradient=gradient)
+        asked = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
         asked.check()
         if query.device.type == "meta":
             raise ValueError(
@@ -229,7 +229,7 @@ class Attention(nn.Module):
         problem = self.problem(query, key, value, mask, bias, offset)
         if statistics is None:
             return planned(problem, self.engine)
-        asked = Asked(problem, named(statistics))
+        asked = StatisticRequest(problem, normalize_statistics(statistics))
         asked.check()
         return planned(problem, self.engine, asked.reductions)
 

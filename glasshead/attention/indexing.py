@@ -12,7 +12,7 @@ from torch import Tensor
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.masks.base import AllOf, AnyOf, Not
-from glasshead.recipe.masks.kinds import Dense, Documents, Keys, KeysBelow
+from glasshead.recipe.masks.kinds import Dense, Documents, Keys, LengthMask
 from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, visible_pairs
 from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot, Score
@@ -109,7 +109,7 @@ def _ends(part: slice, length: int) -> tuple[int, int, int]:
     return part.indices(length)
 
 
-class Place:
+class HeadIndex:
     """One head of one batch row of a problem.
 
     Attributes:
@@ -119,7 +119,7 @@ class Place:
     >>> import torch
     >>> import glasshead as gh
     >>> x = torch.randn(2, 3, 5, 7)
-    >>> place = Place(gh.Attention().problem(x, x, x, offset=torch.tensor([1, 4])), (1,), 2)
+    >>> place = HeadIndex(gh.Attention().problem(x, x, x, offset=torch.tensor([1, 4])), (1,), 2)
     >>> place.offset, place.of_row(torch.tensor([11, 13])), place.of_scores(x).equal(x[1, 2])
     (4, tensor(13), True)
     """
@@ -164,7 +164,7 @@ class OfHead(Mask):
     """A mask of a user's own, asked for every head and every batch row, of which one is taken."""
 
     whole: Mask
-    place: Place
+    place: HeadIndex
 
     def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
         return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
@@ -176,38 +176,38 @@ class OfHead(Mask):
         return repr(self.whole)
 
 
-def narrowed_mask(mask: Mask, place: Place) -> Mask:
+def mask_of_head(mask: Mask, place: HeadIndex) -> Mask:
     """The mask that says of one head, without batch and heads, what this one says of it.
 
     >>> import torch
     >>> import glasshead as gh
     >>> x = torch.randn(2, 3, 5, 7)
-    >>> place = Place(gh.Attention().problem(x, x, x), (1,), 2)
-    >>> narrowed_mask(gh.causal() & gh.padding([5, 4]), place)
+    >>> place = HeadIndex(gh.Attention().problem(x, x, x), (1,), 2)
+    >>> mask_of_head(gh.causal() & gh.padding([5, 4]), place)
     causal() & padding(4)
     """
     narrow = _NARROW.get(type(mask), OfHead)
     return narrow(mask, place)
 
 
-def _several(mask: AllOf | AnyOf, place: Place) -> Mask:
-    return type(mask)(tuple(narrowed_mask(one, place) for one in mask.masks))
+def _several(mask: AllOf | AnyOf, place: HeadIndex) -> Mask:
+    return type(mask)(tuple(mask_of_head(one, place) for one in mask.masks))
 
 
-def _band(mask: Band, place: Place) -> Mask:
+def _band(mask: Band, place: HeadIndex) -> Mask:
     return replace(mask, offset=None if mask.offset is None else place.in_row(mask.offset))
 
 
 # A subclass may say something else, and is asked as it is.
-_NARROW: dict[type, Callable[[Any, Place], Mask]] = {
+_NARROW: dict[type, Callable[[Any, HeadIndex], Mask]] = {
     AllOf: _several,
     AnyOf: _several,
     Band: _band,
     Dense: lambda mask, place: Dense(place.of_given(mask.tensor)),
     Documents: lambda mask, place: Documents(place.of_row(mask.ids, axes=1)),
     Keys: lambda mask, place: Keys(place.of_row(mask.tensor, axes=1)),
-    KeysBelow: lambda mask, place: replace(mask, lengths=place.of_row(mask.lengths)),
-    Not: lambda mask, place: Not(narrowed_mask(mask.mask, place)),
+    LengthMask: lambda mask, place: replace(mask, lengths=place.of_row(mask.lengths)),
+    Not: lambda mask, place: Not(mask_of_head(mask.mask, place)),
 }
 
 
@@ -250,7 +250,7 @@ class HidingDiagonals(Diagonals):
 class OfHeadBias(Bias):
     """A bias of a user's own, asked for every head and every batch row, of which one is taken."""
 
-    def __init__(self, bias: Bias, place: Place) -> None:
+    def __init__(self, bias: Bias, place: HeadIndex) -> None:
         super().__init__()
         self.whole, self._place = bias, place
 
@@ -258,7 +258,7 @@ class OfHeadBias(Bias):
         return self._place.of_scores(self.whole(self._place.whole(tile)))
 
 
-def narrowed_bias(bias: Bias | Tensor, place: Place) -> Bias | Tensor:
+def bias_of_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
     """The bias that says of one head, without batch and heads, what this one says of it.
 
     Of a bias by distance, the numbers are computed once.
@@ -266,8 +266,8 @@ def narrowed_bias(bias: Bias | Tensor, place: Place) -> Bias | Tensor:
     >>> import torch
     >>> import glasshead as gh
     >>> x = torch.randn(2, 4, 3, 7)
-    >>> place = Place(gh.Attention().problem(x, x, x), (1,), 1)
-    >>> narrowed_bias(gh.ALiBi(4), place)(gh.Tile(range(3), range(3)))
+    >>> place = HeadIndex(gh.Attention().problem(x, x, x), (1,), 1)
+    >>> bias_of_head(gh.ALiBi(4), place)(gh.Tile(range(3), range(3)))
     tensor([[-0.0000, -0.0625, -0.1250],
             [-0.0625, -0.0000, -0.0625],
             [-0.1250, -0.0625, -0.0000]])
@@ -279,7 +279,7 @@ def narrowed_bias(bias: Bias | Tensor, place: Place) -> Bias | Tensor:
     return _diagonals(bias, place)
 
 
-def _diagonals(bias: Bias, place: Place) -> Bias:
+def _diagonals(bias: Bias, place: HeadIndex) -> Bias:
     """The last query's row, drawn out, has each distance once."""
     queries, keys = place.tile.shape
     if not queries or not keys:
@@ -293,7 +293,7 @@ def _diagonals(bias: Bias, place: Place) -> Bias:
 _SCORES = (Cosine, Dot, Gaussian, ScaledDot)
 
 
-def narrowed(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | None:
+def select_head(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | None:
     """The attention of one head, `[queries, dim]`, which has its parts of β, biases, mask and sink.
 
     Query head i reads key head i // (query heads / key heads). Queries and keys are views. None
@@ -308,7 +308,7 @@ def narrowed(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | N
     >>> import glasshead as gh
     >>> q, k = torch.randn(2, 6, 5, 3), torch.randn(2, 2, 7, 3)
     >>> attention = gh.Attention(score=gh.Dot(beta=torch.arange(6.0)), bias=gh.ALiBi(6))
-    >>> one = narrowed(attention.problem(q, k, k), (1,), 4)
+    >>> one = select_head(attention.problem(q, k, k), (1,), 4)
     >>> one.scores_shape, one.score, one.key[0].equal(k[1, 1])
     ((1, 5, 7), Dot(beta=4), True)
     """
@@ -316,7 +316,7 @@ def narrowed(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | N
     normalizer = _normalizer(problem.normalizer, head)
     if score is None or normalizer is None:
         return None
-    place = Place(problem, batch, head)
+    place = HeadIndex(problem, batch, head)
     query = problem.query[(*batch, slice(head, head + 1))]
     of = head // problem.group
     key, value = (x[(*batch, slice(of, of + 1))] for x in (problem.key, problem.value))
@@ -326,8 +326,8 @@ def narrowed(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | N
         key=key,
         value=value,
         score=score,
-        biases=tuple(narrowed_bias(bias, place) for bias in problem.biases),
-        mask=None if problem.mask is None else narrowed_mask(problem.mask, place),
+        biases=tuple(bias_of_head(bias, place) for bias in problem.biases),
+        mask=None if problem.mask is None else mask_of_head(problem.mask, place),
         normalizer=normalizer,
         offset=place.offset,
         axes=2,

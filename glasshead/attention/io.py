@@ -16,7 +16,7 @@ from glasshead.attention.tensor_files import from_json, read, to_json, understoo
 from glasshead.recipe.biases import ALiBi, RelativeBias
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import AllOf, AnyOf, Not
-from glasshead.recipe.masks.kinds import Band, Dense, Documents, Keys, KeysBelow
+from glasshead.recipe.masks.kinds import Band, Dense, Documents, Keys, LengthMask
 from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot, Score
@@ -40,7 +40,7 @@ class _Kind(NamedTuple):
     learned: tuple[str, ...] = ()
 
 
-_MASKS = (AllOf, AnyOf, Band, Dense, Documents, Keys, KeysBelow, Not)
+_MASKS = (AllOf, AnyOf, Band, Dense, Documents, Keys, LengthMask, Not)
 _KINDS: dict[str, _Kind] = {
     kind.make.__name__: kind
     for kind in (
@@ -206,7 +206,7 @@ _OWN_VALUES = {TopKeys.__name__: TopKeys}
 
 
 @dataclass(frozen=True)
-class Kept(Statistic):
+class UnknownStatistic(Statistic):
     """A statistic of a user's own as a file knows it: what it was called, and not how it is made.
 
     Attributes:
@@ -314,8 +314,8 @@ def load_observation(
 def _told(statistic: Statistic) -> dict[str, Any]:
     """What JSON says of a statistic."""
     kind = type(statistic)
-    if isinstance(statistic, Kept) or _OWN.get(kind.__name__) is not kind:
-        name = statistic.name if isinstance(statistic, Kept) else kind.__name__
+    if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
+        name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__
         return {"class": name, "unit": statistic.unit, "axes": list(statistic.axes)}
     # A dataclass, as all of our own are.
     named = fields(statistic)  # type: ignore[arg-type]
@@ -327,7 +327,9 @@ def _told(statistic: Statistic) -> dict[str, Any]:
 
 def _statistic(told: Mapping[str, Any]) -> Statistic:
     if "fields" not in told:
-        return Kept(str(told["class"]), str(told["unit"]), tuple(map(str, told["axes"])))
+        return UnknownStatistic(
+            str(told["class"]), str(told["unit"]), tuple(map(str, told["axes"]))
+        )
     kind = _OWN[told["class"]]
     return kind(**{name: from_json(value) for name, value in told["fields"].items()})
 

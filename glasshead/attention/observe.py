@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Values:
+class StatisticResults:
     """What was observed of some queries: `seen.entropy`, or `seen[gh.Entropy()]`.
 
     Attributes:
@@ -59,7 +59,7 @@ class Values:
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *self.values])
 
-    def _joined(self, other: "Values") -> dict[str, Any]:
+    def _joined(self, other: "StatisticResults") -> dict[str, Any]:
         """The values of the queries of both, the other's after this one's.
 
         Errors: a ValueError where they are not of the same statistics, or where a statistic of
@@ -67,7 +67,7 @@ class Values:
         """
         # A statistic of which only the name is known could not be told from another.
         for one in (*self.statistics.values(), *other.statistics.values()):
-            if isinstance(one, saved.Kept):
+            if isinstance(one, saved.UnknownStatistic):
                 one.joined(None, None)
         if self.statistics != other.statistics:
             raise ValueError(
@@ -147,7 +147,7 @@ def _list(values: dict[str, Any]) -> str:
     return ", ".join(values) or "nothing"
 
 
-class Observation(Values):
+class Observation(StatisticResults):
     """The context of an attention, and each statistic that was asked of its weights.
 
     A statistic is had by its name, `seen.entropy`, or by its object, `seen[gh.Entropy()]`.
@@ -227,7 +227,7 @@ class Observation(Values):
         return "\n".join([about, *self._lines(("context", self.context))])
 
 
-class Asked:
+class StatisticRequest:
     """Statistics, by name, and the reductions that they share."""
 
     def __init__(

@@ -187,7 +187,7 @@ def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
 _FEW, _FEW_QUERIES = 8, 4
 
 
-def factor_of(
+def check_operand(
     problem: Problem, factor: Any, shape: Sequence[int], name: str
 ) -> Float[Tensor, "... length n"]:
     """What is multiplied with a matrix of some shape, with a heads axis where it has a batch.
@@ -222,7 +222,7 @@ def factor_of(
     return factor.detach().to(problem.dtype)
 
 
-def times_keys(
+def right_product(
     problem: Problem, right: Float[Tensor, "... keys r"]
 ) -> Float[Tensor, "*batch heads queries r"]:
     """P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`: few columns are sums, many values."""
@@ -234,7 +234,7 @@ def times_keys(
     return result
 
 
-def times_queries(
+def left_product(
     problem: Problem, left: Float[Tensor, "... queries n"]
 ) -> Float[Tensor, "*batch heads keys n"]:
     """Pᵀ·L for L `[*#batch, #heads, queries, n]` or `[queries, n]`."""

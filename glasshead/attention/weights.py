@@ -11,23 +11,23 @@ from torch import Tensor
 
 from glasshead.attention import io as saved
 from glasshead.attention.indexing import (
-    Place,
+    HeadIndex,
     checked_range,
     full_index,
     inside,
-    narrowed,
     range_of,
+    select_head,
 )
 from glasshead.attention.recompute import (
     KnownRows,
+    check_operand,
     complete_weights,
-    factor_of,
     is_complete,
     known_weights,
+    left_product,
+    right_product,
     rounded_alike,
     scores_are_coarse,
-    times_keys,
-    times_queries,
 )
 from glasshead.engines import reductions_of
 from glasshead.recipe.problem import Problem
@@ -60,7 +60,7 @@ class Transposed:
         Errors: a TypeError or ValueError where L is not a tensor of that shape.
         """
         problem = self._weights._problem
-        per_query = factor_of(problem, left, self.shape, "W.T @ L")
+        per_query = check_operand(problem, left, self.shape, "W.T @ L")
         return self._weights._times_queries(per_query)
 
     def __repr__(self) -> str:
@@ -286,11 +286,11 @@ class Weights:
 
         Errors: a TypeError or ValueError where R is not a tensor of that shape.
         """
-        per_key = factor_of(self._problem, right, self.shape, "W @ R")
-        return self._problem.as_given(times_keys(self._problem, per_key))
+        per_key = check_operand(self._problem, right, self.shape, "W @ R")
+        return self._problem.as_given(right_product(self._problem, per_key))
 
     def _times_queries(self, per_query: Tensor) -> Tensor:
-        return self._problem.as_given(times_queries(self._problem, per_query))
+        return self._problem.as_given(left_product(self._problem, per_query))
 
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
@@ -359,7 +359,7 @@ def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
     batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
     place = (*batch, slice(head, head + 1))
     logsumexp, known = weights._logsumexp[place], weights._known  # noqa: SLF001
-    one = narrowed(problem, batch, head)
+    one = select_head(problem, batch, head)
     if one is None:
         return OneOfAll(weights, places, logsumexp)
     return _Held(one, logsumexp, None if known is None else known.at(place))
@@ -392,7 +392,7 @@ class OneOfAll(Weights):
         query = problem.query[(*batch, slice(head, head + 1))]
         of = head // problem.group
         key = problem.key[(*batch, slice(of, of + 1))]
-        offset = Place(problem, batch, head).offset
+        offset = HeadIndex(problem, batch, head).offset
         self._problem = replace(problem, query=query, key=key, value=key, offset=offset, axes=2)
 
     @property
@@ -413,7 +413,7 @@ class OneOfAll(Weights):
 
     @torch.no_grad()
     def __matmul__(self, right: Tensor) -> Float[Tensor, "queries r"]:
-        factor_of(self._problem, right, self.shape, "W @ R")
+        check_operand(self._problem, right, self.shape, "W @ R")
         return (self._whole @ right)[self._places]
 
     def _times_queries(self, per_query: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ from glasshead.cli.output import (
     check_target,
     print_drawing,
     print_json,
+    print_stderr,
     print_text,
-    remark,
     write_page,
 )
 from glasshead.drawing import Block, Document, Heading, HeatMap, Paragraph
-from glasshead.tasks.classify import Answer, Looked, TextClassifier, looked_at
+from glasshead.tasks.classify import Classification, TextClassifier, TokenAttention, token_attention
 
 _CAPTION = "What each word received, the mean over words and heads; a row is a layer"
 
@@ -46,7 +46,7 @@ class ClassifyRequest:
                 self._print(text, answer, width)
                 if not text.strip() or not (self.attention or self.html):
                     continue
-                looked = looked_at(classifier, text)
+                looked = token_attention(classifier, text)
                 if not looked.words:
                     continue
                 drawn = _map(looked)
@@ -56,9 +56,9 @@ class ClassifyRequest:
         if self.html is not None:
             blocks: Sequence[Block] = page or [Paragraph("No text had a word.")]
             write_page(self.html, Document(blocks, title="What these texts are").html())
-            remark(f"The page is at {shown(self.html)}")
+            print_stderr(f"The page is at {shown(self.html)}")
 
-    def _print(self, text: str, answer: Answer, width: int) -> None:
+    def _print(self, text: str, answer: Classification, width: int) -> None:
         if self.json:
             print_json({"text": text, "label": answer.label, "shares": answer.shares})
         elif text.strip():
@@ -68,10 +68,10 @@ class ClassifyRequest:
             print_text("", end="\n")
 
 
-def _map(looked: Looked) -> HeatMap:
+def _map(looked: TokenAttention) -> HeatMap:
     layers = [f"layer {layer}" for layer in range(len(looked.received))]
     return HeatMap(looked.received, layers, looked.words, caption=_CAPTION)
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: Classification) -> str:
     return ", ".join(f"{label} {share:.3f}" for label, share in answer.shares.items())

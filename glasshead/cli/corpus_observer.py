@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import glasshead as gh
 from glasshead.cli.observe_tables import MAP, pooled_map
-from glasshead.cli.ranks import Processes
-from glasshead.cli.statistic_options import Asked
-from glasshead.cli.text_chunks import Pieces
+from glasshead.cli.ranks import Ranks
+from glasshead.cli.statistic_options import StatisticOption
+from glasshead.cli.text_chunks import TextChunks
 from glasshead.statistics import Statistic
 from glasshead.tasks.readers.base import Reader
 from glasshead.watching import UnseenError
@@ -37,7 +37,7 @@ class Gathered:
     values: dict[str, Float[Tensor, "layers heads *rest"]]
 
 
-class Gathering:
+class CorpusObserver:
     """Lets a model read pieces, and sums up what is seen of it, over several processes too.
 
     Args:
@@ -50,7 +50,11 @@ class Gathering:
     """
 
     def __init__(
-        self, reader: Reader, pieces: Pieces, asked: tuple[Asked, ...], processes: Processes
+        self,
+        reader: Reader,
+        pieces: TextChunks,
+        asked: tuple[StatisticOption, ...],
+        processes: Ranks,
     ) -> None:
         self._reader, self._pieces, self._processes = reader, pieces, processes
         self.statistics: dict[str, Statistic] = {one.name: one.build() for one in asked}
@@ -183,7 +187,7 @@ def in_a_sentence() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
-def _check(statistics: dict[str, Statistic], pieces: Pieces) -> None:
+def _check(statistics: dict[str, Statistic], pieces: TextChunks) -> None:
     """Raise a ValueError where a statistic does not fit the longest of the pieces."""
     text = torch.empty(1, 1, pieces.length, 1, device="meta")
     gh.Attention().plan(text, text, text, statistics=statistics)

@@ -8,8 +8,8 @@ import typer
 from glasshead.cli.explain import ExplainRequest
 from glasshead.cli.explaining import explained
 from glasshead.cli.inputs.files import shown
-from glasshead.cli.output import check_target, print_drawing, remark, write_page
-from glasshead.cli.training import carried_out
+from glasshead.cli.output import check_target, print_drawing, print_stderr, write_page
+from glasshead.cli.training import train_run
 from glasshead.cli.translating import alignment_blocks
 from glasshead.drawing import Block, Document, Heading, Paragraph
 from glasshead.tasks.data.sentences import HELD_OUT
@@ -27,15 +27,15 @@ def trained(run: Path) -> TextTranslator:
     """
     folder = RunFolder(run)
     if folder.config.exists() and _steps(folder) >= _wanted(folder):
-        remark(f"It is there already, from the last time; remove {run} to train anew.")
+        print_stderr(f"It is there already, from the last time; remove {run} to train anew.")
         return TextTranslator.load(run)
     with folder.locked():
         if not folder.config.exists():
             settings = TranslateSettings.from_preset("tiny")
             prepared = TRANSLATE.begin(settings, folder, "glasshead demo")
-            carried_out(prepared, folder, _CPU, resume=False)
+            train_run(prepared, folder, _CPU, resume=False)
         else:
-            carried_out(TRANSLATE.go_on(folder), folder, _CPU, resume=True)
+            train_run(TRANSLATE.go_on(folder), folder, _CPU, resume=True)
     return TextTranslator.load(run)
 
 

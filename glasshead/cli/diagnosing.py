@@ -7,7 +7,7 @@ import glasshead as gh
 from glasshead.cli.diagnose import DiagnoseRequest
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.masks import read_mask
-from glasshead.cli.output import NARROWEST, remark, write_page
+from glasshead.cli.output import NARROWEST, print_stderr, write_page
 
 UNHEALTHY = 1
 
@@ -34,7 +34,7 @@ def run(request: DiagnoseRequest) -> None:
         write_page(request.html, diagnosis.html())
     _print(diagnosis, request.width)
     if request.html is not None:
-        remark(f"The page is at {shown(request.html)}")
+        print_stderr(f"The page is at {shown(request.html)}")
     if not diagnosis.healthy:
         raise typer.Exit(UNHEALTHY)
 

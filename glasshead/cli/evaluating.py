@@ -13,13 +13,13 @@ from glasshead.cli.output import (
     check_target,
     print_drawing,
     print_json,
-    remark,
+    print_stderr,
     write_bytes,
 )
 from glasshead.cli.training import print_figures
 from glasshead.drawing import Table
 from glasshead.models.decoding import Beam
-from glasshead.tasks.classify import Evaluation, TextClassifier
+from glasshead.tasks.classify import LabelEvaluation, TextClassifier
 from glasshead.tasks.classify import evaluate as evaluate_labels
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.translate import evaluate as evaluate_translations
@@ -42,7 +42,7 @@ def evaluate_classifier(run: str, files: Sequence[str], *, json: bool) -> None:
     print_drawing(confusion_table(evaluation))
 
 
-def confusion_table(evaluation: Evaluation) -> Table:
+def confusion_table(evaluation: LabelEvaluation) -> Table:
     """How many texts of each label were given each label."""
     labels = evaluation.labels
     rows = [
@@ -88,7 +88,7 @@ def evaluate_translator(
         for name, signature in signatures.items():
             typer.echo(f"{name + ' signature':<20}{signature}")
     if save is not None:
-        remark(f"The translations are at {shown(save)}")
+        print_stderr(f"The translations are at {shown(save)}")
 
 
 def evaluate_writer(run: str, files: Sequence[str], field: str | None, *, json: bool) -> None:

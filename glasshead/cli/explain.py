@@ -16,7 +16,7 @@ from glasshead.cli.output import (
     check_target,
     check_width,
 )
-from glasshead.cli.recipe_options import Recipe
+from glasshead.cli.recipe_options import RecipeOptions
 from glasshead.ladder.worked_example import is_the_texts_own
 
 # Wider vectors than these are read from a file; a seed is what a generator takes.
@@ -75,10 +75,10 @@ class ExplainRequest:
                 "--dim is the width of made-up vectors, and these are not made up: leave it out."
             )
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> RecipeOptions:
         """The attention that is asked for."""
         own = "dot" if self.is_worked_example else "scaled-dot"
-        return Recipe.parsed(
+        return RecipeOptions.parsed(
             score=own if self.score is None else self.score,
             beta=self.beta,
             normalizer=self.normalizer,

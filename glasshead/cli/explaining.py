@@ -13,8 +13,14 @@ from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.messages import listed, nearest, quoted
 from glasshead.cli.inputs.tensors import read_weights
 from glasshead.cli.inputs.vectors import read_vectors
-from glasshead.cli.output import chosen_language, print_drawing, print_json, remark, write_page
-from glasshead.cli.recipe_options import Recipe
+from glasshead.cli.output import (
+    chosen_language,
+    print_drawing,
+    print_json,
+    print_stderr,
+    write_page,
+)
+from glasshead.cli.recipe_options import RecipeOptions
 from glasshead.explanation import Explanation
 from glasshead.explanation.embeddings import (
     MADE_UP_DIM,
@@ -38,7 +44,7 @@ from glasshead.recipe.problem import Trace
 _MOST_NUMBERS = 2**24
 
 
-class Source(Enum):
+class VectorSource(Enum):
     """Where the vectors come from."""
 
     TEXTS = "the worked example of the texts"
@@ -51,7 +57,7 @@ class Sentence:
     """A sentence with its vectors, and where they come from."""
 
     embeddings: Embeddings
-    source: Source
+    source: VectorSource
 
 
 def sentence_of(
@@ -70,12 +76,14 @@ def sentence_of(
     has more rows than can be explained; an OSError where it cannot be read.
     """
     if vectors is None and is_the_texts_own(text):
-        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), Source.TEXTS)
+        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), VectorSource.TEXTS)
     words = None if text is None else _words(text)
     if vectors is not None:
         known = read_vectors(vectors, most=most if words is None else None)
-        return Sentence(known if words is None else _looked_up(known, words, vectors), Source.FILE)
-    return Sentence(_made_up(words or [], dim or MADE_UP_DIM, seed), Source.MADE_UP)
+        return Sentence(
+            known if words is None else _looked_up(known, words, vectors), VectorSource.FILE
+        )
+    return Sentence(_made_up(words or [], dim or MADE_UP_DIM, seed), VectorSource.MADE_UP)
 
 
 def _words(text: str) -> list[str]:
@@ -115,17 +123,19 @@ def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:
         raise ValueError(f"{shown(path)}: {error}") from error
 
 
-def notes(sentence: Sentence, recipe: Recipe, seed: int, head: int, language: str) -> Iterator[str]:
+def notes(
+    sentence: Sentence, recipe: RecipeOptions, seed: int, head: int, language: str
+) -> Iterator[str]:
     """What was made up, in the language of the explanation.
 
     >>> import torch
     >>> from glasshead.explanation.embeddings import Embeddings
-    >>> own = Sentence(Embeddings(("sun",), torch.ones(1, 2)), Source.FILE)
-    >>> list(notes(own, Recipe(), 123, 0, "en"))
+    >>> own = Sentence(Embeddings(("sun",), torch.ones(1, 2)), VectorSource.FILE)
+    >>> list(notes(own, RecipeOptions(), 123, 0, "en"))
     []
     """
     say = Say(language)
-    if sentence.source is Source.MADE_UP:
+    if sentence.source is VectorSource.MADE_UP:
         yield on_made_up_embeddings(say, seed)
     if recipe.heads > 1:
         yield on_one_of_heads(say, recipe.heads, head)
@@ -213,7 +223,7 @@ class Traced:
 def traced(
     embeddings: Embeddings,
     projection: Projection | None,
-    recipe: Recipe,
+    recipe: RecipeOptions,
     *,
     seed: int,
     head: int,
@@ -249,12 +259,12 @@ def traced(
     return Traced(trace, index)
 
 
-def most_tokens(recipe: Recipe, *, json: bool, dim: int = 0) -> int:
+def most_tokens(recipe: RecipeOptions, *, json: bool, dim: int = 0) -> int:
     """How many tokens can be explained; no fewer where `dim`, how wide a head is, is not given."""
     return int((_MOST_BYTES / _bytes_a_pair(recipe, dim, json=json)) ** 0.5)
 
 
-def _bytes_a_pair(recipe: Recipe, dim: int, *, json: bool) -> int:
+def _bytes_a_pair(recipe: RecipeOptions, dim: int, *, json: bool) -> int:
     in_a_head = _BYTES_A_PAIR_AS_JSON if json else _BYTES_A_PAIR
     in_a_head += 2 * 8 * dim if recipe.score in _PAIRWISE else 0
     return in_a_head * recipe.heads
@@ -268,7 +278,7 @@ def _check_heads(width: int, heads: int) -> None:
         )
 
 
-def _check_size(tokens: int, recipe: Recipe, dim: int, *, json: bool) -> None:
+def _check_size(tokens: int, recipe: RecipeOptions, dim: int, *, json: bool) -> None:
     needed = _bytes_a_pair(recipe, dim, json=json) * tokens**2
     if needed > _MOST_BYTES:
         most = most_tokens(recipe, json=json, dim=dim)
@@ -292,7 +302,7 @@ def run(request: ExplainRequest) -> None:
     else:
         print_drawing(explanation, request.width)
     if request.html is not None:
-        remark(f"The page is at {shown(request.html)}")
+        print_stderr(f"The page is at {shown(request.html)}")
 
 
 def explained(request: ExplainRequest) -> Explanation:
@@ -332,7 +342,7 @@ def explained(request: ExplainRequest) -> Explanation:
 def _query(request: ExplainRequest, sentence: Sentence) -> int:
     """The position of the query; the texts ask for one of their own."""
     asked = None if request.query is None else composed(request.query)
-    if asked is None and sentence.source is Source.TEXTS:
+    if asked is None and sentence.source is VectorSource.TEXTS:
         asked = HELLO_SHINY_SUN.query
     return query_position(sentence.embeddings.tokens, asked)
 

@@ -16,9 +16,9 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.cli.corpus_observer import in_a_sentence
 from glasshead.cli.inputs.files import shown
-from glasshead.cli.output import Counter, print_drawing, remark, write_bytes
+from glasshead.cli.output import Counter, print_drawing, print_stderr, write_bytes
 from glasshead.cli.roles import PICTURE, SCORES, RolesRequest
-from glasshead.cli.text_chunks import Pieces, read_pieces
+from glasshead.cli.text_chunks import TextChunks, read_pieces
 from glasshead.drawing import Block, Document, Heading, Note, Paragraph, Table, shorten
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.open_reader import open_reader
@@ -91,7 +91,7 @@ _BUDGET = 2**34
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundRoles:
     """The roles of the heads on some texts.
 
     Attributes:
@@ -115,7 +115,7 @@ def found(
     said: str,
     groups: Sequence[Int[Tensor, "texts length"]],
     progress: Callable[[int, int], None],
-) -> Found:
+) -> FoundRoles:
     """What the heads do on texts, in groups of one length.
 
     Args:
@@ -145,7 +145,7 @@ def found(
             "the scores grow beyond all numbers: train the model again, or name another."
         )
     tokens = sum(group.numel() for group in groups)
-    return Found(name, said, tokens, roles_of(masses, THRESHOLDS), sees_later)
+    return FoundRoles(name, said, tokens, roles_of(masses, THRESHOLDS), sees_later)
 
 
 def _sees_later(seen: gh.Seen) -> bool:
@@ -172,19 +172,19 @@ _LATER = (
 )
 
 
-def report(name: str, tests: list[Found]) -> Document:
+def report(name: str, tests: list[FoundRoles]) -> Document:
     """For each text the role of every head, and the best head of each role; then what they mean."""
     blocks = [block for test in tests for block in _of(test)]
     return Document([*blocks, *_legend(tests)], title=f"The roles of the heads of {name}")
 
 
-def _of(test: Found) -> Iterator[Block]:
+def _of(test: FoundRoles) -> Iterator[Block]:
     yield Heading(f"On {test.name}")
     yield Paragraph(test.said)
     yield from test.roles.document().blocks
 
 
-def _legend(tests: list[Found]) -> Iterator[Block]:
+def _legend(tests: list[FoundRoles]) -> Iterator[Block]:
     rows = [[role, meaning] for role, meaning in MEANINGS.items()]
     yield Heading("What they mean")
     yield Table(["role", "a query looks at"], rows)
@@ -205,7 +205,7 @@ _MOST_HEADS, _MOST_LAYERS = 16, 32
 _LONGEST_NAME = 50
 
 
-def picture(name: str, tests: list[Found]) -> bytes:
+def picture(name: str, tests: list[FoundRoles]) -> bytes:
     """A map for each role, of one text below the other; heads that have the role are framed."""
     from matplotlib.figure import Figure
 
@@ -225,7 +225,7 @@ def picture(name: str, tests: list[Found]) -> bytes:
     return written.getvalue()
 
 
-def _draw(part: Any, test: Found) -> None:
+def _draw(part: Any, test: FoundRoles) -> None:
     """The panels of one text, under its name."""
     said = f"on {shorten(test.name, _LONGEST_NAME)}: {test.said}"
     part.suptitle(said, fontsize=9, color="0.3", parse_math=False)
@@ -244,7 +244,7 @@ def _draw(part: Any, test: Found) -> None:
     bar.outline.set_visible(False)
 
 
-def _panel(axes: Any, test: Found, role: str) -> Any:
+def _panel(axes: Any, test: FoundRoles, role: str) -> Any:
     scores = test.roles.scores[role]
     layers, heads = scores.shape
     image = axes.imshow(scores.tolist(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -270,7 +270,7 @@ def _panel(axes: Any, test: Found, role: str) -> Any:
     return image
 
 
-def _cells(axes: Any, test: Found, role: str) -> None:
+def _cells(axes: Any, test: FoundRoles, role: str) -> None:
     """The numbers, where there is room, and a frame around each head that has the role."""
     from matplotlib.patches import Rectangle
 
@@ -288,7 +288,7 @@ def _cells(axes: Any, test: Found, role: str) -> None:
                 axes.add_patch(Rectangle(corner, 0.9, 0.84, fill=False, color=_MARK, lw=1.8))
 
 
-def told(reader: Reader, tests: list[Found]) -> str:
+def told(reader: Reader, tests: list[FoundRoles]) -> str:
     """JSON with an entry for each text: layers, roles, scores, and what an even look would score.
 
     A score that no query counts for is null, and so is the role of a head that has none.
@@ -332,10 +332,10 @@ def run(request: RolesRequest) -> None:
     print_drawing(report(reader.name, tests), request.width)
     for what, path in (("The picture is", request.png), ("The scores are", request.json)):
         if path is not None:
-            remark(f"{what} at {shown(path)}")
+            print_stderr(f"{what} at {shown(path)}")
 
 
-def _tests(request: RolesRequest, reader: Reader) -> Iterator[Found]:
+def _tests(request: RolesRequest, reader: Reader) -> Iterator[FoundRoles]:
     """Both texts are made before either is read, so that what is wrong is told at once."""
     random = repeated(reader, request.period, request.seed)
     pieces = None if request.text is None else _pieces(reader, request.text)
@@ -345,12 +345,12 @@ def _tests(request: RolesRequest, reader: Reader) -> Iterator[Found]:
         yield look(shown(request.text), _said(pieces), pieces.groups)
 
 
-def _found(reader: Reader, name: str, said: str, groups: tuple[torch.Tensor, ...]) -> Found:
+def _found(reader: Reader, name: str, said: str, groups: tuple[torch.Tensor, ...]) -> FoundRoles:
     with Counter(f"reading {name}") as counter:
         return found(reader, name, said, groups, counter.show)
 
 
-def _pieces(reader: Reader, text: Path) -> Pieces:
+def _pieces(reader: Reader, text: Path) -> TextChunks:
     """The text in pieces that the model can read.
 
     Errors: a ValueError where it is too short for a query to have a choice.
@@ -365,7 +365,7 @@ def _pieces(reader: Reader, text: Path) -> Pieces:
     return pieces
 
 
-def _said(pieces: Pieces) -> str:
+def _said(pieces: TextChunks) -> str:
     """How many tokens there are, in how many pieces."""
     if pieces.count == 1:
         return f"{pieces.tokens:,} tokens."

@@ -23,7 +23,7 @@ from glasshead.cli.output import (
     check_width,
 )
 from glasshead.cli.recipe_options import Band, parse_mask
-from glasshead.cli.statistic_options import DEFAULT, STATISTICS, Asked, parse_statistics
+from glasshead.cli.statistic_options import DEFAULT, STATISTICS, StatisticOption, parse_statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Options:
     html: Path | None = None
     width: int | None = None
 
-    def statistics(self) -> tuple[Asked, ...]:
+    def statistics(self) -> tuple[StatisticOption, ...]:
         """The statistics that are asked for; none where the choice is ours."""
         return parse_statistics(self.stat)
 
@@ -121,7 +121,7 @@ class ObserveRequest(Options):
 _TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def told_number(name: str, default: str = "") -> int:
+def rank_from_environment(name: str, default: str = "") -> int:
     """A number that the launcher tells by a variable of the environment.
 
     Errors: a ValueError where it is none.
@@ -142,7 +142,7 @@ def started_together() -> int:
     """
     if not all(os.environ.get(name) for name in _TOLD):
         return 0
-    count = told_number("WORLD_SIZE")
+    count = rank_from_environment("WORLD_SIZE")
     return count if count > 1 else 0
 
 
@@ -211,7 +211,7 @@ class ObserveRunRequest(Options):
         else:
             check_extra("train", "glasshead observe RUN")
 
-    def statistics(self) -> tuple[Asked, ...]:
+    def statistics(self) -> tuple[StatisticOption, ...]:
         """The statistics that are asked for, or else those of one attention that a model has too.
 
         Errors: as of `parse_statistics`, and a ValueError for what only one text has.

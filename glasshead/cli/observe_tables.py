@@ -15,7 +15,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.observe import Options
-from glasshead.cli.output import print_drawing, remark, write_page
+from glasshead.cli.output import print_drawing, print_stderr, write_page
 from glasshead.drawing import Document, Table, number
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
 from glasshead.drawing.heat_map import heat_map_html, heat_map_lines
@@ -213,6 +213,6 @@ def deliver(document: Document, save: Callable[[Path], None], options: Options) 
         write_page(options.html, document.html())
     print_drawing(document, options.width)
     if options.save is not None:
-        remark(f"The observation is at {shown(options.save)}")
+        print_stderr(f"The observation is at {shown(options.save)}")
     if options.html is not None:
-        remark(f"The page is at {shown(options.html)}")
+        print_stderr(f"The page is at {shown(options.html)}")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention import Observation, Plan
-from glasshead.cli.explaining import Sentence, Source, sentence_of
+from glasshead.cli.explaining import Sentence, VectorSource, sentence_of
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.messages import quoted
 from glasshead.cli.inputs.tensors import is_tensors_file, read_attention
@@ -29,7 +29,7 @@ from glasshead.cli.observe_tables import (
 )
 from glasshead.cli.output import going_on
 from glasshead.cli.recipe_options import build_mask
-from glasshead.cli.statistic_options import Asked, default_statistics
+from glasshead.cli.statistic_options import StatisticOption, default_statistics
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 # As `explain` has it, so that the same words have the same vectors.
 _SEED = 123
 _NOTES = {
-    Source.TEXTS: "The vectors are those of the worked example that the texts print.",
-    Source.MADE_UP: f"The vectors are made up from seed {_SEED} and mean nothing: what the words "
-    "attend to here says nothing about the words. How it is computed is real.",
+    VectorSource.TEXTS: "The vectors are those of the worked example that the texts print.",
+    VectorSource.MADE_UP: f"The vectors are made up from seed {_SEED} and mean nothing: what the "
+    "words attend to here says nothing about the words. How it is computed is real.",
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ObservedInputs:
     """What an attention is computed from, and what must be said of it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Subject:
         return self.query.shape[1]
 
 
-def subject_of(text: str | None, vectors: Path | None) -> Subject:
+def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
     """What the command line asks to be observed.
 
     Args:
@@ -91,15 +91,15 @@ def subject_of(text: str | None, vectors: Path | None) -> Subject:
     note = None
     if not inputs.has_value:
         note = "The file has no value: the context, which --save writes, is one of its keys."
-    return Subject(shown(vectors), inputs.query, inputs.key, inputs.value, note=note)
+    return ObservedInputs(shown(vectors), inputs.query, inputs.key, inputs.value, note=note)
 
 
-def _of_sentence(sentence: Sentence, text: str | None, vectors: Path | None) -> Subject:
+def _of_sentence(sentence: Sentence, text: str | None, vectors: Path | None) -> ObservedInputs:
     x = sentence.embeddings.vectors[None, None]
     title = text
     if text is None:
         title = " ".join(sentence.embeddings.tokens) if vectors is None else shown(vectors)
-    return Subject(
+    return ObservedInputs(
         # As a title it is not to be longer than a line or two.
         quoted(title, 100) if text is not None else title or "",
         x,
@@ -114,7 +114,7 @@ _MOST_BYTES = 2**32
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class ObservedAttention:
     """What was seen, and how.
 
     Attributes:
@@ -126,8 +126,8 @@ class Observed:
         seconds: How long it took.
     """
 
-    subject: Subject
-    asked: tuple[Asked, ...]
+    subject: ObservedInputs
+    asked: tuple[StatisticOption, ...]
     mask: "Mask | None"
     seen: Observation
     plan: Plan
@@ -138,7 +138,7 @@ class Observed:
         return (value if head is None else value[:, head : head + 1]).double().mean((0, 1))
 
 
-def observed(subject: Subject, request: ObserveRequest) -> Observed:
+def observed(subject: ObservedInputs, request: ObserveRequest) -> ObservedAttention:
     """The statistics of a subject's attention.
 
     Errors: a ValueError where the head is not there, a statistic does not fit, the engine does not
@@ -164,10 +164,10 @@ def observed(subject: Subject, request: ObserveRequest) -> Observed:
     seconds = time.perf_counter() - start
     if not (seen.context.isfinite().all() and seen[MAP].isfinite().all()):
         raise ValueError("the scores grow beyond all numbers: give smaller vectors.")
-    return Observed(subject, asked, mask, seen, plan, seconds)
+    return ObservedAttention(subject, asked, mask, seen, plan, seconds)
 
 
-def report(observed: Observed, head: int | None) -> Document:
+def report(observed: ObservedAttention, head: int | None) -> Document:
     """The plan, the statistics of each head, the keys that receive most, and the map.
 
     Args:
@@ -181,7 +181,7 @@ def report(observed: Observed, head: int | None) -> Document:
     return Document(blocks, title=f"The attention of {observed.subject.title}")
 
 
-def _inputs(observed: Observed) -> str:
+def _inputs(observed: ObservedAttention) -> str:
     query, key = observed.subject.query, observed.subject.key
     batch, heads, queries, width = query.shape
     counts = [counted(heads, "head")]
@@ -197,7 +197,7 @@ def _inputs(observed: Observed) -> str:
     )
 
 
-def _plan(observed: Observed) -> str:
+def _plan(observed: ObservedAttention) -> str:
     plan = observed.plan
     return (
         f"Engine: {plan.engine}, {counted(plan.passes, 'pass', 'passes')} over the scores, "
@@ -205,7 +205,7 @@ def _plan(observed: Observed) -> str:
     )
 
 
-def _statistics(observed: Observed) -> Iterator[Table]:
+def _statistics(observed: ObservedAttention) -> Iterator[Table]:
     """One table of all statistics, or, of several heads, one for each."""
     heads, alone = observed.subject.heads, []
     for one in observed.asked:
@@ -225,7 +225,7 @@ def _statistics(observed: Observed) -> Iterator[Table]:
         yield Table(["statistic", "mean", "least", "largest", "unit"], alone)
 
 
-def _histogram(statistic: DistanceHistogram, value: Tensor, one: Asked) -> Table:
+def _histogram(statistic: DistanceHistogram, value: Tensor, one: StatisticOption) -> Table:
     """How much weight lies in each bin, a column a head."""
     means = value.double().mean(0)
     return histogram_table(
@@ -236,7 +236,7 @@ def _histogram(statistic: DistanceHistogram, value: Tensor, one: Asked) -> Table
     )
 
 
-def _label(one: Asked, statistic: Statistic) -> str:
+def _label(one: StatisticOption, statistic: Statistic) -> str:
     return f"{one.written}, summed" if isinstance(statistic, TopK) else one.written
 
 
@@ -260,7 +260,7 @@ def _spread(numbers: Tensor) -> list[str]:
     return [number(x.item()) for x in (finite.mean(), finite.min(), finite.max())]
 
 
-def _receiving(observed: Observed, head: int | None) -> Iterator[Table]:
+def _receiving(observed: ObservedAttention, head: int | None) -> Iterator[Table]:
     """The keys that receive most, where that was asked for."""
     statistics = observed.seen.statistics
     name = next((n for n, one in statistics.items() if isinstance(one, Received)), None)
@@ -274,7 +274,7 @@ def _receiving(observed: Observed, head: int | None) -> Iterator[Table]:
     )
 
 
-def _map(observed: Observed, head: int | None) -> WeightsMap:
+def _map(observed: ObservedAttention, head: int | None) -> WeightsMap:
     """The weights, pooled where they are many."""
     return drawn_map(
         observed.of_heads(observed.seen[MAP], head),
@@ -285,7 +285,7 @@ def _map(observed: Observed, head: int | None) -> WeightsMap:
     )
 
 
-def _whose(observed: Observed, head: int | None) -> str:
+def _whose(observed: ObservedAttention, head: int | None) -> str:
     """Of which heads, and of how many batch rows, something is the mean."""
     batch, heads = observed.subject.query.shape[:2]
     of = f"of head {head}" if head is not None else "of the one head"

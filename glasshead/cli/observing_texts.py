@@ -16,7 +16,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.attention.io import describe_values
 from glasshead.attention.tensor_files import write
-from glasshead.cli.corpus_observer import Gathered, Gathering
+from glasshead.cli.corpus_observer import CorpusObserver, Gathered
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.observe import ObserveRunRequest, check_place
 from glasshead.cli.observe_tables import (
@@ -28,10 +28,10 @@ from glasshead.cli.observe_tables import (
     histogram_table,
     receiving_table,
 )
-from glasshead.cli.output import Counter, remark
-from glasshead.cli.ranks import Processes, processes
-from glasshead.cli.statistic_options import Asked
-from glasshead.cli.text_chunks import Pieces, read_pieces
+from glasshead.cli.output import Counter, print_stderr
+from glasshead.cli.ranks import Ranks, processes
+from glasshead.cli.statistic_options import StatisticOption
+from glasshead.cli.text_chunks import TextChunks, read_pieces
 from glasshead.drawing import (
     ENGLISH,
     Block,
@@ -53,7 +53,7 @@ from glasshead.watching.corpus.result import OF_A_MODEL
 
 
 @dataclass(frozen=True)
-class Choice:
+class HeadChoice:
     """A head of a layer, a layer, or all.
 
     Attributes:
@@ -150,7 +150,7 @@ class HeadsTable(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class ObservedModel:
     """What was seen of a model, and whose of its heads are drawn.
 
     Attributes:
@@ -168,13 +168,13 @@ class Observed:
 
     reader: Reader
     text: str
-    pieces: Pieces
+    pieces: TextChunks
     names: tuple[str, ...] | None
     tokens: list[str] | None
-    asked: tuple[Asked, ...]
+    asked: tuple[StatisticOption, ...]
     gathered: Gathered
     mask: Mask | None
-    choice: Choice
+    choice: HeadChoice
     seconds: float
 
     @property
@@ -184,7 +184,7 @@ class Observed:
         return layers, heads
 
 
-def report(observed: Observed) -> Document:
+def report(observed: ObservedModel) -> Document:
     """The pieces, each statistic of all layers and heads, and the map of those that are chosen."""
     blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
     for one in observed.asked:
@@ -204,7 +204,7 @@ def report(observed: Observed) -> Document:
     return Document(blocks, title=f"The attention of {observed.reader.name} over {observed.text}")
 
 
-def _inputs(observed: Observed) -> str:
+def _inputs(observed: ObservedModel) -> str:
     pieces, (layers, heads) = observed.pieces, observed.shape
     read = f"{counted(pieces.tokens, 'token')} in {_cut(pieces)}"
     return (
@@ -213,7 +213,7 @@ def _inputs(observed: Observed) -> str:
     )
 
 
-def _cut(pieces: Pieces) -> str:
+def _cut(pieces: TextChunks) -> str:
     """How many pieces there are, and how long they are."""
     said = counted(pieces.count, "text" if pieces.texts else "piece")
     if pieces.count == 1:
@@ -225,7 +225,7 @@ def _cut(pieces: Pieces) -> str:
     return f"{said} of {pieces.length:,}{last}, each read from its own beginning"
 
 
-def _notes(observed: Observed) -> Iterator[Note]:
+def _notes(observed: ObservedModel) -> Iterator[Note]:
     pieces, token = observed.pieces, observed.reader.unknown
     unknown = 0 if token is None else pieces.of(token)
     if unknown:
@@ -242,7 +242,7 @@ def _notes(observed: Observed) -> Iterator[Note]:
         yield Note(sentence)
 
 
-def left_out(pieces: Pieces, reader: Reader) -> list[str]:
+def left_out(pieces: TextChunks, reader: Reader) -> list[str]:
     """What was not read of the texts, a sentence each."""
     out, sentences = pieces.left_out, []
     if out.texts:
@@ -259,7 +259,7 @@ def left_out(pieces: Pieces, reader: Reader) -> list[str]:
 
 
 def _heads(
-    one: Asked, statistic: Statistic, value: Float[Tensor, "layers heads"]
+    one: StatisticOption, statistic: Statistic, value: Float[Tensor, "layers heads"]
 ) -> Iterator[Block]:
     """A number for each head of each layer, and which are the extremes."""
     of = "the largest of all pieces" if isinstance(statistic, MaxScore) else "mean over all tokens"
@@ -275,7 +275,7 @@ def _place(value: Float[Tensor, "layers heads"], at: int) -> str:
 
 
 def _received(
-    observed: Observed, one: Asked, value: Float[Tensor, "layers heads keys"]
+    observed: ObservedModel, one: StatisticOption, value: Float[Tensor, "layers heads keys"]
 ) -> Iterator[Block]:
     """The mass by position, and the positions that receive most."""
     said, over = observed.choice.said(*observed.shape), _over(observed)
@@ -293,7 +293,7 @@ def _received(
     )
 
 
-def _map(observed: Observed) -> WeightsMap:
+def _map(observed: ObservedModel) -> WeightsMap:
     """The weights, pooled where they are many."""
     length = observed.pieces.length
     return drawn_map(
@@ -306,11 +306,11 @@ def _map(observed: Observed) -> WeightsMap:
     )
 
 
-def _positions(observed: Observed) -> Sequence[str]:
+def _positions(observed: ObservedModel) -> Sequence[str]:
     return observed.names or [f"{place}" for place in range(observed.pieces.length)]
 
 
-def _over(observed: Observed) -> str:
+def _over(observed: ObservedModel) -> str:
     """Over which pieces something is the mean, where there are several."""
     pieces = observed.pieces
     if pieces.uneven:
@@ -321,7 +321,7 @@ def _over(observed: Observed) -> str:
     return f", over the first {pieces.length:,} tokens" if pieces.count > 1 else ""
 
 
-def save(observed: Observed, file: Path) -> None:
+def save(observed: ObservedModel, file: Path) -> None:
     """Write safetensors: of each layer and statistic the means `[heads, …]`, in float64.
 
     A tensor is called as its layer and its statistic, such as blocks.0.attention.entropy, and
@@ -378,12 +378,12 @@ def run(request: ObserveRunRequest) -> None:
     if observed is not None:
         deliver(report(observed), partial(save, observed), request)
         for sentence in left_out(observed.pieces, observed.reader):
-            remark(sentence)
+            print_stderr(sentence)
 
 
-def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | None:
+def _observed(request: ObserveRunRequest, processes: Ranks) -> ObservedModel | None:
     """What was seen; None in a process that only helps."""
-    choice = Choice(request.layer, request.head)
+    choice = HeadChoice(request.layer, request.head)
     with processes.together():
         if processes.count > 1:
             request.check_options()
@@ -397,14 +397,14 @@ def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | No
                 progress=counter.show,
             )
         asked = request.statistics()
-        gathering = Gathering(reader, pieces, asked, processes)
+        gathering = CorpusObserver(reader, pieces, asked, processes)
     start = time.perf_counter()
     with Counter("observing", shown=processes.leads) as counter:
         gathering.read(choice.check, counter.show)
     gathered = gathering.gathered()
     if not processes.leads:
         return None
-    return Observed(
+    return ObservedModel(
         reader=reader,
         text=shown(request.text),
         pieces=pieces,
@@ -418,14 +418,14 @@ def _observed(request: ObserveRunRequest, processes: Processes) -> Observed | No
     )
 
 
-def _names(reader: Reader, pieces: Pieces) -> tuple[str, ...] | None:
+def _names(reader: Reader, pieces: TextChunks) -> tuple[str, ...] | None:
     """The tokens of the one piece of full length; of several, a position has no name."""
     if pieces.full > 1 or pieces.uneven:
         return None
     return tuple(map(reader.token, pieces.groups[0][0].tolist()))
 
 
-def _tokens(reader: Reader, pieces: Pieces) -> list[str] | None:
+def _tokens(reader: Reader, pieces: TextChunks) -> list[str] | None:
     """All tokens in their order, where they are those of one text; None of a very long one."""
     if not pieces.of_one_text or pieces.tokens > _MOST_TOKENS:
         return None
@@ -434,7 +434,7 @@ def _tokens(reader: Reader, pieces: Pieces) -> list[str] | None:
     return [written[token] for token in numbers]
 
 
-def _mask(reader: Reader, pieces: Pieces, gathered: Gathered) -> Mask | None:
+def _mask(reader: Reader, pieces: TextChunks, gathered: Gathered) -> Mask | None:
     """Which pairs see each other, as the model says, or as its weights show."""
     if reader.mask is not None or MAP not in gathered.values:
         return reader.mask

@@ -115,7 +115,7 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def remark(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line beside the output, where a pipe does not take it."""
     if sys.stderr is not None:
         sys.stderr.write(f"{text}\n")

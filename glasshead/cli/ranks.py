@@ -12,14 +12,14 @@ import typer
 from torch import distributed
 
 from glasshead.cli.exits import BAD_INPUT
-from glasshead.cli.observe import started_together, told_number
+from glasshead.cli.observe import rank_from_environment, started_together
 
 # One that has much to read is waited for; one that has died is noticed at once.
 _PATIENCE = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
-class Processes:
+class Ranks:
     """Who reads.
 
     Attributes:
@@ -71,19 +71,19 @@ class Processes:
 
 
 @contextmanager
-def processes() -> Iterator[Processes]:
+def processes() -> Iterator[Ranks]:
     """The processes of this command: those of torchrun, where it started them.
 
     They compute on a GPU each where there are some, and else on the CPU.
 
     Errors: an OSError where another process has ended.
     """
-    local = told_number("LOCAL_RANK", "0")
+    local = rank_from_environment("LOCAL_RANK", "0")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = torch.device("cuda", local % gpus) if gpus else torch.device("cpu")
     count = started_together()
     if not count:
-        yield Processes(0, 1, device)
+        yield Ranks(0, 1, device)
         return
     if gpus:
         torch.cuda.set_device(device)
@@ -91,7 +91,7 @@ def processes() -> Iterator[Processes]:
         distributed.init_process_group("nccl" if gpus else "gloo", timeout=_PATIENCE)
     try:
         with _others():
-            yield Processes(distributed.get_rank(), count, device)
+            yield Ranks(distributed.get_rank(), count, device)
             # Who leaves while others are still at it may be torn down in the middle of their work.
             distributed.barrier()
     finally:

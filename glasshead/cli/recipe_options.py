@@ -65,7 +65,7 @@ def _remedy(part: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class RecipeOptions:
     """The choices of an attention, checked and not yet built: that takes torch.
 
     Attributes:
@@ -90,12 +90,12 @@ class Recipe:
         normalizer: str | None = None,
         mask: str = "none",
         heads: int = 1,
-    ) -> "Recipe":
+    ) -> "RecipeOptions":
         """The recipe that the options ask for.
 
         Errors: a ValueError that names the option.
 
-        >>> Recipe.parsed(score="dot", beta="inf", mask="causal").normalizer
+        >>> RecipeOptions.parsed(score="dot", beta="inf", mask="causal").normalizer
         'hardmax'
         """
         sharpness = parse_beta(beta)
@@ -120,7 +120,7 @@ class Recipe:
 
     def is_the_texts_own(self) -> bool:
         """Whether this is the attention of the worked example, whose numbers are printed."""
-        return self in (Recipe(score="dot"), Recipe(score="dot", beta=1.0))
+        return self in (RecipeOptions(score="dot"), RecipeOptions(score="dot", beta=1.0))
 
     def attention(self, dim: int, seed: int) -> "Attention":
         """The attention for queries that are `dim` wide; the seed makes up what it would learn."""

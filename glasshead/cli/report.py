@@ -16,7 +16,7 @@ from glasshead.cli.output import (
     check_target,
     chosen_language,
     going_on,
-    remark,
+    print_stderr,
     write_page,
 )
 
@@ -70,12 +70,12 @@ class ReportRequest:
             report = Report(self.folder, text, lang=lang)
             page = report.html()
         write_page(self.html, page)
-        remark(f"The page is at {shown(self.html)}")
+        print_stderr(f"The page is at {shown(self.html)}")
         for view, why in report.refused.items():
-            remark(f"It has no view {view}: {why}")
+            print_stderr(f"It has no view {view}: {why}")
         for view, (count, of) in report.tokens.items():
             if count < of:
-                remark(
+                print_stderr(
                     f"Its view {view} shows {count:,} of the {of:,} tokens of {shown(self.text)}."
                 )
 

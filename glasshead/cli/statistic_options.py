@@ -51,7 +51,7 @@ DEFAULT = ("entropy", "max-weight", "mean-distance", "received", "mass-on:0", "t
 
 
 @dataclass(frozen=True)
-class Asked:
+class StatisticOption:
     """One statistic that is asked for, checked and not yet built: that takes torch.
 
     Attributes:
@@ -81,7 +81,7 @@ class Asked:
             raise ValueError(f"--stat {self.written}: {error}") from error
 
 
-def parse_statistics(written: Sequence[str]) -> tuple[Asked, ...]:
+def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
     """The statistics that are asked for, in their order.
 
     Errors: a ValueError where one is unknown, has an argument that it does not take, or is asked
@@ -90,7 +90,7 @@ def parse_statistics(written: Sequence[str]) -> tuple[Asked, ...]:
     >>> [one.numbers for one in parse_statistics(["entropy", "top-k", "mass-on:0,1"])]
     [(), (3,), (0, 1)]
     """
-    asked: list[Asked] = []
+    asked: list[StatisticOption] = []
     for one in map(_parsed, written):
         if any((one.form, one.numbers) == (other.form, other.numbers) for other in asked):
             raise ValueError(f"--stat takes each statistic once, and got {one.written} twice.")
@@ -98,25 +98,25 @@ def parse_statistics(written: Sequence[str]) -> tuple[Asked, ...]:
     return tuple(asked)
 
 
-def default_statistics(keys: int) -> tuple[Asked, ...]:
+def default_statistics(keys: int) -> tuple[StatisticOption, ...]:
     """Those that are shown where none is asked for; of few keys, no more than there are."""
     return parse_statistics([f"top-k:{min(3, keys)}" if "top-k" in w else w for w in DEFAULT])
 
 
-def _parsed(written: str) -> Asked:
+def _parsed(written: str) -> StatisticOption:
     name, colon, argument = written.partition(":")
     form = STATISTICS[one_of(name, STATISTICS, "--stat")]
     if form.argument is None and colon:
         raise ValueError(f"--stat {name} takes nothing after its name, and got {quoted(written)}.")
     argument = argument if colon else form.example
     if argument is None:
-        return Asked(written, form, ())
+        return StatisticOption(written, form, ())
     if form.argument is None or not form.argument.fullmatch(argument):
         raise ValueError(
             f"--stat {name} takes numbers as in {name}:{form.example or 16}, and got "
             f"{quoted(written)}."
         )
-    return Asked(written, form, tuple(map(_number, argument.split(","))))
+    return StatisticOption(written, form, tuple(map(_number, argument.split(","))))
 
 
 def _number(written: str) -> float:

@@ -63,7 +63,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class TextChunks:
     """What a model reads, each piece from its own beginning.
 
     Attributes:
@@ -125,7 +125,7 @@ def read_pieces(
     *,
     truncate: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Pieces:
+) -> TextChunks:
     """The texts of a file or a folder, as a model reads them.
 
     Args:
@@ -173,7 +173,7 @@ def _encoded(
     return encoded
 
 
-def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) -> Pieces:
+def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) -> TextChunks:
     """Each text as a piece, those without a token left out.
 
     Errors: a ValueError where the model does not read one at once, and it is not to be cut.
@@ -202,17 +202,17 @@ def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) ->
         empty=sum(not tokens for tokens in texts),
     )
     groups = tuple(torch.tensor(group) for _, group in longest_first)
-    return Pieces(groups, texts=True, of_one_text=len(texts) == 1, left_out=left_out)
+    return TextChunks(groups, texts=True, of_one_text=len(texts) == 1, left_out=left_out)
 
 
 def _cut(
     tokens: Int[Tensor, " tokens"], length: int, before: Sequence[int], after: Sequence[int]
-) -> Pieces:
-    """Pieces of one length, and the rest."""
+) -> TextChunks:
+    """TextChunks of one length, and the rest."""
     length = min(length, len(tokens))
     end = len(tokens) // length * length
     groups = [tokens[:end].view(-1, length), tokens[None, end:]]
-    return Pieces(
+    return TextChunks(
         tuple(_put(group, before, after) for group in groups if group.numel()), texts=False
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from glasshead.cli.exits import INTERRUPTED
-from glasshead.cli.output import going_on, remark
+from glasshead.cli.output import going_on, print_stderr
 from glasshead.models.decoding import Beam, Greedy, Sampling, Strategy
 from glasshead.tasks.job import Job, Prepared, train_to_the_end
 from glasshead.tasks.run_folder import RunFolder, leads
@@ -150,9 +150,7 @@ def run_training(request: TrainRequest) -> None:
     with folder.locked(resume=request.resume):
         with going_on("reading the texts") if leads() else nullcontext():
             prepared = _prepared(request, folder, hardware)
-        figures = carried_out(
-            prepared, folder, hardware, resume=request.resume, watch=request.watch
-        )
+        figures = train_run(prepared, folder, hardware, resume=request.resume, watch=request.watch)
     if leads():
         print_figures(figures["best"], "text" if request.task == "classify" else "token")
         if request.watch:
@@ -167,7 +165,7 @@ def run_training(request: TrainRequest) -> None:
             typer.echo(f"{command:<{width}}   {does}")
 
 
-def carried_out(
+def train_run(
     prepared: Prepared[Any],
     folder: RunFolder,
     hardware: Hardware,
@@ -181,11 +179,11 @@ def carried_out(
     """
     if leads():
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
-        remark(f"{count:,} parameters, {prepared.about}")
+        print_stderr(f"{count:,} parameters, {prepared.about}")
     try:
         return train_to_the_end(prepared, folder, hardware, resume=resume, watch=watch)
     except Interrupted as interrupted:
-        remark(str(interrupted))
+        print_stderr(str(interrupted))
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glasshead.cli.inputs.files import shown, texts_of
-from glasshead.cli.output import check_target, print_drawing, print_text, remark, write_page
+from glasshead.cli.output import check_target, print_drawing, print_stderr, print_text, write_page
 from glasshead.drawing import Bands, Block, Document, Heading, HeatMap, Paragraph
 from glasshead.models.decoding import Beam
 from glasshead.tasks.translate import Alignment, TextTranslator, Translation, align, check_choice
@@ -78,4 +78,4 @@ class TranslateRequest:
                         print_drawing(alignment_map(alignment))
         if self.html is not None:
             write_page(self.html, alignment_page(alignments).html())
-            remark(f"The page is at {shown(self.html)}")
+            print_stderr(f"The page is at {shown(self.html)}")

@@ -10,10 +10,10 @@ from torch import Tensor
 from glasshead.diagnosis.mask_input import (
     Edge,
     Finding,
-    Given,
     Layout,
+    MaskInput,
     Meaning,
-    Rows,
+    RowSummary,
     bands,
     last_edge,
     marks_of,
@@ -21,7 +21,7 @@ from glasshead.diagnosis.mask_input import (
 
 
 @dataclass(frozen=True)
-class Asked:
+class AxisHints:
     """What the user said of the attention and of the mask; None where nothing was said."""
 
     queries: int | None = None
@@ -31,16 +31,16 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class LaidOut:
+class InferredAxes:
     """A mask whose axes are known; `fits` tells whether it has the size that was asked for."""
 
-    given: Given
+    given: MaskInput
     layout: Layout
     findings: tuple[Finding, ...] = ()
     fits: bool = True
 
 
-def lay_out(given: Given, asked: Asked) -> LaidOut:
+def infer_axes(given: MaskInput, asked: AxisHints) -> InferredAxes:
     """The layout of a mask, and what is wrong with its shape."""
     shape = tuple(given.values.shape)
     if len(shape) == 1 or (len(shape) == 2 and _lists_rows(given.values, asked)):
@@ -53,7 +53,7 @@ def lay_out(given: Given, asked: Asked) -> LaidOut:
     keys = own_keys if asked.keys is None else asked.keys
     if own_queries in (1, queries) and own_keys in (1, keys):
         layout = Layout(shape, by_key=False, queries=queries, keys=keys, offset=asked.offset)
-        return LaidOut(given, layout)
+        return InferredAxes(given, layout)
     if (own_queries, own_keys) == (keys, queries):
         return _transposed(given, asked)
     finding = Finding(
@@ -64,10 +64,10 @@ def lay_out(given: Given, asked: Asked) -> LaidOut:
         "is cached too.",
     )
     layout = Layout(shape, by_key=False, queries=own_queries, keys=own_keys, offset=asked.offset)
-    return LaidOut(given, layout, (finding,), fits=False)
+    return InferredAxes(given, layout, (finding,), fits=False)
 
 
-def _transposed(given: Given, asked: Asked) -> LaidOut:
+def _transposed(given: MaskInput, asked: AxisHints) -> InferredAxes:
     own_queries, own_keys = given.values.shape[-2:]
     finding = Finding(
         "transposed",
@@ -75,13 +75,13 @@ def _transposed(given: Given, asked: Asked) -> LaidOut:
         f"The mask is [keys, queries]: it has {own_queries} rows and {own_keys} columns, and the "
         f"attention {own_keys} queries and {own_queries} keys: transpose it, mask.mT.",
     )
-    turned = Given(given.values.mT, f"{given.source}.mT", given.typed)
+    turned = MaskInput(given.values.mT, f"{given.source}.mT", given.typed)
     shape = tuple(turned.values.shape)
     layout = Layout(shape, by_key=False, queries=own_keys, keys=own_queries, offset=asked.offset)
-    return LaidOut(turned, layout, (finding,))
+    return InferredAxes(turned, layout, (finding,))
 
 
-def _by_key(given: Given, asked: Asked) -> LaidOut:
+def _by_key(given: MaskInput, asked: AxisHints) -> InferredAxes:
     shape = tuple(given.values.shape)
     keys = shape[-1] if asked.keys is None else asked.keys
     findings: list[Finding] = []
@@ -107,10 +107,10 @@ def _by_key(given: Given, asked: Asked) -> LaidOut:
             )
         )
     layout = Layout(shape, True, asked.queries, keys if fits else shape[-1], asked.offset)
-    return LaidOut(given, layout, tuple(findings), fits)
+    return InferredAxes(given, layout, tuple(findings), fits)
 
 
-def _lists_rows(values: Shaped[Tensor, "first keys"], asked: Asked) -> bool:
+def _lists_rows(values: Shaped[Tensor, "first keys"], asked: AxisHints) -> bool:
     """Whether two axes are [batch, keys], and not [queries, keys]."""
     if asked.convention == "tokenizer":
         return True
@@ -180,7 +180,7 @@ class Case:
         visible: Which pairs are visible.
     """
 
-    laid: LaidOut
+    laid: InferredAxes
     meaning: Meaning
     visible: Bool[Tensor, "*leading queries keys"]
 
@@ -190,9 +190,9 @@ class Case:
         return self.laid.layout
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowSummary:
         """What each query sees."""
-        return Rows.of(self.visible)
+        return RowSummary.of(self.visible)
 
     @cached_property
     def seen(self) -> Bool[Tensor, "*leading keys"]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.diagnosis.axes import LaidOut
+from glasshead.diagnosis.axes import InferredAxes
 from glasshead.diagnosis.conversion import reads_as_a_rule
 from glasshead.diagnosis.mask_input import LARGE, Finding, Layout, Meaning, hiding, marks_of, total
 
@@ -98,7 +98,7 @@ _AMBIGUOUS = (
 )
 
 
-def meaning(laid: LaidOut, stated: str | None) -> Meaning:
+def meaning(laid: InferredAxes, stated: str | None) -> Meaning:
     """What the mask says, in the convention that is stated, or else in the likeliest."""
     values = laid.given.values
     marks = of_two_values(values, stated)
@@ -173,7 +173,7 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
     return Meaning(None, None, findings=(Finding("values", "error", sentence),))
 
 
-def _stated(laid: LaidOut, stated: str) -> Meaning:
+def _stated(laid: InferredAxes, stated: str) -> Meaning:
     values = laid.given.values
     if stated == "tokenizer" and not laid.layout.by_key:
         sentence = (
@@ -199,7 +199,7 @@ def _inverted(shows: bool, found: Evidence) -> Finding:
     )
 
 
-def _guessed(laid: LaidOut) -> Meaning:
+def _guessed(laid: InferredAxes) -> Meaning:
     values = laid.given.values
     marks = marks_of(values)
     if laid.layout.by_key and values.dtype != torch.bool:
@@ -227,7 +227,7 @@ def _guessed(laid: LaidOut) -> Meaning:
     return Meaning(name, marks == shows, shows=shows, findings=findings)
 
 
-def _of_rules(laid: LaidOut, marks: Bool[Tensor, "..."]) -> Evidence | None:
+def _of_rules(laid: InferredAxes, marks: Bool[Tensor, "..."]) -> Evidence | None:
     """What tells where exactly one reading equals a rule, such as a window."""
     shown, hidden = (reads_as_a_rule(laid, Meaning(None, cells)) for cells in (marks, ~marks))
     if shown == hidden:
@@ -255,7 +255,7 @@ def _of_no_library(found: Evidence) -> Finding:
     )
 
 
-def _tokenizer(laid: LaidOut, marks: Bool[Tensor, "*batch keys"]) -> Meaning:
+def _tokenizer(laid: InferredAxes, marks: Bool[Tensor, "*batch keys"]) -> Meaning:
     """Ones and zeros by key: what libraries take as 1 = real."""
     found = evidence(laid.layout.pairs(marks), laid.layout)
     findings: tuple[Finding, ...] = ()

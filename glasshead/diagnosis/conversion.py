@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glasshead.diagnosis.axes import Case, LaidOut
-from glasshead.diagnosis.mask_input import Meaning, Rows, most_frequent, stretches
+from glasshead.diagnosis.axes import Case, InferredAxes
+from glasshead.diagnosis.mask_input import Meaning, RowSummary, most_frequent, stretches
 from glasshead.recipe.masks import (
     Mask,
     causal,
@@ -98,7 +98,7 @@ def band(case: Case) -> Structure | None:
     if case.uniform:
         return None
     union = case.visible.reshape(-1, case.queries, case.keys).any(0)
-    rows = Rows.of(union)
+    rows = RowSummary.of(union)
     seen = union.any(0).nonzero()
     if not len(seen):
         return None
@@ -242,7 +242,7 @@ def recognize(case: Case) -> Structure | None:
     return None
 
 
-def reads_as_a_rule(laid: LaidOut, meaning: Meaning) -> bool:
+def reads_as_a_rule(laid: InferredAxes, meaning: Meaning) -> bool:
     """Whether a mask, read so, is one of the rules by which queries see pairs.
 
     Where all queries see the same keys, either reading is: padding on one side or the other.

@@ -3,16 +3,16 @@
 from math import prod
 from typing import Any
 
-from glasshead.diagnosis.axes import Asked, Case, LaidOut, lay_out
+from glasshead.diagnosis.axes import AxisHints, Case, InferredAxes, infer_axes
 from glasshead.diagnosis.conventions import STATED, meaning
 from glasshead.diagnosis.conversion import Conversion, conversion, recognize
-from glasshead.diagnosis.diagnosis import Diagnosis, portrait
-from glasshead.diagnosis.findings import alignment, emptiness, future, numbers, padding, shapes
+from glasshead.diagnosis.diagnosis import Diagnosis, preview
+from glasshead.diagnosis.findings import alignment, empty_rows, future, numbers, padding, shapes
 from glasshead.diagnosis.mask_input import (
     SEVERITIES,
     Finding,
-    Given,
     Layout,
+    MaskInput,
     Meaning,
     marks_of,
     read,
@@ -68,7 +68,7 @@ def diagnose(
         laid = _of_mask(mask, asked)
         said = Meaning("attend", laid.given.values)
     else:
-        laid = lay_out(read(mask), asked)
+        laid = infer_axes(read(mask), asked)
         _check_size(laid.layout)
         said = meaning(laid, asked.convention)
     findings = [*shapes(laid), *said.findings, *numbers(laid, said)]
@@ -86,7 +86,7 @@ def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
     structure = recognize(case)
     kinds = frozenset() if structure is None else structure.kinds
     findings += [
-        *emptiness(case, kinds),
+        *empty_rows(case, kinds),
         *future(case, kinds),
         *alignment(case, kinds),
         *padding(case, kinds),
@@ -95,7 +95,7 @@ def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
 
 
 def _told(
-    laid: LaidOut, said: Meaning, findings: list[Finding], converted: Conversion | None
+    laid: InferredAxes, said: Meaning, findings: list[Finding], converted: Conversion | None
 ) -> Diagnosis:
     ordered = tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
     decided = said.visible is not None
@@ -103,7 +103,7 @@ def _told(
     if cells is None:
         cells = marks_of(laid.given.values)
     kind = str(laid.given.values.dtype).removeprefix("torch.")
-    seen = portrait(laid, cells, ordered, decided=decided, size=kind)
+    seen = preview(laid, cells, ordered, decided=decided, size=kind)
     if converted is None:
         return Diagnosis(said.convention, ordered, None, None, None, None, seen)
     return Diagnosis(
@@ -128,13 +128,13 @@ def _check_size(layout: Layout) -> None:
         )
 
 
-def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> Asked:
+def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
     if convention is not None and convention not in STATED:
         raise ValueError(
             f"diagnose(convention=…) takes one of {', '.join(STATED)}, and got {convention!r}: "
             "leave it out to have it guessed."
         )
-    return Asked(
+    return AxisHints(
         queries=None if queries is None else whole_number(queries, "diagnose(queries=…)", least=1),
         keys=None if keys is None else whole_number(keys, "diagnose(keys=…)", least=1),
         convention=convention,
@@ -142,7 +142,7 @@ def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> Asked:
     )
 
 
-def _of_mask(mask: Mask, asked: Asked) -> LaidOut:
+def _of_mask(mask: Mask, asked: AxisHints) -> InferredAxes:
     """A glasshead mask, written out."""
     if asked.queries is None or asked.keys is None:
         raise ValueError(
@@ -164,4 +164,4 @@ def _of_mask(mask: Mask, asked: Asked) -> LaidOut:
     # Its axes are known: two of them are never [batch, keys].
     shape = tuple(cells.shape)
     layout = Layout(shape, False, asked.queries, asked.keys, asked.offset)
-    return LaidOut(Given(cells, "mask", typed=True), layout)
+    return InferredAxes(MaskInput(cells, "mask", typed=True), layout)

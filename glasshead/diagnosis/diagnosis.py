@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from torch import Tensor
 
-from glasshead.diagnosis.axes import LaidOut
+from glasshead.diagnosis.axes import InferredAxes
 from glasshead.diagnosis.conventions import DESCRIBED
 from glasshead.diagnosis.findings import counted
 from glasshead.diagnosis.mask_input import Finding
@@ -109,7 +109,7 @@ _WIDTH = 16
 
 
 @dataclass(frozen=True)
-class Portrait:
+class Preview:
     """What a report says and draws of a mask.
 
     Attributes:
@@ -123,14 +123,14 @@ class Portrait:
     legend: str
 
 
-def portrait(
-    laid: LaidOut,
+def preview(
+    laid: InferredAxes,
     cells: Bool[Tensor, "..."],
     findings: tuple[Finding, ...],
     *,
     decided: bool,
     size: str,
-) -> Portrait:
+) -> Preview:
     """Draw the batch row and head where the first finding is, else the first.
 
     Args:
@@ -152,7 +152,7 @@ def portrait(
         drawing, axes = _drawn(cells[index]), "a line a query, a column a key"
         if index:
             axes += f", of {layout.told(index)}"
-    return Portrait(shape, drawing, f"■ {shown}, · {hidden}; {axes}")
+    return Preview(shape, drawing, f"■ {shown}, · {hidden}; {axes}")
 
 
 def _leading(findings: tuple[Finding, ...], axes: int) -> tuple[int, ...]:
@@ -228,7 +228,7 @@ class Diagnosis:
     bias: Float[Tensor, "..."] | None
     conversion: str | None
     sdpa: str | None
-    portrait: Portrait
+    portrait: Preview
 
     @property
     def healthy(self) -> bool:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.diagnosis.axes import Case, LaidOut
+from glasshead.diagnosis.axes import Case, InferredAxes
 from glasshead.diagnosis.conversion import ends
 from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, Severity, places, total
 
@@ -83,7 +83,7 @@ def _sentence(case: Case, stands: int, expected: int) -> str:
     )
 
 
-def emptiness(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
+def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
     """Dead rows, and masks of one value.
 
     Args:
@@ -212,7 +212,7 @@ def _cells_after(case: Case, lag: int) -> int:
     return outer * sum(after)
 
 
-def numbers(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
+def numbers(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
     """What is wrong with the numbers of a mask."""
     values = laid.given.values
     if not values.is_floating_point():
@@ -229,7 +229,7 @@ def numbers(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
         yield from _harmless(values)
 
 
-def _whole(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
+def _whole(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
     values = laid.given.values
     if values.dtype == torch.uint8:
         yield Finding(
@@ -252,7 +252,7 @@ def _whole(laid: LaidOut, meaning: Meaning) -> Iterator[Finding]:
         )
 
 
-def _not_finite(laid: LaidOut) -> Iterator[Finding]:
+def _not_finite(laid: InferredAxes) -> Iterator[Finding]:
     values = laid.given.values
     for kind, cells, sentence in (
         (
@@ -291,7 +291,7 @@ def _multiplied(values: Tensor) -> Finding:
     )
 
 
-def _almost(laid: LaidOut, hiding: Hiding) -> Iterator[Finding]:
+def _almost(laid: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
     values, large = laid.given.values, hiding.large
     other = next((d for d in FLOATS if d != values.dtype and large == _lowest_in(d, values)), None)
     if other is not None and not laid.given.typed:
@@ -448,7 +448,7 @@ def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Find
         )
 
 
-def shapes(laid: LaidOut) -> Iterator[Finding]:
+def shapes(laid: InferredAxes) -> Iterator[Finding]:
     """What is wrong with the shape, or worth knowing of it."""
     yield from laid.findings
     shape = laid.layout.shape

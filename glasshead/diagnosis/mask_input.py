@@ -161,7 +161,7 @@ _TAKES = "diagnose(mask) takes a tensor, an array, nested lists of numbers or a 
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class MaskInput:
     """A mask as a tensor.
 
     Attributes:
@@ -175,7 +175,7 @@ class Given:
     typed: bool
 
 
-def read(mask: Any) -> Given:
+def read(mask: Any) -> MaskInput:
     """A tensor, an array or nested lists, as a tensor.
 
     Errors: a TypeError for anything else, or numbers of another type than booleans, whole numbers
@@ -186,16 +186,16 @@ def read(mask: Any) -> Given:
             [1, 1]])
     """
     if isinstance(mask, Tensor):
-        given = Given(_checked(mask), "mask", typed=True)
+        given = MaskInput(_checked(mask), "mask", typed=True)
     elif isinstance(mask, np.ndarray):
         values = _of_array(mask)
-        given = Given(values, _written(mask, values), typed=True)
+        given = MaskInput(values, _written(mask, values), typed=True)
     elif isinstance(mask, Sequence) and not isinstance(mask, str | bytes | range):
         source = "torch.as_tensor(mask)"
         # Of arrays, torch makes a tensor by itself.
         if any(isinstance(row, Tensor) and row.ndim for row in mask):
             source = "torch.stack([torch.as_tensor(row) for row in mask])"
-        given = Given(_of_array(_listed(mask)), source, typed=False)
+        given = MaskInput(_of_array(_listed(mask)), source, typed=False)
     else:
         raise TypeError(f"{_TAKES}, and got {type(mask).__name__}.")
     if not given.values.ndim or not given.values.numel():
@@ -276,7 +276,7 @@ _CELLS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RowSummary:
     """How many keys each query sees, its first and its last one; both are 0 where it sees none."""
 
     count: Int[Tensor, "*leading queries"]
@@ -284,7 +284,7 @@ class Rows:
     last: Int[Tensor, "*leading queries"]
 
     @classmethod
-    def of(cls, visible: Bool[Tensor, "*leading queries keys"]) -> "Rows":
+    def of(cls, visible: Bool[Tensor, "*leading queries keys"]) -> "RowSummary":
         """The rows of a mask."""
         parts: tuple[list[Tensor], ...] = ([], [], [])
         for band in bands(visible):
@@ -317,7 +317,7 @@ class Edge:
     count: int
 
 
-def last_edge(rows: Rows) -> Edge | None:
+def last_edge(rows: RowSummary) -> Edge | None:
     """Where a mask is cut to the right, along a diagonal; None where no query tells."""
     highest = rows.last.amax(-1, keepdim=True)
     telling = rows.alive & (rows.last < highest)

@@ -143,7 +143,7 @@ _SCRIPT = re.compile(
 _NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)")
 
 
-def scripted(text: str) -> str:
+def subscripts(text: str) -> str:
     """Return a formula as HTML, its indices as `sub` and its powers as `sup`.
 
     Only one letter that stands alone carries them, so W_query and the_cat stay as they are, and so
@@ -153,9 +153,9 @@ def scripted(text: str) -> str:
         text: Any text; it is escaped, and never read as markup.
 
     Example:
-        >>> scripted("p_j = e^s_j / Σ")
+        >>> subscripts("p_j = e^s_j / Σ")
         'p<sub>j</sub> = e<sup>s<sub>j</sub></sup> / Σ'
-        >>> scripted("s(a_b) = W_query < e^0.7842")
+        >>> subscripts("s(a_b) = W_query < e^0.7842")
         's(a_b) = W_query &lt; e<sup>0.7842</sup>'
     """
     return "".join(_pieces(printable(text)))
@@ -230,7 +230,7 @@ class Formula(Block):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the lines as `pre`, in a frame that scrolls sideways."""
-        lines = "\n".join(map(scripted, _split(self.text)))
+        lines = "\n".join(map(subscripts, _split(self.text)))
         return region(words.formula, f'<pre class="formula"><code>{lines}</code></pre>')
 
 

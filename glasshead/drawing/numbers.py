@@ -165,7 +165,9 @@ _DIGIT, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
 _SPACES = str.maketrans(_DIGIT + _POINT, "  ")
 
 
-def pointed(rows: Sequence[Sequence[str]], align: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def align_decimals(
+    rows: Sequence[Sequence[str]], align: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
     """Pad the numbers of columns that stand right, so that their points are below each other.
 
     A column that holds anything but numbers stays as it is.
@@ -179,7 +181,7 @@ def pointed(rows: Sequence[Sequence[str]], align: Sequence[str]) -> tuple[tuple[
         into ordinary ones.
 
     Example:
-        >>> rows = pointed([["a", "2.96"], ["b", "2.9295"], ["c", "1"]], ["left", "right"])
+        >>> rows = align_decimals([["a", "2.96"], ["b", "2.9295"], ["c", "1"]], ["left", "right"])
         >>> [spaced(number) for _, number in rows]
         ['2.96  ', '2.9295', '1     ']
     """

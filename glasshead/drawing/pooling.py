@@ -6,7 +6,7 @@ from math import ceil, fsum
 from glasshead.drawing.block import Words
 
 
-def elided(count: int, most: int, always: int | None = None) -> list[int | None]:
+def truncate_places(count: int, most: int, always: int | None = None) -> list[int | None]:
     """Return the places that stay: the first and the last ones, and None for those left out.
 
     Args:
@@ -18,11 +18,11 @@ def elided(count: int, most: int, always: int | None = None) -> list[int | None]
         Places from 0, with None where some are left out.
 
     Example:
-        >>> elided(3, 4)
+        >>> truncate_places(3, 4)
         [0, 1, 2]
-        >>> elided(10, 4)
+        >>> truncate_places(10, 4)
         [0, 1, None, 8, 9]
-        >>> elided(10, 4, always=5)
+        >>> truncate_places(10, 4, always=5)
         [0, 1, None, 5, None, 8, 9]
     """
     if count <= most:

@@ -18,10 +18,10 @@ from glasshead.drawing.block import (
     line,
     texts,
 )
-from glasshead.drawing.document import scripted
-from glasshead.drawing.numbers import pointed, spaced
+from glasshead.drawing.document import subscripts
+from glasshead.drawing.numbers import align_decimals, spaced
 from glasshead.drawing.page import quoted, region
-from glasshead.drawing.pooling import elided
+from glasshead.drawing.pooling import truncate_places
 from glasshead.drawing.printable import collapse, printable, wrap
 
 _TALLEST = 5  # lines of one cell
@@ -103,16 +103,16 @@ Cells = list[str]
 
 def table_lines(table: "Table", canvas: Canvas) -> Iterator[Text]:
     """Draw a table: caption, heads, a rule, rows, and what was left out."""
-    rows = elided(len(table.rows), canvas.height, table.highlight_row)
+    rows = truncate_places(len(table.rows), canvas.height, table.highlight_row)
     gutter = "  " if table.highlight_row is not None else ""
-    cells = pointed(table.rows, table.align or ())
+    cells = align_decimals(table.rows, table.align or ())
     shown = [cells[place] for place in rows if place is not None]
     room = canvas.width - len(gutter)
     columns = _columns([table.columns, *shown], room)
     if table.caption:
         yield from (line(part, "italic") for part in folded(table.caption, canvas.width))
     if columns == [0, None]:
-        columns = elided(len(table.columns), _STACKED)
+        columns = truncate_places(len(table.columns), _STACKED)
         yield from stacked(table, rows, columns, canvas.width)
     else:
         yield from _side_by_side(table, cells, rows, columns, room)
@@ -167,12 +167,12 @@ def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     floors[0] = min(floors[0], max(4, room // 4))
     most = 1
     for candidate in range(2, len(floors)):
-        kept = elided(len(floors), candidate)
+        kept = truncate_places(len(floors), candidate)
         needed = sum(1 if place is None else floors[place] for place in kept)
         if needed + len(_GAP) * (len(kept) - 1) > room:
             break
         most = candidate
-    return elided(len(floors), most)
+    return truncate_places(len(floors), most)
 
 
 def _widths(rows: Sequence[Sequence[str]], columns: list[int | None], room: int) -> list[int]:
@@ -224,11 +224,11 @@ _SHORT = 28  # a cell of so many letters is not broken: a narrow screen scrolls 
 
 def table_html(table: "Table", words: Words) -> str:
     """Draw a table with a caption, scoped heads, and a line for what was left out."""
-    columns = elided(len(table.columns), _MOST_COLUMNS)
-    rows = elided(len(table.rows), _MOST_ROWS, table.highlight_row)
+    columns = truncate_places(len(table.columns), _MOST_COLUMNS)
+    rows = truncate_places(len(table.rows), _MOST_ROWS, table.highlight_row)
     align = table.align or ()
     head = "".join(_head(table.columns, place, align) for place in columns)
-    cells = pointed(table.rows, align)
+    cells = align_decimals(table.rows, align)
     body = "\n".join(
         _html_row(
             None if place is None else cells[place],
@@ -269,7 +269,7 @@ def _head(heads: Sequence[str], place: int | None, align: Sequence[str]) -> str:
     """Draw the head of one column."""
     if place is None:
         return '<th scope="col">…</th>'
-    return f'<th scope="col"{_class(_stands(align[place]))}>{scripted(heads[place])}</th>'
+    return f'<th scope="col"{_class(_stands(align[place]))}>{subscripts(heads[place])}</th>'
 
 
 def _cell(cells: Sequence[str], place: int | None, align: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from glasshead.explanation.subject import Subject
 from glasshead.recipe.biases import ALiBi, Bias, RelativeBias
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.masks.base import AllOf
-from glasshead.recipe.masks.kinds import Dense, Documents, KeysBelow
+from glasshead.recipe.masks.kinds import Dense, Documents, LengthMask
 
 
 def recipe_of(subject: Subject) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _band(mask: Band, say: Say) -> str:
     )
 
 
-def _keys_below(mask: KeysBelow, say: Say) -> str:
+def _keys_below(mask: LengthMask, say: Say) -> str:
     if mask.name == "prefix":
         return say(
             "The mask is a prefix: every word sees the first words, those of the prefix. They are "
@@ -109,7 +109,7 @@ def _any_mask(mask: Mask, say: Say) -> str:
     return say("The mask {mask} says which words may see each other.", mask=repr(mask))
 
 
-_MASKS = {Band: _band, KeysBelow: _keys_below, Documents: _documents, Dense: _dense}
+_MASKS = {Band: _band, LengthMask: _keys_below, Documents: _documents, Dense: _dense}
 
 
 def _alibi(say: Say) -> str:

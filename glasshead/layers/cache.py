@@ -18,7 +18,7 @@ from glasshead.recipe.tile import Span, Tile, three_axes
 _LEAST = 16
 
 
-class Growing:
+class GrowableBuffer:
     """A tensor that grows along its last axis but one, in place, and may lose its beginning.
 
     Its memory is made anew, twice as long as what is held, when its end is reached: a token costs
@@ -119,13 +119,13 @@ def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "r
         ) from error
 
 
-def reach_of(rule: Attention) -> int | None:
+def lookback(rule: Attention) -> int | None:
     """How many keys before its own a query of this rule sees at most; None: all, or unknown.
 
     What lies further back can be forgotten where the rule asks of a pair for its distance alone.
 
     >>> import glasshead as gh
-    >>> reach_of(gh.Attention(mask=gh.causal() & gh.window(before=255)))
+    >>> lookback(gh.Attention(mask=gh.causal() & gh.window(before=255)))
     255
     """
     if rule.mask is None or not asks_for_distances(rule):
@@ -237,7 +237,7 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys, self._values = Growing(), Growing()
+        self._keys, self._values = GrowableBuffer(), GrowableBuffer()
 
     @property
     def count(self) -> int:

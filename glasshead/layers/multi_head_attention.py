@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import Attention, Observation, Weights
 from glasshead.attention.attention import Statistics
-from glasshead.layers.cache import KeyValueCache, reach_of
+from glasshead.layers.cache import KeyValueCache, lookback
 from glasshead.layers.checks import check_divides, check_inputs, check_is, three_widths
 from glasshead.layers.positions import Rotary
 from glasshead.recipe.biases import Bias
@@ -266,7 +266,7 @@ class MultiHeadAttention(nn.Module):
         q, k, v = self._of_three(given, start) if crosses else self._of_one(query, start)
         if cache is None:
             return q, k, v
-        return q, *cache.append(k, v, None if crosses else reach_of(self.attention))
+        return q, *cache.append(k, v, None if crosses else lookback(self.attention))
 
     @classmethod
     def from_module(cls, module: nn.Module) -> Self:

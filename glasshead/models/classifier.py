@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from glasshead.layers import EncoderBlock
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import Embedding, Parts, initialize
+from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
 from glasshead.recipe.masks import padding
 
 
@@ -57,7 +57,7 @@ class Classifier(nn.Module):
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()
         self.config = config
-        parts = Parts(config)
+        parts = LayerFactory(config)
         dropout = config.embedding_dropout
         self.embedding = Embedding(
             config.vocab_size,

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from glasshead.layers import EncoderBlock
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import Embedding, Parts, initialize
+from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
 from glasshead.recipe.masks import padding
 
 
@@ -47,7 +47,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        parts = Parts(config)
+        parts = LayerFactory(config)
         self.embedding = Embedding(
             config.vocab_size,
             config.d_model,
@@ -126,7 +126,7 @@ class MaskedLanguageModel(nn.Module):
         self.config = config
         self.encoder = Encoder(config)
         self.hidden = nn.Linear(config.d_model, config.d_model)
-        parts = Parts(config)
+        parts = LayerFactory(config)
         self.norm, self.activation = parts.norm(config.d_model), parts.activation()
         self.output = (
             None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)

@@ -25,7 +25,7 @@ from glasshead.layers import (
     Rotary,
     Sinusoidal,
 )
-from glasshead.layers.cache import Growing, bands_of, reach_of
+from glasshead.layers.cache import GrowableBuffer, bands_of, lookback
 from glasshead.layers.feed_forward import Dropout
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.checks import check_tokens
@@ -42,7 +42,7 @@ _Turns = tuple[Tensor, Tensor] | None
 _FORWARD = Attention.forward
 
 
-class SingleToken:
+class FastDecodeStep:
     """`model.hidden` of one token a row, bit for bit, without the cost of asking.
 
     In a small model a token costs what Python does between the kernels, again for each: modules are
@@ -73,9 +73,9 @@ class SingleToken:
         return embedding(tokens, torch.arange(position, position + 1, device=tokens.device))
 
     @staticmethod
-    def prepared(model: LanguageModel) -> "SingleToken | None":
+    def prepared(model: LanguageModel) -> "FastDecodeStep | None":
         """One for a model whose parts are known; None where they are not."""
-        return SingleToken(model) if _is_known(model) else None
+        return FastDecodeStep(model) if _is_known(model) else None
 
     def fits(self, tokens: Tensor, cache: KVCache) -> bool:
         """Whether these can be computed in this way, here and now."""
@@ -129,7 +129,7 @@ class _Attend:
         self._project, self._output = _linear(layer.projections.stacks[0]), _linear(layer.output)
         self._rotary, self._head_dim = layer.rotary, layer.head_dim
         self._asking, self._answering = layer.num_heads, layer.num_kv_heads
-        self._reach = reach_of(layer.attention)
+        self._reach = lookback(layer.attention)
         scale = layer.attention.score.scale(layer.head_dim)
         self._sdpa = partial(F.scaled_dot_product_attention, scale=float(scale))
 
@@ -273,8 +273,8 @@ class LanguageModelSteps:
         self._padding = None if padding is None else whole_numbers(padding, "padding")
         self._policy = policy
         self._cache = model.new_cache(policy)
-        self._single = SingleToken.prepared(model)
-        self._text = Growing()
+        self._single = FastDecodeStep.prepared(model)
+        self._text = GrowableBuffer()
 
     @torch.inference_mode()
     def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:

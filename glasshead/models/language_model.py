@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from glasshead.layers import EncoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import Embedding, Parts, initialize
+from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
 from glasshead.recipe.masks import Mask, causal, prefix, window
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
     def __init__(self, config: LanguageModelConfig) -> None:
         super().__init__()
         self.config = config
-        parts = Parts(config)
+        parts = LayerFactory(config)
         self.embedding = Embedding(
             config.vocab_size, config.d_model, parts.positions(), dropout=config.dropout
         )

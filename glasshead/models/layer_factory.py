@@ -38,10 +38,10 @@ _ACTIVATIONS = {
 }
 
 
-class Parts:
+class LayerFactory:
     """Makes the layers of a model from its config, each new.
 
-    >>> Parts(TransformerConfig(vocab_size=7, d_model=8, num_heads=2)).attention()
+    >>> LayerFactory(TransformerConfig(vocab_size=7, d_model=8, num_heads=2)).attention()
     MultiHeadAttention(
       8, num_heads=2, head_dim=4
       (projections): Projections(

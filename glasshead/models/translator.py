@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from glasshead.layers import DecoderBlock, EncoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
-from glasshead.models.layer_factory import Embedding, Parts, initialize
+from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
 from glasshead.recipe.masks import Mask, causal, padding
 
 
@@ -55,7 +55,7 @@ class Translator(nn.Module):
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         self.config = config
-        parts = Parts(config)
+        parts = LayerFactory(config)
         self.embedding = Embedding(
             config.vocab_size,
             config.d_model,

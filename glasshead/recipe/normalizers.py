@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from glasshead.recipe.scores import shown
-from glasshead.recipe.validation import check_per_head, hold, number_or_tensor, per_head
+from glasshead.recipe.validation import check_per_head, number_or_tensor, per_head, register_value
 
 
 class Normalizer(nn.Module):
@@ -110,7 +110,7 @@ class SoftmaxOne(Normalizer):
 
     def __init__(self, sink: float | Tensor = 0.0) -> None:
         super().__init__()
-        hold(self, "sink", number_or_tensor(sink, "sink"))
+        register_value(self, "sink", number_or_tensor(sink, "sink"))
 
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from glasshead.recipe.validation import (
     check_per_head,
-    hold,
     number_or_tensor,
     per_head,
+    register_value,
     whole_number,
 )
 
@@ -32,7 +32,7 @@ class Score(nn.Module):
 
     def __init__(self, beta: float | Tensor | None = 1.0) -> None:
         super().__init__()
-        hold(self, "beta", None if beta is None else number_or_tensor(beta, "beta"))
+        register_value(self, "beta", None if beta is None else number_or_tensor(beta, "beta"))
 
     @abstractmethod
     def forward(

@@ -243,7 +243,7 @@ def _all_of(expected: str, inputs: Iterable[tuple[str, Tensor]], attribute: str)
     return f"{expected}, and got {got}: convert them with .to()."
 
 
-def hold(module: nn.Module, name: str, value: object) -> None:
+def register_value(module: nn.Module, name: str, value: object) -> None:
     """Set `module.name` so that a tensor moves, saves and learns with the module.
 
     A parameter or a module registers as such; a plain tensor becomes a buffer; anything else, such
@@ -251,7 +251,7 @@ def hold(module: nn.Module, name: str, value: object) -> None:
 
     >>> import torch
     >>> linear = nn.Linear(2, 3)
-    >>> hold(linear, "beta", torch.ones(2))
+    >>> register_value(linear, "beta", torch.ones(2))
     >>> sorted(linear.state_dict())
     ['beta', 'bias', 'weight']
     """

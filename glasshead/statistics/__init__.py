@@ -1,6 +1,6 @@
 """Statistics: what can be known of attention weights without keeping them."""
 
-from glasshead.statistics.base import Statistic, named
+from glasshead.statistics.base import Statistic, normalize_statistics
 from glasshead.statistics.maps import DistanceHistogram, PooledMap, Received
 from glasshead.statistics.per_query import (
     ArgMax,
@@ -28,5 +28,5 @@ __all__ = [
     "Statistic",
     "TopK",
     "TopKeys",
-    "named",
+    "normalize_statistics",
 ]

@@ -119,16 +119,16 @@ _TAKEN = (
 )
 
 
-def named(statistics: Any) -> dict[str, Statistic]:
+def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
     """Each statistic by its name; from a list that is the name of its class, in snake case.
 
     Errors: a TypeError for what is not a statistic; a ValueError for one asked for twice, two of
     one class in a list, and for a name that cannot be an attribute of an observation.
 
     >>> from glasshead.statistics import Entropy, MassOn, TopK
-    >>> named([Entropy(), TopK(3)])
+    >>> normalize_statistics([Entropy(), TopK(3)])
     {'entropy': Entropy(), 'top_k': TopK(k=3)}
-    >>> named({"sink": MassOn([0])})
+    >>> normalize_statistics({"sink": MassOn([0])})
     {'sink': MassOn(keys=(0,))}
     """
     asked = dict(statistics) if isinstance(statistics, Mapping) else _from_list(statistics)

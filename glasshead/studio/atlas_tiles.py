@@ -44,13 +44,13 @@ _lock = threading.Lock()
 _crews: list[ThreadPoolExecutor] = []
 
 
-def side_by_side(work: Callable[[Work], Result], parts: Iterable[Work]) -> Iterator[Result]:
+def run_parallel(work: Callable[[Work], Result], parts: Iterable[Work]) -> Iterator[Result]:
     """The results of `work` for each of the parts, in their order, from a few threads.
 
     They are as many as PyTorch uses. What has not begun is left out where one of them raises, or
     nobody takes the next.
 
-    >>> list(side_by_side(lambda number: number**2, range(5)))
+    >>> list(run_parallel(lambda number: number**2, range(5)))
     [0, 1, 4, 9, 16]
     """
     futures = [_crew().submit(work, part) for part in parts]
@@ -137,7 +137,7 @@ def block_sums(
 
     sums = torch.zeros(_count(rows, block), across, dtype=torch.float64)
     bands = list(_parts(rows, height))
-    for band, summed in zip(bands, side_by_side(of_band, bands), strict=True):
+    for band, summed in zip(bands, run_parallel(of_band, bands), strict=True):
         first = (band.start - rows.start) // block
         sums[first : first + len(summed)] += summed
     return sums

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from glasshead.studio.work import Busy, TooMuch, Work
 
 if TYPE_CHECKING:
-    from glasshead.studio.views.reading import Reading
+    from glasshead.studio.views.reading import ModelPass
 
 
 # How often who waits for another looks whether somebody still waits for him, in seconds.
 _EACH = 0.05
 
 
-class Readings:
+class ModelPassCache:
     """The last readings that there is room for.
 
     Args:
@@ -25,7 +25,7 @@ class Readings:
 
     def __init__(self, most: int) -> None:
         self._most, self._changed = most, threading.Condition()
-        self._kept: OrderedDict[Hashable, Reading] = OrderedDict()
+        self._kept: OrderedDict[Hashable, ModelPass] = OrderedDict()
         self._under_way: dict[Hashable, Work] = {}
         self._reserved = 0
 
@@ -33,7 +33,7 @@ class Readings:
         with self._changed:
             return key in self._kept
 
-    def get(self, key: Hashable, work: Work, make: Callable[[], "Reading"]) -> "Reading":
+    def get(self, key: Hashable, work: Work, make: Callable[[], "ModelPass"]) -> "ModelPass":
         """The reading of a key: the one that is kept, that of who is reading it, or a new one.
 
         Args:
@@ -79,7 +79,7 @@ class Readings:
             with self._changed:
                 self._reserved -= size
 
-    def _known_or_begun(self, key: Hashable, work: Work) -> "Reading | None":
+    def _known_or_begun(self, key: Hashable, work: Work) -> "ModelPass | None":
         """What is kept, once nobody is reading it any more; None: it is ours to read now."""
         with self._changed:
             while key not in self._kept:

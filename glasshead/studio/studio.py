@@ -11,8 +11,8 @@ from weakref import WeakSet
 
 from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
-from glasshead.studio.cache import Readings
-from glasshead.studio.subject import Subject
+from glasshead.studio.cache import ModelPassCache
+from glasshead.studio.subject import StudioSubject
 from glasshead.studio.views.names import VIEWS, samples, why_not
 from glasshead.studio.work import Forgotten, Refusal, Slots, TooMuch, Work
 
@@ -48,10 +48,10 @@ class Limits:
     memory: int = 2**32
 
 
-class Texts:
+class SentTexts:
     """Texts by name; the same text has the same name in every studio.
 
-    >>> texts = Texts(Limits())
+    >>> texts = SentTexts(Limits())
     >>> name = texts.add("Once upon a time")
     >>> texts[name]
     'Once upon a time'
@@ -111,9 +111,9 @@ class Studio:
 
     def __init__(self, folder: Path | None = None, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.subject = Subject(folder)
-        self.texts = Texts(self.limits)
-        self.readings = Readings(self.limits.memory)
+        self.subject = StudioSubject(folder)
+        self.texts = SentTexts(self.limits)
+        self.readings = ModelPassCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)
         self.turns = Slots(self.limits.turns)
         self.id = secrets.token_hex(8)

@@ -23,7 +23,7 @@ _WEIGHTS = (".safetensors", ".bin")
 _T = TypeVar("_T")
 
 
-class Subject:
+class StudioSubject:
     """What a folder holds; nothing, where there is none.
 
     It is asked anew each time, so that a folder that vanishes is told of, and one that is back is

@@ -16,7 +16,7 @@ from glasshead.tasks.run_settings import RunSettings, absolute
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import train_bpe, train_wordpiece, words
 from glasshead.tasks.training import Hardware, train
-from glasshead.tasks.training.loader import Source, Task
+from glasshead.tasks.training.loader import ExampleSource, Task
 
 _MAKE: dict[str, Callable[..., Tokenizer]] = {
     "bpe": train_bpe,
@@ -51,7 +51,7 @@ def made_tokenizer(
 S = TypeVar("S", bound=RunSettings)
 
 
-class Read(Protocol):
+class TaskExamples(Protocol):
     """Examples as they were read."""
 
     @property
@@ -76,8 +76,8 @@ class Prepared(Generic[S]):
     settings: S
     config: TransformerConfig
     task: Task
-    source: Source
-    held_out: Source
+    source: ExampleSource
+    held_out: ExampleSource
     about: str
 
 
@@ -110,7 +110,7 @@ class Job(Generic[S]):
         settings.check_memory()
         with folder.refusable():
             folder.create()
-            examples: Read = self.read(settings.data)
+            examples: TaskExamples = self.read(settings.data)
             tokenizer = self.make_tokenizer(settings.data, examples)
             data = dataclasses.replace(settings.data, **examples.found)
             prepared = self._prepared(dataclasses.replace(settings, data=data), examples, tokenizer)
@@ -157,7 +157,7 @@ class Job(Generic[S]):
         began.check_same(settings, folder)
         settings.check_memory()
         settings = dataclasses.replace(began, training=settings.training)
-        examples: Read = self.read(settings.data)
+        examples: TaskExamples = self.read(settings.data)
         if examples.found["sha256"] != settings.data.sha256:
             raise ValueError(
                 f"the texts are not those that the run in {folder.path} began with: put them back, "

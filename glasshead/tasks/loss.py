@@ -40,7 +40,7 @@ def cross_entropy(
     )
 
 
-class RightAnswers(ABC, Generic[M]):
+class CrossEntropyObjective(ABC, Generic[M]):
     """-Σ ln p(answer), in nats, over the `answers` of a batch; smoothed where it is trained.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.utils._python_dispatch import _disable_current_modes
 
-from glasshead.watching.captured_call import Met
+from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import (
     NUMBERLESS,
     UNDER_VMAP,
@@ -200,7 +200,7 @@ class Active(threading.local):
         if self._inside:
             self._told.append(logsumexp)
 
-    def saw(self, module: nn.Module | None, met: Callable[[], Met], output: Any) -> None:
+    def saw(self, module: nn.Module | None, met: Callable[[], CapturedCall], output: Any) -> None:
         """Let each watcher observe what has run; of none the module, that which is being called.
 
         What runs in a backward pass has been seen: there gradient checkpointing runs the forward
@@ -219,9 +219,9 @@ class Active(threading.local):
         if why := _hindrance(output):
             self.missed(why, module)
             return
-        one: list[Met] = []
+        one: list[CapturedCall] = []
 
-        def once() -> Met:
+        def once() -> CapturedCall:
             if not one:
                 one.append(met())
             return one[0]

@@ -44,7 +44,7 @@ def position_among(
 
 
 @dataclass(frozen=True, eq=False)
-class Met:
+class CapturedCall:
     """What an attention was given, and what it made of it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Met:
         return self.problem.scores_shape[:-3]
 
 
-def stated(
+def problem_from_inputs(
     query: Float[Tensor, "... queries dim"],
     key: Float[Tensor, "... keys dim"],
     value: Float[Tensor, "... keys value_dim"],
@@ -166,7 +166,7 @@ _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _COARSE = 4e-2
 
 
-def differs(met: Met) -> bool:
+def output_mismatch(met: CapturedCall) -> bool:
     """Whether the model's own output is another than the one that its inputs should give.
 
     Two rows tell: a mask, a scale or a bias that was misunderstood changes the first or the last of

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.attention.indexing import checked_range, full_index, inside, range_of
-from glasshead.attention.recompute import factor_of
+from glasshead.attention.recompute import check_operand
 from glasshead.attention.weights import Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics.reductions import membership
@@ -140,7 +140,7 @@ class JoinedWeights:
 
         Errors: as of `Weights`.
         """
-        factor_of(self._parts[0]._problem, right, self.shape, "W @ R")
+        check_operand(self._parts[0]._problem, right, self.shape, "W @ R")
         return torch.cat(
             [
                 part @ right[..., first : first + part.shape[-1], :]
@@ -196,7 +196,7 @@ class JoinedTransposed:
         Errors: as of `Weights`.
         """
         W = self._weights
-        factor_of(W._parts[0]._problem, left, self.shape, "W.T @ L")
+        check_operand(W._parts[0]._problem, left, self.shape, "W.T @ L")
         *leading, keys, _ = self.shape
         sums = W.logsumexp.new_zeros(*leading, keys, left.shape[-1])
         before = 0

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.attention.observe import Values
+from glasshead.attention.observe import StatisticResults
 from glasshead.attention.weights import Weights
 from glasshead.statistics import Statistic
 from glasshead.watching.joined_weights import JoinedWeights
@@ -46,7 +46,7 @@ class CallInfo:
     interleaved: bool = False
 
 
-class Call(Values):
+class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, each had by its name.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from glasshead.attention import Attention
-from glasshead.watching.captured_call import Met
+from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.layer_record import Call
 
@@ -193,7 +193,7 @@ def _some(names: Sequence[str]) -> str:
 _PASSED = 3
 
 
-class Place(NamedTuple):
+class CallPosition(NamedTuple):
     """The place of a call in its text.
 
     Attributes:
@@ -226,10 +226,10 @@ class SequenceTracker:
 
     def __init__(self) -> None:
         self._last = _SelfAttention()
-        self._passed: deque[tuple[int, Callable[[], Met]]] = deque(maxlen=_PASSED)
+        self._passed: deque[tuple[int, Callable[[], CapturedCall]]] = deque(maxlen=_PASSED)
         self._unplaced: tuple[int, str, int] | None = None
 
-    def place(self, name: str, met: Met, last: Call | None, forward: int) -> Place:
+    def place(self, name: str, met: CapturedCall, last: Call | None, forward: int) -> CallPosition:
         """Return where a call stands.
 
         Args:
@@ -247,7 +247,7 @@ class SequenceTracker:
         self._note(_SelfAttention(forward, place.position, met.queries))
         return place
 
-    def passed(self, met: Callable[[], Met], forward: int) -> None:
+    def passed(self, met: Callable[[], CapturedCall], forward: int) -> None:
         """Take note of an attention that is not watched; cross-attention after it may ask for it.
 
         Args:
@@ -258,7 +258,9 @@ class SequenceTracker:
         if self._unplaced and self._unplaced[0] == forward:
             self._look_back(forward)
 
-    def _of_crossing(self, name: str, met: Met, last: Call | None, forward: int) -> Place:
+    def _of_crossing(
+        self, name: str, met: CapturedCall, last: Call | None, forward: int
+    ) -> CallPosition:
         self._look_back(forward)
         own = self._last
         if own.forward == forward:
@@ -268,7 +270,7 @@ class SequenceTracker:
         else:
             position = 0
             self._unplaced = forward, name, met.queries
-        return Place(position, offset=position)
+        return CallPosition(position, offset=position)
 
     def _look_back(self, forward: int) -> None:
         """Find the last self-attention among what was passed in this forward pass."""
@@ -296,20 +298,20 @@ class SequenceTracker:
             )
 
 
-def _by_keys(met: Met, last: Call | None) -> Place:
+def _by_keys(met: CapturedCall, last: Call | None) -> CallPosition:
     """Return where a call of self-attention stands."""
     offset = met.problem.offset
     if not isinstance(offset, int):
         # Rows of a batch that stand at different places have no position in common.
-        return Place(0)
+        return CallPosition(0)
     if met.position is not None:
-        return Place(met.position, met.position - offset)
+        return CallPosition(met.position, met.position - offset)
     if met.sliding and offset and last is not None and last.batch == met.batch:
-        return Place(last.end, max(0, last.end - offset))
-    return Place(offset)
+        return CallPosition(last.end, max(0, last.end - offset))
+    return CallPosition(offset)
 
 
-def _goes_on(met: Met, last: Call, forward: int) -> bool:
+def _goes_on(met: CapturedCall, last: Call, forward: int) -> bool:
     """Whether one query follows another of the same forward pass, as in a recurrent decoder."""
     keys = met.problem.scores_shape[-1]
     return (

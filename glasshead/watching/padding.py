@@ -11,12 +11,12 @@ from torch import Tensor
 
 from glasshead.recipe.masks import Band, Mask, combined, dense
 from glasshead.recipe.masks.base import AllOf, Not
-from glasshead.recipe.masks.kinds import Dense, Keys, KeysBelow
+from glasshead.recipe.masks.kinds import Dense, Keys, LengthMask
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.statistics import Received, Statistic
 from glasshead.statistics.reductions import Reduction, TimesQueries
-from glasshead.watching.captured_call import Met
+from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.module_calls import ModuleCall
 
@@ -62,7 +62,7 @@ class PaddingFinder:
         self.fitted = False
 
     def real(
-        self, name: str, met: Met, position: int, calls: Sequence[ModuleCall], forward: int
+        self, name: str, met: CapturedCall, position: int, calls: Sequence[ModuleCall], forward: int
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return which queries are real tokens; None where all are, or nothing tells.
 
@@ -109,7 +109,7 @@ class PaddingFinder:
             )
 
     def _by_argument(
-        self, name: str, met: Met, position: int, batch: int, calls: Sequence[ModuleCall]
+        self, name: str, met: CapturedCall, position: int, batch: int, calls: Sequence[ModuleCall]
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return what the mask that was given tells, if it is of this text.
 
@@ -187,7 +187,7 @@ def last_real(real: Bool[Tensor, "batch queries"], count: int) -> Bool[Tensor, "
 
 
 def _called_with(
-    name: str, calls: Sequence[ModuleCall], met: Met, position: int, batch: int
+    name: str, calls: Sequence[ModuleCall], met: CapturedCall, position: int, batch: int
 ) -> Bool[Tensor, "batch queries"] | None:
     """Return the real queries by the arguments of the modules around; None where these do not tell.
 
@@ -238,7 +238,7 @@ def _beside_a_text(calls: Sequence[ModuleCall]) -> bool:
     return bool(signals) and any(not _TEXTS.isdisjoint(one) for one in given[signals[0] :])
 
 
-def _by_columns(met: Met, batch: int) -> Bool[Tensor, "batch queries"] | None:
+def _by_columns(met: CapturedCall, batch: int) -> Bool[Tensor, "batch queries"] | None:
     """Return which queries of a text to itself have a key that some query sees.
 
     In models of transformers a token sees itself, so that a key that nobody sees is padding.
@@ -261,7 +261,7 @@ def _by_columns(met: Met, batch: int) -> Bool[Tensor, "batch queries"] | None:
 
 
 def _real_queries(
-    mask: Any, met: Met, position: int, batch: int, *, hides: bool
+    mask: Any, met: CapturedCall, position: int, batch: int, *, hides: bool
 ) -> Bool[Tensor, "batch queries"] | None:
     """Return the part of a mask of tokens that is about the queries; None where it does not fit."""
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch:
@@ -277,7 +277,9 @@ def _real_queries(
     return mask == 0 if hides else mask != 0
 
 
-def _by_recipe(met: Met, position: int, batch: int) -> Bool[Tensor, "batch queries"] | None:
+def _by_recipe(
+    met: CapturedCall, position: int, batch: int
+) -> Bool[Tensor, "batch queries"] | None:
     """Return the real queries of a text to itself whose mask is told key by key, as `padding`."""
     problem, mask = met.problem, met.problem.mask
     of_keys = [part for part in _parts(mask) if _is_of_keys(part)]
@@ -291,10 +293,10 @@ def _by_recipe(met: Met, position: int, batch: int) -> Bool[Tensor, "batch queri
 
 def _is_of_keys(mask: Mask | None) -> bool:
     """Whether a mask says the same of every query and every head."""
-    return isinstance(mask, KeysBelow | Keys) or (isinstance(mask, Not) and _is_of_keys(mask.mask))
+    return isinstance(mask, LengthMask | Keys) or (isinstance(mask, Not) and _is_of_keys(mask.mask))
 
 
-def _looks_padded(met: Met) -> bool:
+def _looks_padded(met: CapturedCall) -> bool:
     """Whether some keys of a text to itself are hidden from all of its queries."""
     queries, keys = met.problem.scores_shape[-2:]
     if met.crossing or queries != keys or queries < 2:

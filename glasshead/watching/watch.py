@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
-from glasshead.statistics import named
+from glasshead.statistics import normalize_statistics
 from glasshead.watching.active import Ablater
 from glasshead.watching.errors import check_not_compiled
 from glasshead.watching.interception.session import ablated, opened
@@ -86,7 +86,7 @@ def watch(
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
     check_not_compiled(model, "watch")
-    asked = named(list(statistics) if isinstance(statistics, tuple) else statistics)
+    asked = normalize_statistics(list(statistics) if isinstance(statistics, tuple) else statistics)
     choice = Choice(
         asked,
         _heads(heads),

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from glasshead.attention.observe import Asked
+from glasshead.attention.observe import StatisticRequest
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.base import without_autocast
@@ -16,7 +16,7 @@ from glasshead.recipe.masks import Band
 from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
-from glasshead.watching.captured_call import Met, Snapshots, differs, keys_before
+from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
 from glasshead.watching.errors import (
     NUMBERLESS,
     BudgetError,
@@ -123,7 +123,7 @@ class Watcher:
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
 
-    def saw(self, module: nn.Module | None, met: Callable[[], Met]) -> None:
+    def saw(self, module: nn.Module | None, met: Callable[[], CapturedCall]) -> None:
         """Observe an attention, where its layer is asked for.
 
         Args:
@@ -146,7 +146,7 @@ class Watcher:
             return
         one = met()
         with torch.no_grad(), without_autocast(one.problem.query.device):
-            if name not in self.watched and differs(one):
+            if name not in self.watched and output_mismatch(one):
                 raise UnseenError(
                     f"watch takes attention that follows from its queries, keys and mask, and that "
                     f"of {name!r} gave another output: leave it out by layers=."
@@ -249,7 +249,7 @@ class Watcher:
         )
 
     def _call(
-        self, name: str, met: Met, calls: Sequence[ModuleCall], run: int, *, apart: bool
+        self, name: str, met: CapturedCall, calls: Sequence[ModuleCall], run: int, *, apart: bool
     ) -> Call:
         """One call, observed."""
         last = self._last(name, None if met.crossing else run)
@@ -313,7 +313,7 @@ class Watcher:
             )
         return heads
 
-    def _weights(self, name: str, met: Met, problem: Problem) -> Weights:
+    def _weights(self, name: str, met: CapturedCall, problem: Problem) -> Weights:
         """The lazy weights, where there is still room for them."""
         if not exponential(problem.normalizer):
             raise ValueError(
@@ -345,11 +345,11 @@ def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, A
     """Compute statistics of a problem, each by its name."""
     if not statistics:
         return {}
-    asked = Asked(problem, statistics)
+    asked = StatisticRequest(problem, statistics)
     return asked.finished(reductions_of(problem, asked.reductions))
 
 
-def _logsumexp(met: Met, problem: Problem) -> Tensor | None:
+def _logsumexp(met: CapturedCall, problem: Problem) -> Tensor | None:
     """What the kernel told of each row, and -inf of an empty one, of which kernels say 0."""
     if met.logsumexp is None:
         return None

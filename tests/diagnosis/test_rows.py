@@ -2,7 +2,7 @@
 
 import torch
 
-from glasshead.diagnosis.mask_input import Rows, last_edge, places, total
+from glasshead.diagnosis.mask_input import RowSummary, last_edge, places, total
 
 CELLS = torch.tensor(
     [
@@ -14,7 +14,7 @@ CELLS = torch.tensor(
 
 
 def test_rows_have_a_count_and_two_ends_and_dead_ones_zeros():
-    rows = Rows.of(CELLS)
+    rows = RowSummary.of(CELLS)
     assert rows.count.tolist() == [3, 0, 2]
     assert rows.first.tolist() == [1, 0, 2]
     assert rows.last.tolist() == [4, 0, 3]
@@ -24,9 +24,9 @@ def test_rows_have_a_count_and_two_ends_and_dead_ones_zeros():
 def test_the_edge_is_where_most_queries_end_that_do_not_see_the_last_key():
     cells = torch.ones(5, 7, dtype=torch.bool).tril(1)
     cells[3] = False
-    edge = last_edge(Rows.of(cells))
+    edge = last_edge(RowSummary.of(cells))
     assert (edge.lag, edge.share, edge.count) == (1, 1.0, 3)
-    assert last_edge(Rows.of(torch.ones(3, 5, dtype=torch.bool))) is None
+    assert last_edge(RowSummary.of(torch.ones(3, 5, dtype=torch.bool))) is None
 
 
 def test_places_are_the_first_few_and_the_total_is_of_all():

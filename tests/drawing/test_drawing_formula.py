@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glasshead.drawing import Formula, Table, printable
-from glasshead.drawing.document import scripted
+from glasshead.drawing.document import subscripts
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from glasshead.drawing.document import scripted
     ],
 )
 def test_indices_and_powers_are_set(text, html):
-    assert scripted(text) == html
+    assert subscripts(text) == html
     assert html in Formula(text).html()
 
 
@@ -44,12 +44,12 @@ def test_indices_and_powers_are_set(text, html):
     ],
 )
 def test_names_stay_as_they_are(text):
-    assert scripted(text) == text
+    assert subscripts(text) == text
 
 
 @given(st.text(st.sampled_from("a_^j(e1.)<&>-\u0301\u202e\u200d \x1b"), max_size=30))
 def test_only_scripts_become_markup_and_no_character_is_lost(text):
-    html = scripted(text)
+    html = subscripts(text)
     assert not re.search("<(?!/?su[bp]>)", html)
     bare = unescape(re.sub("<[^>]*>", "", html))
     kept = re.sub(r"[_^()]", "", printable(text))

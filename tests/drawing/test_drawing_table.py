@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from glasshead.drawing import Table, Words
-from glasshead.drawing.pooling import elided
+from glasshead.drawing.pooling import truncate_places
 
 cells = st.text(max_size=40)
 
@@ -116,7 +116,7 @@ def test_middle_rows_are_left_out_but_not_the_highlighted_one():
 @given(st.integers(1, 60), st.integers(1, 60), st.data())
 def test_what_stays_is_in_order_and_has_both_ends(count, most, data):
     always = data.draw(st.none() | st.integers(0, count - 1))
-    places = elided(count, most, always)
+    places = truncate_places(count, most, always)
     kept = [place for place in places if place is not None]
     assert kept == sorted(set(kept))
     assert kept[0] == 0

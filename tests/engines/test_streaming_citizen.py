@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.engines.streaming.lower import lowered
+from glasshead.engines.streaming.lower import lower
 from glasshead.engines.streaming.operator import streaming, streaming_backward
 
 RECIPES = {
@@ -36,7 +36,7 @@ def operands(*, requires_grad):
     attention, inputs = attention_and_inputs("learned")
     bias = torch.randn(2, 1, 5, 11)
     problem = attention.problem(*inputs, gh.dense(torch.rand(5, 11) < 0.7), bias, None)
-    query, key, value, of = lowered(problem)
+    query, key, value, of = lower(problem)
     tensors = [x.detach().clone() for x in (query, key, value, of.bias, of.table, of.sink)]
     query, key, value, bias, table, sink = (x.requires_grad_(requires_grad) for x in tensors)
     per_key, per_query = torch.rand(1, 1, 2, 11), torch.rand(1, 6, 1, 5)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.layers.cache import reach_of
+from glasshead.layers.cache import lookback
 from layers.torch_names import loud
 
 D_MODEL, LENGTH, REACH = 12, 89, 5
@@ -126,7 +126,7 @@ def test_a_bias_of_the_call_is_that_of_the_whole_text():
     ],
 )
 def test_how_far_back_a_rule_looks(rule, reach):
-    assert reach_of(rule) == reach
+    assert lookback(rule) == reach
 
 
 class TestOfAModel:

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import glasshead as gh
-from glasshead.models.layer_factory import Parts
+from glasshead.models.layer_factory import LayerFactory
 from glasshead.tasks.run_settings import assigned
 
 NAMES = ["feed_forward", "positions", "d_hidden"]
@@ -154,7 +154,9 @@ def test_the_width_of_the_feed_forward(values, hidden):
 
 def test_every_word_makes_its_part():
     def parts(**values):
-        return Parts(gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, **values))
+        return LayerFactory(
+            gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, **values)
+        )
 
     assert isinstance(parts(positions="learned").positions(), gh.Learned)
     assert isinstance(parts(positions="sinusoidal").positions(), gh.Sinusoidal)

@@ -8,7 +8,7 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.decoding import Greedy, generate
-from glasshead.models.fast_decode import LanguageModelSteps, SingleToken
+from glasshead.models.fast_decode import FastDecodeStep, LanguageModelSteps
 
 PLAIN = {"vocab_size": 31, "context_length": 64, "d_model": 12, "num_heads": 6, "num_layers": 2}
 LLAMA = {
@@ -54,14 +54,14 @@ def logits_of_steps(model, rows=3, steps=17, single=True):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_it_is_what_the_modules_compute_bit_for_bit(name, rows):
     model = built(name)
-    assert SingleToken.prepared(model) is not None
+    assert FastDecodeStep.prepared(model) is not None
     assert logits_of_steps(model, rows).equal(logits_of_steps(model, rows, single=False))
 
 
 def test_it_is_used(monkeypatch):
     calls = []
-    own = SingleToken.__call__
-    monkeypatch.setattr(SingleToken, "__call__", lambda *x: calls.append(1) or own(*x))
+    own = FastDecodeStep.__call__
+    monkeypatch.setattr(FastDecodeStep, "__call__", lambda *x: calls.append(1) or own(*x))
     generate(LanguageModelSteps(built()), torch.tensor([[3, 1]]), Greedy(), max_tokens=7)
     assert len(calls) == 6
 
@@ -104,7 +104,7 @@ def double(module, given, output):
 def test_a_model_of_other_parts_goes_through_its_modules(change):
     model = built()
     change(model)
-    assert SingleToken.prepared(model) is None
+    assert FastDecodeStep.prepared(model) is None
     changed = logits_of_steps(model)
     assert changed.equal(logits_of_steps(model, single=False))
 
@@ -126,12 +126,12 @@ def test_a_sharpness_of_its_own_too():
     model = built()
     for block in model.blocks:
         block.attention.attention.score = gh.ScaledDot(0.7).eval()
-    assert SingleToken.prepared(model) is not None
+    assert FastDecodeStep.prepared(model) is not None
     assert logits_of_steps(model).equal(logits_of_steps(model, single=False))
 
 
 def test_unequal_prompts_and_policies_go_through_the_modules(monkeypatch):
-    monkeypatch.setattr(SingleToken, "__call__", partial(pytest.fail, "the short way was taken"))
+    monkeypatch.setattr(FastDecodeStep, "__call__", partial(pytest.fail, "the short way was taken"))
     model, prompt = built(), torch.tensor([[3, 1, 4], [1, 5, 9]])
     padded = LanguageModelSteps(model, torch.tensor([0, 2]))
     generate(padded, prompt, Greedy(), max_tokens=3)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import Case, cases, masks
-from glasshead.recipe.masks.base import Intervals, Not, Several, split
+from glasshead.recipe.masks.base import CompositeMask, Intervals, Not, split
 from glasshead.recipe.masks.kinds import Documents, Keys
 from glasshead.recipe.tile import Span
 
@@ -102,7 +102,11 @@ def test_ranges_that_are_told_say_the_same_as_the_pairs(case, data):
 def could_be_told(mask: gh.Mask, tile: gh.Tile) -> bool:
     """Whether ranges may be missing only because some query sees no one range."""
     parts = (
-        mask.masks if isinstance(mask, Several) else (mask.mask,) if isinstance(mask, Not) else ()
+        mask.masks
+        if isinstance(mask, CompositeMask)
+        else (mask.mask,)
+        if isinstance(mask, Not)
+        else ()
     )
     known = all(part.intervals(tile) is not None for part in parts)
     # Documents that are not in runs may look like one range to a part of the queries.

@@ -11,7 +11,7 @@ from glasshead.statistics import (
     MassOn,
     Statistic,
     TopK,
-    named,
+    normalize_statistics,
 )
 from glasshead.statistics.base import snake_case
 
@@ -35,21 +35,21 @@ class Context(HeadSharpness):
 def test_a_list_is_named_by_classes_in_its_order():
     asked = [TopK(3), LogSumExp(), ArgMax(), HeadSharpness()]
     for given in (asked, tuple(asked)):
-        found = named(given)
+        found = normalize_statistics(given)
         assert list(found) == ["top_k", "log_sum_exp", "arg_max", "head_sharpness"]
         assert list(found.values()) == asked
 
 
 def test_a_dict_keeps_its_names_and_is_copied():
     given = {"sink": MassOn([0]), "rest": MassOn([1, 2])}
-    found = named(given)
+    found = normalize_statistics(given)
     assert found == given
     assert found is not given
 
 
 @pytest.mark.parametrize("nothing", [[], (), {}])
 def test_nothing_may_be_asked(nothing):
-    assert named(nothing) == {}
+    assert normalize_statistics(nothing) == {}
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_snake_case(name, expected):
 )
 def test_what_cannot_be_asked_is_refused(statistics, error, sentence):
     with pytest.raises(error, match=sentence):
-        named(statistics)
+        normalize_statistics(statistics)
 
 
 def test_a_long_value_is_cut_in_the_sentence():
     with pytest.raises(TypeError, match=r"and got str 'x{52}…\.$"):
-        named("x" * 1000)
+        normalize_statistics("x" * 1000)

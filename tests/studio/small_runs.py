@@ -7,7 +7,7 @@ from pathlib import Path
 
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.logs import line_of, text_of
-from glasshead.watching.alarms import Alarm, Reading
+from glasshead.watching.alarms import Alarm, HeadReading
 
 COLUMNS = ["step", "loss", "learning_rate", "seconds", "validation_loss", "validation_accuracy"]
 LAYERS = {"blocks.0.attention": 3, "blocks.1.attention": 5}
@@ -69,9 +69,9 @@ class SmallRun:
         accuracy = 0.75 if step == 140 else 0.7 - 1 / step
         return [*own, f"{loss + 0.11:.8g}", f"{accuracy:.8g}"]
 
-    def readings(self, step: int) -> list[Reading]:
+    def readings(self, step: int) -> list[HeadReading]:
         return [
-            Reading(
+            HeadReading(
                 step,
                 layer,
                 head,

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from glasshead.studio.server.application import application
-from glasshead.studio.server.guard import Bounds
-from glasshead.studio.studio import Limits, Studio, Texts
+from glasshead.studio.server.guard import RequestLimits
+from glasshead.studio.studio import Limits, SentTexts, Studio
 from glasshead.studio.work import Forgotten, Refusal, TooMuch
 from studio.asking import ask, run
 
@@ -30,7 +30,7 @@ def test_a_text_is_remembered_by_a_name_that_is_the_same_everywhere(app):
     name = json.loads(answer.body)["id"]
     assert answer.status == 200
     assert json.loads(ask(app, f"/api/texts/{name}").body) == {"text": "red ball"}
-    assert Texts(Limits()).add("red ball") == name
+    assert SentTexts(Limits()).add("red ball") == name
 
 
 def test_a_text_too_long_is_refused_by_its_bytes(app):
@@ -48,7 +48,7 @@ def test_a_text_has_a_word(app, text):
 
 
 def test_what_was_used_longest_ago_is_forgotten_first():
-    texts = Texts(SMALL)
+    texts = SentTexts(SMALL)
     first, second = texts.add("first"), texts.add("second")
     assert texts[first] == "first"
     texts.add("third")
@@ -125,7 +125,7 @@ def test_who_has_sent_all_may_wait_for_as_long_as_the_answer_takes():
         came.append(await receive())
         came.append(await receive())
 
-    run(Bounds(slow, SMALL)({"type": "http", "headers": []}, receive, None))
+    run(RequestLimits(slow, SMALL)({"type": "http", "headers": []}, receive, None))
     assert came == messages
 
 
@@ -137,7 +137,7 @@ def test_one_request_too_many_is_refused():
         await let_go.wait()
 
     async def crowd():
-        bounds, told, refused = Bounds(slow, SMALL), [], asyncio.Event()
+        bounds, told, refused = RequestLimits(slow, SMALL), [], asyncio.Event()
 
         async def send(message):
             told.append(message)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 import glasshead as gh
 from glasshead.watching.active import ACTIVE
 from glasshead.watching.interception import masks as mask_tensors
-from glasshead.watching.interception.kernels import Kernels
+from glasshead.watching.interception.kernels import OperatorInterceptMode
 from watching.torch.explicit import check, undisturbed, weights
 
 
@@ -156,7 +156,7 @@ def test_a_block_that_is_left_in_another_thread_leaves_no_function_replaced():
 
 
 def test_a_mode_that_is_entered_twice_is_left_twice():
-    mode, before = Kernels(), _get_current_dispatch_mode()
+    mode, before = OperatorInterceptMode(), _get_current_dispatch_mode()
     with mode, mode:
         assert _get_current_dispatch_mode() is mode
     assert _get_current_dispatch_mode() is before

@@ -25,7 +25,7 @@ class Row:
     numbers: list[float]
 
 
-class Malformed(ValueError):  # noqa: N818 - it is told as a sentence that the file's name opens
+class ParseError(ValueError):
     """What is wrong with a content; whoever knows the file puts its name before the words."""
 
 

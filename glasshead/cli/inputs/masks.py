@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from glasshead.cli.inputs.files import STANDARD_INPUT, Malformed, read_bytes, read_text, shown
+from glasshead.cli.inputs.files import STANDARD_INPUT, ParseError, read_bytes, read_text, shown
 from glasshead.cli.inputs.messages import listed, nearest, quoted
 from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
 
@@ -48,7 +48,7 @@ def read_npz(content: bytes) -> np.ndarray:
     unpack to more than 1 GiB, or its header tells of another array than it holds.
     """
     if content.count(_ENTRY) > _MOST_ENTRIES:
-        raise Malformed(": expected one array, and it has many: save one by numpy.save.")
+        raise ParseError(": expected one array, and it has many: save one by numpy.save.")
     try:
         with (
             zipfile.ZipFile(io.BytesIO(content)) as archive,
@@ -56,11 +56,11 @@ def read_npz(content: bytes) -> np.ndarray:
         ):
             shape, fortran_order, dtype, size = _header(file, member.file_size, exact=True)
             numbers = _read(file, size)
-    except (Malformed, MemoryError):
+    except (ParseError, MemoryError):
         raise
     except Exception as error:
         # Of the archive, and of each way to pack a member.
-        raise Malformed(" is no .npz file: write it by numpy.savez.") from error
+        raise ParseError(" is no .npz file: write it by numpy.savez.") from error
     return _array(numbers, shape, fortran_order, dtype)
 
 
@@ -69,15 +69,15 @@ def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     members = archive.infolist()
     if len(members) != 1:
         names = [member.filename.removesuffix(".npy") for member in members]
-        raise Malformed(
+        raise ParseError(
             f": expected one array, and it has {listed(names) or 'none'}: save one by numpy.save."
         )
     (member,) = members
     if member.file_size > _MOST_BYTES:
-        raise Malformed(" unpacks to more than 1 GiB: keep only what you need of it.")
+        raise ParseError(" unpacks to more than 1 GiB: keep only what you need of it.")
     most = _RATIO * (member.compress_size + 1)
     if member.compress_type == zipfile.ZIP_DEFLATED and member.file_size > most:
-        raise Malformed(_CUT_OFF)
+        raise ParseError(_CUT_OFF)
     return member
 
 
@@ -92,7 +92,7 @@ def _header(
         exact: Whether nothing may follow the numbers.
     """
     if file.read(len(_OPENING)) != _OPENING:
-        raise Malformed(" is no .npy file: write it by numpy.save.")
+        raise ParseError(" is no .npy file: write it by numpy.save.")
     try:
         read = _HEADERS[file.read(2)]
         with warnings.catch_warnings():
@@ -103,14 +103,14 @@ def _header(
         rest = length - file.tell()
     except Exception as error:
         # The header is read as Python is, by a tokenizer and a parser with errors of their own.
-        raise Malformed(_CUT_OFF) from error
+        raise ParseError(_CUT_OFF) from error
     if dtype.hasobject:
-        raise Malformed(
+        raise ParseError(
             " holds pickled Python objects, which could run anything, and is not read: save "
             "an array of numbers."
         )
     if min(shape, default=0) < 0 or size > rest or (exact and size != rest):
-        raise Malformed(_CUT_OFF)
+        raise ParseError(_CUT_OFF)
     return shape, fortran_order, dtype, size
 
 
@@ -131,7 +131,7 @@ def _array(
         flat = np.frombuffer(numbers, dtype) if numbers else np.empty(math.prod(shape), dtype)
         return flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
     except (ValueError, MemoryError, OverflowError) as error:
-        raise Malformed(_CUT_OFF) from error
+        raise ParseError(_CUT_OFF) from error
 
 
 _WORDS = {"true": True, "false": False}
@@ -158,14 +158,14 @@ def table_mask(text: str) -> list[np.ndarray]:
             continue
         row = np.array([_number(cell, number) for cell in _SEPARATOR.split(cells)])
         if rows and len(row) != len(rows[0]):
-            raise Malformed(
+            raise ParseError(
                 f", line {number}: expected {len(rows[0])} numbers as on line {first}, and got "
                 f"{len(row)}: fill up the shorter rows."
             )
         first = first or number
         rows.append(row)
     if not rows:
-        raise Malformed(" has no mask: give it a row of numbers a query.")
+        raise ParseError(" has no mask: give it a row of numbers a query.")
     return rows
 
 
@@ -181,16 +181,16 @@ def json_mask(text: str) -> list[Any]:
         whole = json.loads(text)
         return _lists(whole)
     except json.JSONDecodeError as error:
-        raise Malformed(
+        raise ParseError(
             f", line {error.lineno}: malformed JSON ({error.msg}, column {error.colno}): check "
             "brackets, commas and quotes there."
         ) from error
     except RecursionError as error:
-        raise Malformed(": expected lists of numbers, and got too many brackets.") from error
-    except Malformed:
+        raise ParseError(": expected lists of numbers, and got too many brackets.") from error
+    except ParseError:
         raise
     except ValueError as error:
-        raise Malformed(
+        raise ParseError(
             ": expected numbers of at most 4,300 digits, and got a longer one."
         ) from error
 
@@ -198,7 +198,7 @@ def json_mask(text: str) -> list[Any]:
 def _lists(value: Any) -> list[Any]:
     if not isinstance(value, list):
         written = json.dumps(value, ensure_ascii=False)[:40]
-        raise Malformed(
+        raise ParseError(
             f": expected nested lists of numbers, as in [[1, 0], [1, 1]], and got {written}."
         )
     return [_lists(item) if isinstance(item, list) else _of_json(item) for item in value]
@@ -225,7 +225,7 @@ def _number(cell: str, line: int | None) -> float | bool:
         pass
     where = "" if line is None else f", line {line}"
     got = quoted(cell) if cell else "an empty cell"
-    raise Malformed(
+    raise ParseError(
         f"{where}: expected a number, true, false or -inf, and got {got}: write a row of them a "
         "query."
     )
@@ -265,7 +265,7 @@ def read_mask(path: Path, name: str | None = None) -> Any:
         text = read_text(path)
         is_json = suffix == ".json" or text.lstrip()[:1] in ("[", "{")
         return json_mask(text) if is_json else table_mask(text)
-    except Malformed as error:
+    except ParseError as error:
         raise ValueError(f"{shown(path)}{error}") from error
 
 

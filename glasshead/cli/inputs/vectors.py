@@ -15,7 +15,7 @@ import torch
 
 from glasshead.cli.inputs.files import Row, read_text, shown
 from glasshead.cli.inputs.messages import quoted
-from glasshead.cli.output import remark
+from glasshead.cli.output import print_stderr
 from glasshead.explanation.embeddings import Embeddings, composed
 
 # A whole number of no more digits is also a float.
@@ -207,7 +207,9 @@ def _is_header(cells: list[str], following: list[Record], delimiter: str) -> boo
         return len(numbers) > 1 and [cells[0].isdecimal(), names[0]] == [True, str(len(numbers))]
     counted = names == [str(place) for place in range(len(names))]
     if counted and not cells[0].strip() and token.strip():
-        remark("Line 1 of the vectors has no token and counts the columns: it is taken as header.")
+        print_stderr(
+            "Line 1 of the vectors has no token and counts the columns: it is taken as header."
+        )
         return True
     return False
 

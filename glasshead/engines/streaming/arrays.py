@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.kernels.arguments import SAID, Grid, Matrix, Recipe
+from glasshead.engines.streaming.kernels.arguments import SAID, KernelGrid, KernelRecipe, Matrix
 from glasshead.engines.streaming.kernels.blocks import columns_of, pack
-from glasshead.engines.streaming.lower import Structure, Wanted, real_of
-from glasshead.engines.streaming.threads import Cut, Unit
+from glasshead.engines.streaming.lower import RecipeTensors, Wanted, real_of
+from glasshead.engines.streaming.threads import Schedule, WorkItem
 
 
-class Sums(NamedTuple):
+class PassResults(NamedTuple):
     """The results of a pass, `[batch, heads, …]` each; what was not wanted has a size of 0.
 
     Attributes:
@@ -42,7 +42,7 @@ def room_for_sums(
     value: Tensor | None,
     wanted: Wanted,
     zeros: Callable[[tuple[int, ...], torch.dtype], Tensor],
-) -> Sums:
+) -> PassResults:
     """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
@@ -53,7 +53,7 @@ def room_for_sums(
     def room(*shape: int, dtype: torch.dtype = exact) -> Tensor:
         return zeros((batch, heads, *shape), dtype)
 
-    return Sums(
+    return PassResults(
         context=room(queries, 0 if value is None else value.shape[-1]),
         rows=room(SAID, queries),
         by_key=room(right, queries),
@@ -65,7 +65,7 @@ def room_for_sums(
     )
 
 
-class Arriving(NamedTuple):
+class GradOutputs(NamedTuple):
     """The gradients of results; None where none arrives.
 
     Attributes:
@@ -82,7 +82,7 @@ class Arriving(NamedTuple):
     per_key: Tensor | None
 
 
-class Leaving(NamedTuple):
+class GradInputs(NamedTuple):
     """The gradients of the inputs, in their shapes; of size 0 where they were not wanted."""
 
     query: Tensor
@@ -94,8 +94,12 @@ class Leaving(NamedTuple):
 
 
 def room_for_gradients(
-    query: Tensor, key: Tensor, value: Tensor | None, structure: Structure, wanted: tuple[bool, ...]
-) -> Leaving:
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    structure: RecipeTensors,
+    wanted: tuple[bool, ...],
+) -> GradInputs:
     """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
     exact = torch.promote_types(query.dtype, torch.float32)
 
@@ -104,7 +108,7 @@ def room_for_gradients(
         return query.new_zeros(shape, dtype=exact)
 
     bias, table, sink = wanted
-    return Leaving(
+    return GradInputs(
         room(query),
         room(key),
         room(value),
@@ -143,13 +147,13 @@ def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
     return packed
 
 
-def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> Grid:
+def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> KernelGrid:
     """One head's pairs of `[#batch, #heads, #queries, keys]`, the keys side by side."""
     if tensor is None:
-        return Grid(np.empty(0, empty), 0, 0)
+        return KernelGrid(np.empty(0, empty), 0, 0)
     pairs = at(tensor, batch, head)
     row = pairs.stride(0) if pairs.shape[0] > 1 else 0
-    return Grid(_flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row)
+    return KernelGrid(_flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row)
 
 
 def _flat(tensor: Tensor, extent: int) -> np.ndarray:
@@ -166,8 +170,8 @@ def _as_real(vectors: Tensor) -> np.ndarray:
 
 
 def recipe_of(
-    structure: Structure, query: Tensor, keys: np.ndarray, count: int, batch: int, head: int
-) -> Recipe:
+    structure: RecipeTensors, query: Tensor, keys: np.ndarray, count: int, batch: int, head: int
+) -> KernelRecipe:
     """What makes the scores of one head."""
     real = keys.dtype
     row = lambda tensor: batch if len(tensor) > 1 else 0  # noqa: E731
@@ -175,7 +179,7 @@ def recipe_of(
     sink = -np.inf
     if structure.sink is not None:
         sink = structure.sink[head if len(structure.sink) > 1 else 0].item()
-    return Recipe(
+    return KernelRecipe(
         query=matrix(query[batch, head]),
         panels=keys,
         keys=count,
@@ -191,8 +195,8 @@ def recipe_of(
 
 
 def spans(
-    structure: Structure, cut: Cut, unit: Unit, head: int, visible: Grid
-) -> Iterator[tuple[tuple[int, int, int], Grid]]:
+    structure: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: KernelGrid
+) -> Iterator[tuple[tuple[int, int, int], KernelGrid]]:
     """The rows of a unit, as a kernel wants them, each with what says which pairs are visible.
 
     That is all rows at once, or block by block where a rule has to be asked for each.

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glasshead.engines.base import Cost, Observed, without_autocast
 from glasshead.engines.reference import by_rows
-from glasshead.engines.streaming.arrays import Sums
+from glasshead.engines.streaming.arrays import PassResults
 from glasshead.engines.streaming.kernels import arguments as said
-from glasshead.engines.streaming.lower import Wanted, lowered, seen_pairs
+from glasshead.engines.streaming.lower import Wanted, lower, seen_pairs
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks.kinds import Band
@@ -71,7 +71,7 @@ def wanted(problem: Problem, reductions: Sequence[Reduction]) -> Wanted:
 
 
 def found(
-    problem: Problem, reductions: Sequence[Reduction], sums: Sums
+    problem: Problem, reductions: Sequence[Reduction], sums: PassResults
 ) -> list[tuple[Tensor, ...]]:
     """The results of each reduction, `[*batch, heads, …]`."""
     batch = problem.scores_shape[:-3]
@@ -93,7 +93,7 @@ _SAID = {
 
 
 def _found(  # noqa: PLR0911 - a result each
-    reduction: Reduction, sums: Sums, places: dict[str, int]
+    reduction: Reduction, sums: PassResults, places: dict[str, int]
 ) -> tuple[Tensor, ...]:
     """The results of one, `[batch, heads, …]`; `places` counts what those before it have taken."""
 
@@ -194,7 +194,7 @@ class Streaming:
         """The context and the reductions of one pass; those of one's own take another."""
         with without_autocast(problem.query.device):
             taken = [reduction for reduction in reductions if known(reduction)]
-            query, key, value, structure = lowered(problem)
+            query, key, value, structure = lower(problem)
             sums = run(query, key, value if context else None, structure, wanted(problem, taken))
             results = dict(zip(map(id, taken), found(problem, taken, sums), strict=True))
             others = [reduction for reduction in reductions if not known(reduction)]

@@ -22,7 +22,7 @@ from glasshead.recipe.tile import Span, Tile, three_axes
 VisibleRule = Callable[[range, range], Tensor]
 
 
-class Structure(NamedTuple):
+class RecipeTensors(NamedTuple):
     """What the passes read beside queries, keys and values.
 
     Attributes:
@@ -85,13 +85,13 @@ def real_of(tensor: Tensor) -> np.dtype:
 _ROWS = 64
 
 
-class Lowered(NamedTuple):
+class LoweredProblem(NamedTuple):
     """Vectors whose inner product, times β, is the score; values; and all else."""
 
     query: Tensor
     key: Tensor
     value: Tensor
-    structure: Structure
+    structure: RecipeTensors
 
 
 def _is_traced() -> bool:
@@ -110,7 +110,7 @@ class Rule:
         return _four_axes(visible_pairs(self.mask, tile), self.batch)
 
 
-def lowered(problem: Problem) -> Lowered:
+def lower(problem: Problem) -> LoweredProblem:
     """The problem as tensors of four axes."""
     batch = tuple(problem.scores_shape[:-3])
     tile = problem.tile()
@@ -131,7 +131,7 @@ def lowered(problem: Problem) -> Lowered:
     query, key, value, scale = _features(problem, query, key, value)
     query, key, value = (x.flatten(0, -4) if x.ndim > 4 else x for x in (query, key, value))
     query, key, value = (x if x.ndim == 4 else x[None] for x in (query, key, value))
-    structure = Structure(
+    structure = RecipeTensors(
         bounds=bounds,
         offsets=_offsets(problem, batch),
         visible=visible,
@@ -142,7 +142,7 @@ def lowered(problem: Problem) -> Lowered:
         scale=scale,
         softcap=_softcap(problem),
     )
-    return Lowered(query, key, value, structure)
+    return LoweredProblem(query, key, value, structure)
 
 
 def seen_pairs(problem: Problem) -> int | None:

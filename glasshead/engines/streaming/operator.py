@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.arrays import (
-    Arriving,
-    Leaving,
-    Sums,
+    GradInputs,
+    GradOutputs,
+    PassResults,
     room_for_gradients,
     room_for_sums,
 )
 from glasshead.engines.streaming.kernels.arguments import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
-from glasshead.engines.streaming.lower import Structure, VisibleRule, Wanted
+from glasshead.engines.streaming.lower import RecipeTensors, VisibleRule, Wanted
 
 _numbers = itertools.count(1)
 _rules: weakref.WeakValueDictionary[int, VisibleRule] = weakref.WeakValueDictionary()
@@ -79,7 +79,9 @@ def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     # Numba takes a while to import, and is wanted here alone.
     from glasshead.engines.streaming.passes import forward
 
-    structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
+    structure = RecipeTensors(
+        bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap
+    )
     wanted = Wanted(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
     return tuple(forward(query, key, value, structure, wanted))  # type: ignore[return-value]
 
@@ -131,8 +133,10 @@ def _(  # noqa: PLR0913, PLR0917
     """The backward pass, as `backward` tells it; `rule` is the number of one."""
     from glasshead.engines.streaming.passes import backward
 
-    structure = Structure(bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap)
-    arriving = Arriving(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
+    structure = RecipeTensors(
+        bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap
+    )
+    arriving = GradOutputs(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
     some = wanted[0], wanted[1], wanted[2]
     return tuple(backward(query, key, value, structure, said, arriving, some))  # type: ignore[return-value]
 
@@ -140,7 +144,7 @@ def _(  # noqa: PLR0913, PLR0917
 @torch.library.register_fake("glasshead::streaming_backward")
 def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
     bounds, offsets, visible, bias, table, sink, *_, wanted, _ = others
-    structure = Structure(bounds, offsets, visible, None, bias, table, sink)
+    structure = RecipeTensors(bounds, offsets, visible, None, bias, table, sink)
     return tuple(room_for_gradients(query, key, value, structure, tuple(wanted)))
 
 
@@ -148,7 +152,7 @@ def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     ctx.set_materialize_grads(False)
     *tensors, scale, softcap, _, _, _, _, _, rule = inputs
     tensors.pop()  # What multiplies from the left has no gradient.
-    sums = Sums(*output)
+    sums = PassResults(*output)
     ctx.save_for_backward(*tensors, sums.rows[..., [MAX_SCORE, FACTOR], :])
     ctx.scale, ctx.softcap, ctx.number = scale, softcap, rule
     # While this lives, so does the rule.
@@ -158,12 +162,12 @@ def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
 def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     *inputs, said = ctx.saved_tensors
     (query, key, value, *_), (bias, table, sink) = inputs, inputs[6:9]
-    of = Sums(*arriving)  # type: ignore[arg-type]
+    of = PassResults(*arriving)  # type: ignore[arg-type]
     rows = of.rows
     wanted = list(ctx.needs_input_grad[6:9])
     if value is None or of.context is None or not of.context.shape[-1]:
         of = of._replace(context=None)  # type: ignore[arg-type]
-    result = Leaving(
+    result = GradInputs(
         *streaming_backward(
             *inputs,
             said,
@@ -209,11 +213,11 @@ streaming_backward = torch.ops.glasshead.streaming_backward.default
 
 
 def run(
-    query: Tensor, key: Tensor, value: Tensor | None, structure: Structure, wanted: Wanted
-) -> Sums:
+    query: Tensor, key: Tensor, value: Tensor | None, structure: RecipeTensors, wanted: Wanted
+) -> PassResults:
     """The operator, called with a structure and what is wanted."""
     of = structure
-    return Sums(
+    return PassResults(
         *streaming(
             query,
             key,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glasshead.engines.streaming import threads as workers
 from glasshead.engines.streaming.arrays import (
-    Arriving,
-    Leaving,
-    Sums,
+    GradInputs,
+    GradOutputs,
+    PassResults,
     at,
     grid,
     matrix,
@@ -23,18 +23,18 @@ from glasshead.engines.streaming.arrays import (
     spans,
 )
 from glasshead.engines.streaming.kernels.arguments import (
-    BackwardRoom,
-    Given,
-    Gradients,
+    BackwardWorkspace,
+    KernelGradients,
+    KernelGradOutputs,
     Matrix,
     Results,
-    Room,
     Wants,
+    Workspace,
 )
 from glasshead.engines.streaming.kernels.backward import backward_blocks
 from glasshead.engines.streaming.kernels.forward import forward_blocks
-from glasshead.engines.streaming.lower import Structure, Wanted, real_of
-from glasshead.engines.streaming.threads import Cut, Unit
+from glasshead.engines.streaming.lower import RecipeTensors, Wanted, real_of
+from glasshead.engines.streaming.threads import Schedule, WorkItem
 from glasshead.statistics.reductions import edges
 
 # How many scores a block may have: those of a long text are to take some megabytes, not more.
@@ -50,8 +50,8 @@ class _Stripe(NamedTuple):
 
 
 def forward(
-    query: Tensor, key: Tensor, value: Tensor | None, structure: Structure, wanted: Wanted
-) -> Sums:
+    query: Tensor, key: Tensor, value: Tensor | None, structure: RecipeTensors, wanted: Wanted
+) -> PassResults:
     """The context of each query and the sums that are wanted, in one pass over the scores.
 
     Args:
@@ -61,7 +61,7 @@ def forward(
     """
     sums = room_for_sums(query, key, value, wanted, _zeros)
     sums.keys.fill_(-1)
-    cut = Cut(query, key, structure, numbers=_FORWARD_NUMBERS, shares=4)
+    cut = Schedule(query, key, structure, numbers=_FORWARD_NUMBERS, shares=4)
     stripes = [
         _Stripe(*(torch.zeros_like(x, dtype=torch.float64) for x in sums[-3:]))
         for _ in range(cut.stripes)
@@ -69,7 +69,7 @@ def forward(
 
     # Whether gradients are recorded is each thread's own affair.
     @torch.no_grad()
-    def work(units: Iterator[Unit]) -> None:
+    def work(units: Iterator[WorkItem]) -> None:
         one = _ForwardPass(query, key, value, structure, wanted, cut, sums)
         for unit in units:
             one.run(unit, stripes[unit.stripe])
@@ -106,10 +106,10 @@ class _ForwardPass:
         query: Tensor,
         key: Tensor,
         value: Tensor | None,
-        structure: Structure,
+        structure: RecipeTensors,
         wanted: Wanted,
-        cut: Cut,
-        sums: Sums,
+        cut: Schedule,
+        sums: PassResults,
     ) -> None:
         self.query, self.key, self.value = query, key, value
         self.structure, self.wanted, self.cut, self.sums = structure, wanted, cut, sums
@@ -118,7 +118,7 @@ class _ForwardPass:
         if value is not None:
             self.value_width = cut.padded(value.shape[-1])
         across = cut.largest(structure.bounds.numpy())
-        self.room = Room(
+        self.room = Workspace(
             query=np.empty(cut.height * query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
             product=np.empty(cut.height * self.value_width, real),
@@ -129,7 +129,7 @@ class _ForwardPass:
             factors=np.empty(cut.height, real),
         )
 
-    def run(self, unit: Unit, stripe: _Stripe) -> None:
+    def run(self, unit: WorkItem, stripe: _Stripe) -> None:
         """Every block of a unit."""
         head = unit.heads.start // self.cut.group
         vectors = matrix(self.key[unit.batch, head])
@@ -195,11 +195,11 @@ def backward(
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
-    structure: Structure,
+    structure: RecipeTensors,
     said: Tensor,
-    arriving: Arriving,
+    arriving: GradOutputs,
     wanted: tuple[bool, bool, bool],
-) -> Leaving:
+) -> GradInputs:
     """The gradients of all inputs, O(T) memory.
 
     Args:
@@ -210,7 +210,7 @@ def backward(
         wanted: Whether those of bias, table and sink are wanted.
     """
     leaving = room_for_gradients(query, key, value, structure, wanted)
-    cut = Cut(query, key, structure, numbers=_BACKWARD_NUMBERS, shares=1)
+    cut = Schedule(query, key, structure, numbers=_BACKWARD_NUMBERS, shares=1)
     # One bias may serve several heads, whose gradients are added one after the other.
     threads = 1 if wanted[0] else cut.threads
     shape = query.shape[:2]
@@ -221,7 +221,7 @@ def backward(
 
     # Whether gradients are recorded is each thread's own affair.
     @torch.no_grad()
-    def work(units: Iterator[Unit]) -> None:
+    def work(units: Iterator[WorkItem]) -> None:
         one = _BackwardPass(query, key, value, structure, said, arriving, leaving, cut, added)
         for unit in units:
             one.run(unit, tables, sinks)
@@ -242,11 +242,11 @@ class _BackwardPass:
         query: Tensor,
         key: Tensor,
         value: Tensor | None,
-        structure: Structure,
+        structure: RecipeTensors,
         said: Tensor,
-        arriving: Arriving,
-        leaving: Leaving,
-        cut: Cut,
+        arriving: GradOutputs,
+        leaving: GradInputs,
+        cut: Schedule,
         added: threading.Lock,
     ) -> None:
         self.query, self.key, self.structure, self.cut = query, key, structure, cut
@@ -257,7 +257,7 @@ class _BackwardPass:
         across = cut.largest(structure.bounds.numpy())
         self.dim = cut.padded(query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
-        self.room = BackwardRoom(
+        self.room = BackwardWorkspace(
             query=np.empty(cut.height * self.dim, real),
             scores=np.empty(cut.height * across, real),
             capped=np.empty(cut.height * across if structure.softcap else 0, real),
@@ -266,7 +266,7 @@ class _BackwardPass:
             product=np.empty(cut.height * self.dim, real),
         )
 
-    def run(self, unit: Unit, tables: Tensor, sinks: Tensor) -> None:
+    def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
         """Every block of a unit."""
         batch, kv_head = unit.batch, unit.heads.start // self.cut.group
         vectors = self.key[batch, kv_head]
@@ -327,9 +327,9 @@ class _BackwardPass:
         value_sums: np.ndarray,
         tables: Tensor,
         sinks: Tensor,
-    ) -> Gradients:
+    ) -> KernelGradients:
         bias = self.leaving.bias if self.leaving.bias.numel() else None
-        return Gradients(
+        return KernelGradients(
             query=self.leaving.query[batch, head].numpy(),
             key=key_sums,
             value=value_sums,
@@ -338,13 +338,13 @@ class _BackwardPass:
             sink=sinks[batch, head].numpy(),
         )
 
-    def _given(self, batch: int, head: int) -> Given:
+    def _given(self, batch: int, head: int) -> KernelGradOutputs:
         arriving, empty = self.arriving, np.empty((0, 0), self.real)
         context = Matrix(np.empty(0, self.real), 0, 0)
         if arriving.context is not None:
             context = matrix(arriving.context[batch, head])
         by_key, per_key = arriving.by_key, arriving.per_key
-        return Given(
+        return KernelGradOutputs(
             context=context,
             logsumexp=self._row(arriving.logsumexp, batch, head),
             entropy=self._row(arriving.entropy, batch, head),

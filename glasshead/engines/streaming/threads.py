@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.kernels.blocks import ROWS, columns_of
-from glasshead.engines.streaming.lower import Structure, real_of
+from glasshead.engines.streaming.lower import RecipeTensors, real_of
 
 _Unit = TypeVar("_Unit")
 _lock = threading.Lock()
@@ -82,7 +82,7 @@ class _Shared(Iterator[_Unit]):
 _HEIGHT = 64
 
 
-class Unit(NamedTuple):
+class WorkItem(NamedTuple):
     """What a thread does in one go: every so many-th block of some heads of a batch row."""
 
     batch: int
@@ -90,7 +90,7 @@ class Unit(NamedTuple):
     stripe: int
 
 
-class Cut:
+class Schedule:
     """Blocks of queries, stripes of blocks, units of heads and stripes.
 
     Args:
@@ -101,7 +101,7 @@ class Cut:
     """
 
     def __init__(
-        self, query: Tensor, key: Tensor, structure: Structure, *, numbers: int, shares: int
+        self, query: Tensor, key: Tensor, structure: RecipeTensors, *, numbers: int, shares: int
     ) -> None:
         self.batch, self.heads, self.queries, dim = query.shape
         self.kv_heads, self.keys = key.shape[1:3]
@@ -126,10 +126,10 @@ class Cut:
         """A length made up to whole panels."""
         return -(-length // self.width) * self.width
 
-    def units(self) -> list[Unit]:
+    def units(self) -> list[WorkItem]:
         """All units; the heads of one read the same keys."""
         return [
-            Unit(batch, range(head * self.group, (head + 1) * self.group), stripe)
+            WorkItem(batch, range(head * self.group, (head + 1) * self.group), stripe)
             for batch in range(self.batch)
             for head in range(self.kv_heads)
             for stripe in range(self.stripes)

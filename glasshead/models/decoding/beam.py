@@ -56,7 +56,7 @@ class Finished:
         return [*self._ended, *self._cut_off][: self._candidates]
 
 
-class Texts(NamedTuple):
+class BeamTexts(NamedTuple):
     """Texts of each row side by side, by falling log-probability.
 
     Attributes:
@@ -69,10 +69,10 @@ class Texts(NamedTuple):
     sums: Float[Tensor, "rows texts"]
     parents: Int[Tensor, "rows texts"]
 
-    def taken(self, places: Int[Tensor, "rows some"]) -> "Texts":
+    def taken(self, places: Int[Tensor, "rows some"]) -> "BeamTexts":
         """Of each row the texts at these places."""
         tokens = self.tokens.gather(1, places[..., None].expand(-1, -1, self.tokens.shape[-1]))
-        return Texts(tokens, self.sums.gather(1, places), self.parents.gather(1, places))
+        return BeamTexts(tokens, self.sums.gather(1, places), self.parents.gather(1, places))
 
 
 @torch.no_grad()
@@ -100,7 +100,7 @@ def beam_search(
             for place, (row, best) in enumerate(zip(rows, sums, strict=True))
             if best > -torch.inf and not finished[row].suffices(best / now, best / last)
         ]
-        rows, texts = [rows[place] for place in kept], Texts(*(part[kept] for part in texts))
+        rows, texts = [rows[place] for place in kept], BeamTexts(*(part[kept] for part in texts))
         if rows:
             device = following.logits.device
             parents = (torch.tensor(kept)[:, None] * fed_beams + texts.parents).flatten()
@@ -111,15 +111,15 @@ def beam_search(
     return Generated([texts.best() for texts in finished])
 
 
-def _nothing_yet(rows: int) -> Texts:
-    return Texts(
+def _nothing_yet(rows: int) -> BeamTexts:
+    return BeamTexts(
         tokens=torch.empty(rows, 1, 0, dtype=torch.long),
         sums=torch.zeros(rows, 1, dtype=torch.float64),
         parents=torch.zeros(rows, 1, dtype=torch.long),
     )
 
 
-def _extended(texts: Texts, following: NextTokens, width: int, ends: int) -> Texts:
+def _extended(texts: BeamTexts, following: NextTokens, width: int, ends: int) -> BeamTexts:
     """The texts with one token more, the best first: enough that `width` of them do not end."""
     rows, beams, _ = texts.tokens.shape
     # No more than `ends` tokens end a text, so that these hold `width` others of it.
@@ -133,10 +133,10 @@ def _extended(texts: Texts, following: NextTokens, width: int, ends: int) -> Tex
     sums, order = sums[:, :most], order[:, :most]
     parents = order // steps.shape[-1]
     chosen = tokens.cpu().reshape(rows, -1).gather(1, order)
-    return Texts(torch.cat([texts.taken(parents).tokens, chosen[..., None]], -1), sums, parents)
+    return BeamTexts(torch.cat([texts.taken(parents).tokens, chosen[..., None]], -1), sums, parents)
 
 
-def _still_open(extended: Texts, ends: Bool[Tensor, "rows texts"], width: int) -> Texts:
+def _still_open(extended: BeamTexts, ends: Bool[Tensor, "rows texts"], width: int) -> BeamTexts:
     """Of each row the best `width` texts that did not end, or as many as there are."""
     closed = ends | extended.sums.isneginf()
     most = int((~closed).sum(1).max())
@@ -148,7 +148,7 @@ def _still_open(extended: Texts, ends: Bool[Tensor, "rows texts"], width: int) -
 
 
 def _collect_ended(
-    extended: Texts, ends: Bool[Tensor, "rows width"], finished: Sequence[Finished]
+    extended: BeamTexts, ends: Bool[Tensor, "rows width"], finished: Sequence[Finished]
 ) -> None:
     found = ends & ~extended.sums[:, : ends.shape[1]].isneginf()
     for row, place in found.nonzero().tolist():
@@ -156,7 +156,7 @@ def _collect_ended(
         finished[row].end(tokens, float(extended.sums[row, place]))
 
 
-def _collect_cut_off(texts: Texts, finished: Sequence[Finished]) -> None:
+def _collect_cut_off(texts: BeamTexts, finished: Sequence[Finished]) -> None:
     for row, place in (~texts.sums.isneginf()).nonzero().tolist():
         finished[row].cut_off(texts.tokens[row, place].tolist(), float(texts.sums[row, place]))
 

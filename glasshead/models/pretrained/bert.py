@@ -6,7 +6,7 @@ Source: Devlin et al. 2019 (BERT), section 3.
 from collections.abc import Iterable
 
 from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel
-from glasshead.models.pretrained.folder import Source, Values, same, stacked
+from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
 _FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 # What is made of the first token, which no attention reads, and numbers that old files hold.
@@ -16,7 +16,7 @@ _TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 _BIAS = "cls.predictions.bias"
 
 
-def config(values: Values) -> EncoderConfig:
+def config(values: ConfigValues) -> EncoderConfig:
     """What the model is built from.
 
     Errors: a ValueError for what there is none of here.
@@ -51,7 +51,7 @@ def build(config: EncoderConfig) -> MaskedLanguageModel:
     return MaskedLanguageModel(config)
 
 
-def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str, Source]:
+def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSource]:
     """Where each tensor of the encoder comes from; `names` are theirs."""
     names = set(names)
     at = "bert." if any(name.startswith("bert.") for name in names) else ""
@@ -86,7 +86,7 @@ def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str,
     return found
 
 
-def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, Source]:
+def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSource]:
     """Where each tensor of the model comes from; `names` are theirs."""
     names = set(names)
     head = "cls.predictions.transform"

@@ -21,7 +21,7 @@ _LAYERS = {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_la
 _LARGEST = 2**40
 
 
-class Values:
+class ConfigValues:
     """A `config.json`, whose entries are checked as they are taken.
 
     Args:
@@ -121,7 +121,7 @@ def check_numbers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
     check_layers(values, file, tensors)
     for name, value in _numbers(values):
         if name in _LAYERS:
-            Values({name: value}, str(file)).whole(name)
+            ConfigValues({name: value}, str(file)).whole(name)
         if abs(value) > _LARGEST:
             raise _beyond_all(printable(str(file)), name, value)
 
@@ -147,7 +147,7 @@ _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
-class Stored(Mapping[str, Tensor]):
+class StoredTensors(Mapping[str, Tensor]):
     """The tensors of `model.safetensors`, or of the files that its index names.
 
     Args:
@@ -275,7 +275,7 @@ def _unreadable(file: Path, error: Exception) -> ValueError:
 
 
 @dataclass(frozen=True)
-class Source:
+class TensorSource:
     """Where one of our tensors comes from.
 
     Attributes:
@@ -287,24 +287,24 @@ class Source:
     make: Callable[..., Tensor]
 
 
-def same(name: str) -> Source:
+def same(name: str) -> TensorSource:
     """A tensor as it is."""
-    return Source((name,), lambda tensor: tensor)
+    return TensorSource((name,), lambda tensor: tensor)
 
 
-def turned(name: str) -> Source:
+def turned(name: str) -> TensorSource:
     """A matrix whose rows are our columns."""
-    return Source((name,), lambda tensor: tensor.T)
+    return TensorSource((name,), lambda tensor: tensor.T)
 
 
-def stacked(*names: str) -> Source:
+def stacked(*names: str) -> TensorSource:
     """Several tensors, one below the other."""
-    return Source(names, lambda *tensors: torch.cat(tensors))
+    return TensorSource(names, lambda *tensors: torch.cat(tensors))
 
 
 def fill(
     model: nn.Module,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, TensorSource],
     stored: Mapping[str, Tensor],
     *,
     where: str,
@@ -350,7 +350,9 @@ def fill(
     model.load_state_dict(made, assign=True)
 
 
-def _made(source: Source, stored: Mapping[str, Tensor], shape: torch.Size, where: str) -> Tensor:
+def _made(
+    source: TensorSource, stored: Mapping[str, Tensor], shape: torch.Size, where: str
+) -> Tensor:
     theirs = [stored[name] for name in source.names]
     for name, tensor in zip(source.names, theirs, strict=True):
         if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:

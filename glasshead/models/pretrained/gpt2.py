@@ -6,7 +6,7 @@ Source: Radford et al. 2019 (Language models are unsupervised multitask learners
 from collections.abc import Iterable, Mapping
 
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
-from glasshead.models.pretrained.folder import Source, Values, same, turned
+from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, turned
 
 # What every position hides from those before it, which old files hold as tensors.
 _IGNORED = ("*.attn.bias", "*.attn.masked_bias")
@@ -18,7 +18,7 @@ _FEED_FORWARDS = {
 }
 
 
-def config(values: Values) -> LanguageModelConfig:
+def config(values: ConfigValues) -> LanguageModelConfig:
     """What the model is built from.
 
     Errors: a ValueError for what there is none of here.
@@ -47,7 +47,7 @@ def build(config: LanguageModelConfig) -> LanguageModel:
     return LanguageModel(config)
 
 
-def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, Source]:
+def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, TensorSource]:
     """Where each of our tensors comes from; `names` are theirs."""
     at = "transformer." if any(name.startswith("transformer.") for name in names) else ""
     found = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
-from glasshead.models.pretrained.folder import Source, Values, same, stacked
+from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
 # What configs of Mistral and Qwen2 leave out: the window, and Qwen2's layers before those with one.
 _WINDOW, _BEFORE_WINDOWS = 4096, 28
@@ -31,7 +31,7 @@ _SCALINGS = {
 }
 
 
-def config(values: Values) -> LanguageModelConfig:
+def config(values: ConfigValues) -> LanguageModelConfig:
     """What the model is built from.
 
     Errors: a ValueError for what there is none of here.
@@ -71,7 +71,7 @@ def build(config: LanguageModelConfig) -> LanguageModel:
     return LanguageModel(config)
 
 
-def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, Source]:
+def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, TensorSource]:
     """Where each of our tensors comes from; `names` are theirs."""
     at = "model." if any(name.startswith("model.") for name in names) else ""
     found = {
@@ -102,12 +102,12 @@ def ignored(config: LanguageModelConfig) -> tuple[str, ...]:
     return (*_IGNORED, "lm_head.weight") if config.tied else _IGNORED
 
 
-def _rotary(values: Values, context: int) -> tuple[float, dict[str, Any] | None]:
+def _rotary(values: ConfigValues, context: int) -> tuple[float, dict[str, Any] | None]:
     """The base of the angles, and how they are stretched."""
     said = values.get("rope_parameters") or values.get("rope_scaling") or {}
     if not isinstance(said, dict):
         raise ValueError(f"{values.where} takes rope_parameters as an object, and has {said!r}.")  # noqa: TRY004 - what the file has is a value
-    rope = Values(said, f"{values.where}, rope_parameters")
+    rope = ConfigValues(said, f"{values.where}, rope_parameters")
     rope.only("partial_rotary_factor", 1.0)
     values.only("partial_rotary_factor", 1.0)
     base = rope.number("rope_theta", values.number("rope_theta", 10_000.0))
@@ -127,7 +127,7 @@ def _rotary(values: Values, context: int) -> tuple[float, dict[str, Any] | None]
     return base, scaling
 
 
-def _window(values: Values) -> int | None:
+def _window(values: ConfigValues) -> int | None:
     """How many tokens each token sees, where the layers have a window, and all the same.
 
     Errors: a ValueError where some layers have a window and others none.
@@ -148,7 +148,7 @@ def _window(values: Values) -> int | None:
     return values.whole("sliding_window", default) if kinds == {"sliding_attention"} else None
 
 
-def _layer_types(values: Values, kind: Any) -> set[str]:
+def _layer_types(values: ConfigValues, kind: Any) -> set[str]:
     """Which there are, as files say it that are older than `layer_types`."""
     before = values.number("max_window_layers", _BEFORE_WINDOWS) if kind == "qwen2" else 0
     there = {

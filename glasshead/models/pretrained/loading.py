@@ -12,7 +12,14 @@ from glasshead.files import read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.pretrained import bert, gpt2, llama
-from glasshead.models.pretrained.folder import ANEW, Source, Stored, Values, check_layers, fill
+from glasshead.models.pretrained.folder import (
+    ANEW,
+    ConfigValues,
+    StoredTensors,
+    TensorSource,
+    check_layers,
+    fill,
+)
 from glasshead.models.pretrained.llama2c import load_llama2c
 from glasshead.models.saving import bounded_by
 
@@ -30,9 +37,9 @@ class Family:
         ignored: Patterns of those that are of no use here.
     """
 
-    config: Callable[[Values], Any]
+    config: Callable[[ConfigValues], Any]
     build: Callable[[Any], Pretrained]
-    sources: Callable[[Any, Iterable[str]], Mapping[str, Source]]
+    sources: Callable[[Any, Iterable[str]], Mapping[str, TensorSource]]
     ignored: Callable[[Any], tuple[str, ...]]
 
 
@@ -107,7 +114,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     architecture = _architecture(values, place)
     values |= {"model_type": _TYPES.get(architecture, values.get("model_type"))}
     family = FAMILIES[architecture]
-    stored = Stored(place)
+    stored = StoredTensors(place)
     check_layers(values, place / "config.json", len(stored))
     config = _config(family, values, place)
     model = _built(family, config, stored, place)
@@ -136,7 +143,7 @@ def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
             f"{printable(name)} tells of quantized weights: save the model without quantization."
         )
     try:
-        return family.config(Values(values, name))
+        return family.config(ConfigValues(values, name))
     except (TypeError, ValueError) as error:
         if printable(name) in str(error):
             raise
@@ -144,7 +151,7 @@ def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
         raise ValueError(f"{printable(name)} does not tell of a model ({said}).") from error
 
 
-def _built(family: Family, config: Any, stored: Stored, folder: Path) -> Pretrained:
+def _built(family: Family, config: Any, stored: StoredTensors, folder: Path) -> Pretrained:
     """The model, whose tensors take no memory yet."""
     name = printable(str(folder / "config.json"))
     try:

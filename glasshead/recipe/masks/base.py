@@ -75,7 +75,7 @@ class Intervals(NamedTuple):
     stops: Int[Tensor, "*leading queries 1"]
 
 
-def unread(tile: Tile) -> bool:
+def values_unavailable(tile: Tile) -> bool:
     """Whether numbers in tensors cannot be read now: in a trace, or where there are none."""
     return torch.compiler.is_compiling() or tile.device.type == "meta"
 
@@ -93,7 +93,7 @@ def within(
     return Intervals(starts.expand(shape), stops.expand(shape))
 
 
-def met(first: Intervals, second: Intervals) -> Intervals:
+def intersect(first: Intervals, second: Intervals) -> Intervals:
     """The keys that are in both."""
     starts, stops = torch.broadcast_tensors(
         torch.maximum(first.starts, second.starts), torch.minimum(first.stops, second.stops)
@@ -101,7 +101,7 @@ def met(first: Intervals, second: Intervals) -> Intervals:
     return Intervals(starts, torch.maximum(starts, stops))
 
 
-def joined(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
+def union(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
     """The keys that are in any of `parts`, where no query has a gap between them.
 
     In the order of their starts, each range must begin before or where those so far have ended.
@@ -127,7 +127,7 @@ def complement(part: Intervals, tile: Tile) -> Intervals | None:
     return within(tile, starts, part.starts.masked_fill(leading, last))
 
 
-def of_shown(shown: Bool[Tensor, "*batch keys"], tile: Tile) -> Intervals | None:
+def from_boolean(shown: Bool[Tensor, "*batch keys"], tile: Tile) -> Intervals | None:
     """The keys of the tile that are True, where in each batch row they are side by side."""
     if not shown.shape[-1]:
         none = torch.full(shown.shape[:-1], tile.keys.start, device=tile.device)
@@ -239,12 +239,12 @@ class Mask(ABC):
         return Not(self)
 
 
-def _members(mask: Mask, kind: "type[Several]") -> tuple[Mask, ...]:
+def _members(mask: Mask, kind: "type[CompositeMask]") -> tuple[Mask, ...]:
     return mask.masks if isinstance(mask, kind) else (mask,)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Several(Mask):
+class CompositeMask(Mask):
     """Masks that are combined."""
 
     masks: tuple[Mask, ...]
@@ -268,7 +268,7 @@ class Several(Mask):
         return f" {self.sign} ".join(_bracketed(mask) for mask in self.masks)
 
 
-class AllOf(Several):
+class AllOf(CompositeMask):
     """Visible where every one of `masks` is: `first & second`."""
 
     sign = "&"
@@ -283,14 +283,14 @@ class AllOf(Several):
 
     def intervals(self, tile: Tile) -> Intervals | None:
         parts = self._parts(tile)
-        return None if parts is None else reduce(met, parts)
+        return None if parts is None else reduce(intersect, parts)
 
     def simplified(self, tile: Tile) -> Mask | None:
         simpler = [mask.simplified(tile) for mask in self.masks]
         return combined(_merged([mask for mask in simpler if mask is not None]))
 
 
-class AnyOf(Several):
+class AnyOf(CompositeMask):
     """Visible where at least one of `masks` is: `first | second`."""
 
     sign = "|"
@@ -305,8 +305,8 @@ class AnyOf(Several):
         return range(min(r.start for r in seen), max(r.stop for r in seen))
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        parts = None if unread(tile) else self._parts(tile)
-        return None if parts is None else joined(parts, tile)
+        parts = None if values_unavailable(tile) else self._parts(tile)
+        return None if parts is None else union(parts, tile)
 
     def simplified(self, tile: Tile) -> Mask | None:
         return None if None in [mask.simplified(tile) for mask in self.masks] else self
@@ -322,7 +322,7 @@ class Not(Mask):
         return ~self.mask.visible(tile)
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        part = None if unread(tile) else self.mask.intervals(tile)
+        part = None if values_unavailable(tile) else self.mask.intervals(tile)
         return None if part is None else complement(part, tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
@@ -360,7 +360,7 @@ def nothing(tile: Tile) -> range:
     return range(tile.keys.start, tile.keys.start)
 
 
-def hull(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
+def bounding_range(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
     """The range of the tile's keys from the first that is seen to the last."""
     columns = seen.nonzero()
     if not len(columns):
@@ -369,7 +369,7 @@ def hull(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
 
 
 def _bracketed(mask: Mask) -> str:
-    return f"({mask})" if isinstance(mask, Several) else repr(mask)
+    return f"({mask})" if isinstance(mask, CompositeMask) else repr(mask)
 
 
 def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]:
@@ -394,4 +394,4 @@ def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]
             rest.append(one)
         else:
             ranges.append(intervals)
-    return (reduce(met, ranges) if ranges else None), combined(rest)
+    return (reduce(intersect, ranges) if ranges else None), combined(rest)

@@ -10,7 +10,15 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from glasshead.recipe.masks.base import Intervals, Mask, hull, nothing, of_shown, unread, within
+from glasshead.recipe.masks.base import (
+    Intervals,
+    Mask,
+    bounding_range,
+    from_boolean,
+    nothing,
+    values_unavailable,
+    within,
+)
 from glasshead.recipe.tile import Tile, per_batch, three_axes
 from glasshead.recipe.validation import (
     check_covers,
@@ -186,7 +194,7 @@ class Dense(Mask):
         if 0 in tile.shape:
             return nothing(tile)
         seen = three_axes(self.visible(tile)).flatten(0, -2).any(0)
-        return hull(seen.expand(tile.shape[1]), tile)
+        return bounding_range(seen.expand(tile.shape[1]), tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
@@ -254,13 +262,13 @@ class Keys(Mask):
 
     def key_range(self, tile: Tile) -> range:
         shown = self.visible(tile).flatten(0, -2).any(0)
-        return hull(shown.expand(tile.shape[1]), tile)
+        return bounding_range(shown.expand(tile.shape[1]), tile)
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        if unread(tile):
+        if values_unavailable(tile):
             return None
         shown = self.visible(tile)[..., 0, 0, :]
-        return of_shown(shown.expand(*shown.shape[:-1], tile.shape[1]), tile)
+        return from_boolean(shown.expand(*shown.shape[:-1], tile.shape[1]), tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile
@@ -272,7 +280,7 @@ class Keys(Mask):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeysBelow(Mask):
+class LengthMask(Mask):
     """Key j is visible to every query of its batch row when j < length of that row."""
 
     name: str
@@ -316,7 +324,7 @@ def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     ■···
     ■···
     """
-    return KeysBelow("padding", whole_numbers(lengths, "padding(lengths)"))
+    return LengthMask("padding", whole_numbers(lengths, "padding(lengths)"))
 
 
 def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
@@ -334,7 +342,7 @@ def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     ■■■·
     ■■■■
     """
-    return KeysBelow("prefix", whole_numbers(length, "prefix(length)"))
+    return LengthMask("prefix", whole_numbers(length, "prefix(length)"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -362,10 +370,10 @@ class Documents(Mask):
         own = own.sort(-1).values
         places = torch.searchsorted(own, ids.contiguous()).clamp(max=own.shape[-1] - 1)
         seen = (own.gather(-1, places) == ids) & inside.any(-1, keepdim=True)
-        return hull(seen.any(0), tile)
+        return bounding_range(seen.any(0), tile)
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        if unread(tile):
+        if values_unavailable(tile):
             return None
         ids = self.ids.to(tile.device)
         changes, ordered = _changes(ids), _changes(ids.sort(-1).values)

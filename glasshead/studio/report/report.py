@@ -79,7 +79,7 @@ def _hash(content: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ReportContent:
     """What each view is to tell of.
 
     Attributes:
@@ -97,7 +97,7 @@ class Asked:
     work: Work
 
 
-def told(asked: Asked, name: str, **places: int) -> list[str]:
+def told(asked: ReportContent, name: str, **places: int) -> list[str]:
     """A sentence of the report's own words.
 
     Args:
@@ -111,7 +111,7 @@ def told(asked: Asked, name: str, **places: int) -> list[str]:
 _SENTENCES = 5
 
 
-def hold_alignment(answers: Answers, asked: Asked) -> list[str]:
+def export_alignment(answers: Answers, asked: ReportContent) -> list[str]:
     """Hold the translations of the first sentences, with the weights of each.
 
     Errors: a `Refusal` where there is no sentence that can be translated.
@@ -130,7 +130,7 @@ _TILES = 5
 _SIDE = 256
 
 
-def hold_atlas(answers: Answers, asked: Asked) -> list[str]:
+def export_atlas(answers: Answers, asked: ReportContent) -> list[str]:
     """Hold the heads that have a role, and more as long as there is room.
 
     Errors: a `Refusal` where the text cannot be read, or the attention not be seen.
@@ -145,7 +145,7 @@ def hold_atlas(answers: Answers, asked: Asked) -> list[str]:
     return [] if len(heads) == of else told(asked, "heads", kept=len(heads), of=of)
 
 
-def _heads(asked: Asked, length: int) -> list[tuple[int, int]]:
+def _heads(asked: ReportContent, length: int) -> list[tuple[int, int]]:
     """Those that are held: the coarsest tile of each has as many blocks as it needs."""
     blocks = length
     while blocks > _SIDE:
@@ -158,7 +158,7 @@ def _heads(asked: Asked, length: int) -> list[tuple[int, int]]:
 _MAPS_BYTES = 3_500_000
 
 
-def hold_heads(answers: Answers, asked: Asked) -> list[str]:
+def export_heads(answers: Answers, asked: ReportContent) -> list[str]:
     """Hold the maps of as much of the text as the model and a file take.
 
     Errors: a `Refusal` where the text cannot be read, or the attention not be seen.
@@ -173,7 +173,7 @@ def hold_heads(answers: Answers, asked: Asked) -> list[str]:
 _STEPS_BYTES = 1_000_000
 
 
-def hold_steps(answers: Answers, asked: Asked) -> list[str]:
+def export_steps(answers: Answers, asked: ReportContent) -> list[str]:
     """Hold the matrices and the words of the text's first sentence, and of most choices.
 
     Errors: a `Refusal` where it has no word that can be told.
@@ -201,11 +201,11 @@ def beginning(sentence: str, most: int) -> str:
     return sentence if len(split(sentence)) <= most else sentence[:end]
 
 
-HOLDING: dict[str, Callable[[Answers, Asked], list[str]]] = {
-    "steps": hold_steps,
-    "heads": hold_heads,
-    "alignment": hold_alignment,
-    "atlas": hold_atlas,
+HOLDING: dict[str, Callable[[Answers, ReportContent], list[str]]] = {
+    "steps": export_steps,
+    "heads": export_heads,
+    "alignment": export_alignment,
+    "atlas": export_atlas,
 }
 """Each view of a report: it holds its answers, and says what of the text is left out."""
 
@@ -264,7 +264,7 @@ class Report:
                 f"a report takes the folder of a run or a model, and {studio.subject.name} holds "
                 f"weights alone: open it by glasshead studio."
             )
-        asked = Asked(
+        asked = ReportContent(
             studio=studio,
             text=text,
             name=studio.texts.add(text),
@@ -317,7 +317,7 @@ def _name(studio: Studio) -> str | None:
     return None if folder is None else printable(folder.resolve().name)
 
 
-def _answered(asked: Asked, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
+def _answered(asked: ReportContent, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
     """What the page is told first, and what each view asks for; and the views that are refused.
 
     Errors: a `Refusal` where all views of the model are refused.
@@ -351,7 +351,7 @@ def _tokens(answers: Answers, text: str) -> dict[str, tuple[int, int]]:
 
 def _about(
     told: dict[str, Any],
-    asked: Asked,
+    asked: ReportContent,
     views: dict[str, str | None],
     notes: dict[str, list[str]],
 ) -> dict[str, Any]:

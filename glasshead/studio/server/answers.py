@@ -85,7 +85,7 @@ Job = Callable[[Work], Any]
 _AGAIN = 0.02
 
 
-class Doing:
+class BackgroundJob:
     """A job in a thread of its own; it begins at once.
 
     The thread holds up nobody who wants to end: it is a daemon, which the loop does not wait for.
@@ -126,7 +126,7 @@ class Doing:
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
-class Leaving:
+class DisconnectWatcher:
     """Whether the browser has gone away, as soon as it has; used in an `async with`."""
 
     def __init__(self, receive: Receive) -> None:
@@ -243,9 +243,9 @@ async def waited_for(request: Request, job: Job) -> Any:
         with studio.turns.turn(work):
             return job(work)
 
-    doing = Doing(studio, in_turn, _nothing)
+    doing = BackgroundJob(studio, in_turn, _nothing)
     try:
-        async with Leaving(request.receive) as leaving:
+        async with DisconnectWatcher(request.receive) as leaving:
             if await leaving.before(doing.ended):
                 raise Cancelled
         return doing.result()
@@ -295,14 +295,14 @@ class Streamed(Response):
         slots = self._studio.slots
         slots.take()
         try:
-            doing = Doing(self._studio, self._job, slots.give_back)
+            doing = BackgroundJob(self._studio, self._job, slots.give_back)
         except BaseException:
             # No thread was to be had that would give it back.
             slots.give_back()
             raise
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with Leaving(receive) as leaving:
+            async with DisconnectWatcher(receive) as leaving:
                 async for line in _lines(doing, leaving):
                     await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -310,7 +310,7 @@ class Streamed(Response):
             doing.work.cancel()
 
 
-async def _lines(doing: Doing, leaving: Leaving) -> AsyncIterator[bytes]:
+async def _lines(doing: BackgroundJob, leaving: DisconnectWatcher) -> AsyncIterator[bytes]:
     told = None
     while not doing.ended.is_set():
         if await leaving.before(doing.ended, _EACH):

@@ -13,7 +13,7 @@ from glasshead import __version__
 from glasshead.drawing import printable
 from glasshead.studio.page import page, style_sheet
 from glasshead.studio.server.answers import Faults, refusal_of
-from glasshead.studio.server.guard import Bounds, Guard
+from glasshead.studio.server.guard import Guard, RequestLimits
 from glasshead.studio.server.routes import (
     alignment_routes,
     atlas_routes,
@@ -63,7 +63,7 @@ def application(
         app.add_exception_handler(kind, _refused)
     # The last one is asked first.
     app.add_middleware(Faults)
-    app.add_middleware(Bounds, limits=studio.limits)
+    app.add_middleware(RequestLimits, limits=studio.limits)
     app.add_middleware(Guard, hosts=hosts, token=token)
     return app
 

@@ -20,7 +20,7 @@ _MARGIN = 2**16
 _LENGTH = re.compile(r"[0-9]{1,20}")
 
 
-class Bounds:
+class RequestLimits:
     """Refuses what is too large, while it comes; what comes too slowly; and one request too many.
 
     Args:

@@ -22,7 +22,7 @@ from glasshead.studio.studio import Limits, Studio, about
 from glasshead.studio.views import heads as view
 from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, weights
 from glasshead.studio.views.atlas import TOKENS, Atlases
-from glasshead.studio.views.reading import Reading, is_read
+from glasshead.studio.views.reading import ModelPass, is_read
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, StepsAsked
 from glasshead.studio.views.training import TrainingLog
@@ -178,7 +178,7 @@ def heads_routes(studio: Studio) -> APIRouter:
     """The data of the view."""
     routes = APIRouter(prefix="/heads", tags=["heads"], responses=REFUSALS)
 
-    async def read(request: Request, text: str, told: Callable[[Reading], Tensor]) -> Response:
+    async def read(request: Request, text: str, told: Callable[[ModelPass], Tensor]) -> Response:
         return numbers(
             await waited_for_reading(
                 request,

@@ -18,7 +18,7 @@ from glasshead.studio.atlas import Atlas
 from glasshead.studio.atlas_tiles import Cancelled as Left
 from glasshead.studio.atlas_tiles import NotYetError, TileCache
 from glasshead.studio.views.names import stored_tokens
-from glasshead.studio.views.reading import Reading, check_place, read
+from glasshead.studio.views.reading import ModelPass, check_place, read
 from glasshead.studio.work import Cancelled, NotYet, Refusal, Work
 
 if TYPE_CHECKING:
@@ -216,14 +216,14 @@ class Atlases:
         source = self._source(text, work)
         return self._maps.get(source, layer, head, lambda: _head(source, layer, head))
 
-    def _words(self, source: "Reading | gh.Weights") -> tuple[tuple[str, ...], str | None]:
+    def _words(self, source: "ModelPass | gh.Weights") -> tuple[tuple[str, ...], str | None]:
         """The tokens of the keys, as far as they are known; and what is wrong with stored ones."""
         if not isinstance(source, gh.Weights):
             return source.words, None
         folder = self._studio.subject.folder
         return ((), None) if folder is None else stored_tokens(folder, source.shape[-1])
 
-    def _source(self, text: str | None, work: Work) -> "Reading | gh.Weights":
+    def _source(self, text: str | None, work: Work) -> "ModelPass | gh.Weights":
         if self._studio.subject.kind == "weights":
             return self._studio.subject.weights()
         if text is None:
@@ -283,7 +283,7 @@ def stored_atlas(
         )
 
 
-def _head(source: "Reading | gh.Weights", layer: int, head: int) -> gh.Weights:
+def _head(source: "ModelPass | gh.Weights", layer: int, head: int) -> gh.Weights:
     if not isinstance(source, gh.Weights):
         return source.head(layer, head)
     texts, heads = _texts_and_heads(source)

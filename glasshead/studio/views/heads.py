@@ -12,7 +12,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.statistics.reductions import membership
-from glasshead.studio.views.reading import Reading, is_read, read
+from glasshead.studio.views.reading import ModelPass, is_read, read
 from glasshead.studio.work import Refusal, Work
 from glasshead.watching.analytics.role_scores import THRESHOLDS
 from glasshead.watching.analytics.roles import masses_of_layers, roles_of
@@ -30,7 +30,7 @@ _IN_A_FILE = 2**24
 _TELLING = ("induction", "duplicate", "previous", "local", "first", "broad")
 
 
-def reading_of(studio: "Studio", text: str, work: Work) -> Reading:
+def reading_of(studio: "Studio", text: str, work: Work) -> ModelPass:
     """The text as the model has read it, cut to what the view shows.
 
     Errors: as of `read`.
@@ -43,7 +43,7 @@ def is_there(studio: "Studio", text: str) -> bool:
     return is_read(studio, text, studio.limits.heads, STATISTICS)
 
 
-def summary(reading: Reading, work: Work | None = None) -> dict[str, Any]:
+def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
     """What the view shows first: tokens, layers, and what is said of each head.
 
     A head without a role has None. `scores` are those of `head_roles`, None where no query counts.
@@ -55,7 +55,7 @@ def summary(reading: Reading, work: Work | None = None) -> dict[str, Any]:
     return reading.once("heads.summary", lambda: _summary(reading, work or Work()))
 
 
-def _summary(reading: Reading, work: Work) -> dict[str, Any]:
+def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
     entropy = [reading.call(layer).entropy for layer in range(len(reading.layers))]
     if not all(one.isfinite().all() for one in entropy):
         raise Refusal("the scores grow beyond all numbers: train the model again, or name another.")
@@ -102,7 +102,7 @@ def _first(told: dict[str, Any]) -> list[int]:
     return list(min(_everyone(told["heads"]), key=lambda place: _of(told["entropy"], place)))
 
 
-def _roles(reading: Reading, work: Work) -> gh.HeadRoles:
+def _roles(reading: ModelPass, work: Work) -> gh.HeadRoles:
     """As `head_roles` has them, layer by layer."""
     masses = {}
     for done, name in enumerate(reading.layers):
@@ -112,7 +112,7 @@ def _roles(reading: Reading, work: Work) -> gh.HeadRoles:
     return roles_of(masses, THRESHOLDS)
 
 
-def small_maps(reading: Reading) -> Float[Tensor, "all_heads side wider"]:
+def small_maps(reading: ModelPass) -> Float[Tensor, "all_heads side wider"]:
     """The map of each head of each layer in blocks, as `PooledMap` has them.
 
     One more column is the mean weight of the first token alone, so that the map without it is the
@@ -121,7 +121,7 @@ def small_maps(reading: Reading) -> Float[Tensor, "all_heads side wider"]:
     return reading.once("heads.maps", lambda: _small_maps(reading))
 
 
-def _small_maps(reading: Reading) -> Float[Tensor, "all_heads side wider"]:
+def _small_maps(reading: ModelPass) -> Float[Tensor, "all_heads side wider"]:
     side = min(SIDE, reading.length)
     maps = []
     for layer in range(len(reading.layers)):
@@ -134,7 +134,7 @@ def _small_maps(reading: Reading) -> Float[Tensor, "all_heads side wider"]:
     return torch.cat(maps)
 
 
-def whole_map(reading: Reading, layer: int, head: int) -> Float[Tensor, "length length"]:
+def whole_map(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "length length"]:
     """The weights of one head, exact.
 
     Errors: a `Refusal` where there is no such layer or head.
@@ -142,7 +142,7 @@ def whole_map(reading: Reading, layer: int, head: int) -> Float[Tensor, "length 
     return reading.head(layer, head).dense()
 
 
-def along(reading: Reading, layer: int, head: int) -> Float[Tensor, "3 length"]:
+def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"]:
     """Entropy and mean distance of each query of one head, and the mass that each key receives.
 
     In nats, in tokens, and in weights, of which each query gives 1.
@@ -182,7 +182,7 @@ def stored_heads(
         yield "heads/along", asked, along(reading, layer, head)
 
 
-def chosen_heads(reading: Reading, most: int = _IN_A_FILE) -> list[tuple[int, int]]:
+def chosen_heads(reading: ModelPass, most: int = _IN_A_FILE) -> list[tuple[int, int]]:
     """As many heads as there is room for, one at least, in the order of layers."""
     each = 4 * reading.length**2
     told = summary(reading)

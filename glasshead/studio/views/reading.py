@@ -148,7 +148,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ModelPass:
     """What a model did with a text.
 
     Attributes:
@@ -229,7 +229,7 @@ def read(
     work: Work,
     most_tokens: int,
     statistics: Sequence[Statistic] = (),
-) -> Reading:
+) -> ModelPass:
     """Let the model read a text; what was read lately is kept, and read once for all who ask.
 
     Args:
@@ -265,7 +265,7 @@ def _key(
 
 def _read(
     studio: "Studio", text: str, work: Work, most_tokens: int, statistics: Sequence[Statistic]
-) -> Reading:
+) -> ModelPass:
     content = studio.texts[text]
     work.tell("heads.opening", 0, 1)
     reader = studio.subject.reader()
@@ -277,7 +277,7 @@ def _read(
     size = held_by(few) * len(tokens) // len(tokens[:_FEW])
     with studio.readings.reserved(size):
         seen = run(reader, tokens, statistics, budget=studio.limits.memory, like=few, work=work)
-    return Reading(tokens, words, of, seen, held_by(seen))
+    return ModelPass(tokens, words, of, seen, held_by(seen))
 
 
 def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from html import unescape
 from typing import Any, Literal, get_args
 
-from glasshead.drawing.document import scripted
+from glasshead.drawing.document import subscripts
 from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.explanation.embeddings import Embeddings, composed, last_word, split
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
@@ -150,7 +150,7 @@ def runs(line: str) -> list[Run]:
     found: list[Run] = []
     places: list[str] = []
     done = 0
-    html = scripted(line)
+    html = subscripts(line)
     for mark in [*_MARK.finditer(html), None]:
         text = html[done : mark.start() if mark else None]
         if text:

@@ -12,19 +12,19 @@ from typing import Any, Literal
 from glasshead.drawing.printable import printable
 from glasshead.studio.views.training_log import (
     NO_ROWS,
-    Kept,
-    Rows,
+    FileCache,
+    LogRows,
     as_json,
     buckets,
+    downsampled,
     mark_of,
     read_rows,
     smoothed,
-    thinned,
 )
 from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.logs import AttentionLog, read_attention_log
-from glasshead.watching.alarms import Alarm, Reading
+from glasshead.watching.alarms import Alarm, HeadReading
 
 _POINTS = 1200
 _LAST, _VALIDATIONS = 8, 4
@@ -34,13 +34,13 @@ _LOSS, _RATE = "loss", "learning_rate"
 _SMOOTHED = "smoothed loss"
 
 
-def charts_of(rows: Rows, smoothing: float) -> dict[str, list[dict[str, Any]]]:
+def charts_of(rows: LogRows, smoothing: float) -> dict[str, list[dict[str, Any]]]:
     """The curves of each chart as points: their steps and values.
 
     First the losses, the smoothed one among them where it is asked for, then each other figure of
     the validation, and last the learning rate; none where a log has none of them.
 
-    >>> charts_of(Rows(["loss"], [3, 5], [[4.0], [1.0]]), 0.5)["loss"][1]
+    >>> charts_of(LogRows(["loss"], [3, 5], [[4.0], [1.0]]), 0.5)["loss"][1]
     {'name': 'smoothed loss', 'steps': [3, 5], 'values': [4.0, 2.0]}
     """
     checked = [name for name in dict.fromkeys(rows.columns) if name.startswith(VALIDATION)]
@@ -54,15 +54,15 @@ def charts_of(rows: Rows, smoothing: float) -> dict[str, list[dict[str, Any]]]:
     return {name: curves for name, curves in drawn.items() if curves}
 
 
-def is_thinned(rows: Rows) -> bool:
+def is_thinned(rows: LogRows) -> bool:
     """Whether a curve has fewer points than the log has rows."""
     return len(rows.steps) > _POINTS
 
 
-def table_of(rows: Rows) -> dict[str, Any]:
+def table_of(rows: LogRows) -> dict[str, Any]:
     """The last rows, and the last ones that have a validation, exact.
 
-    >>> rows = Rows(["loss", "validation_loss"], [3, 5], [[4.0, 4.5], [1.0, None]])
+    >>> rows = LogRows(["loss", "validation_loss"], [3, 5], [[4.0, 4.5], [1.0, None]])
     >>> table_of(rows)["rows"]
     [[3, 4.0, 4.5], [5, 1.0, None]]
     """
@@ -80,13 +80,13 @@ def table_of(rows: Rows) -> dict[str, Any]:
     }
 
 
-def _curve(rows: Rows, name: str, smoothing: float) -> dict[str, Any] | None:
+def _curve(rows: LogRows, name: str, smoothing: float) -> dict[str, Any] | None:
     steps, values = rows.column(_LOSS if name == _SMOOTHED else name)
     if not steps or (name == _SMOOTHED and smoothing == 0):
         return None
     if name == _SMOOTHED:
         values = smoothed(values, smoothing)
-    some, of_them = thinned(steps, values, _POINTS)
+    some, of_them = downsampled(steps, values, _POINTS)
     return {"name": name, "steps": some, "values": [*map(as_json, of_them)]}
 
 
@@ -94,7 +94,7 @@ Note = tuple[str, dict[str, str]]
 
 
 def notes_of(
-    rows: Rows, heads: dict[str, Any] | None, alarms: Sequence[Any], raised: int
+    rows: LogRows, heads: dict[str, Any] | None, alarms: Sequence[Any], raised: int
 ) -> list[Note]:
     """A word and its places for each thing that is to be said.
 
@@ -104,8 +104,8 @@ def notes_of(
         alarms: Those that are shown.
         raised: How many there are.
 
-    >>> notes_of(Rows([], [], []), {"heads": [[0, 0]], "of_heads": 1, "columns": [], "of_steps": 0},
-    ...          [], 0)
+    >>> heads = {"heads": [[0, 0]], "of_heads": 1, "columns": [], "of_steps": 0}
+    >>> notes_of(LogRows([], [], []), heads, [], 0)
     [('training.alarms.none', {})]
     """
     notes: list[Note] = []
@@ -142,13 +142,14 @@ _LETTERS = 120
 Head = tuple[str, int]
 
 
-def heads_of(readings: Sequence[Reading]) -> dict[str, Any]:
+def heads_of(readings: Sequence[HeadReading]) -> dict[str, Any]:
     """Each measure as a row for each head and a column for each step, or bucket of steps.
 
     A bucket has the smallest entropy and the largest score of its steps; the last step is always
     on its own. A head that was not seen there has None. `range` is what the colours stand for.
 
-    >>> told = heads_of([Reading(1, "a", 0, 2.0, 0.5, 3.0), Reading(9, "a", 0, 1.0, 0.25, 7.0)])
+    >>> first = HeadReading(1, "a", 0, 2.0, 0.5, 3.0)
+    >>> told = heads_of([first, HeadReading(9, "a", 0, 1.0, 0.25, 7.0)])
     >>> told["columns"], told["measures"]["max_score"]
     ([[1, 1], [9, 9]], {'values': [[3.0, 7.0]], 'range': [0.0, 7.0]})
     """
@@ -205,7 +206,7 @@ def _written(alarm: Alarm, value: float) -> str:
     return f"{value:.{2 if alarm.kind == 'entropy_collapse' else 3}g}"
 
 
-def _heads(readings: Iterable[Reading]) -> list[Head]:
+def _heads(readings: Iterable[HeadReading]) -> list[Head]:
     """Layers in the order in which they were read, the heads of each by their numbers."""
     by_layer: dict[str, set[int]] = {}
     for reading in readings:
@@ -215,7 +216,7 @@ def _heads(readings: Iterable[Reading]) -> list[Head]:
 
 def _measure(
     name: str,
-    readings: Iterable[Reading],
+    readings: Iterable[HeadReading],
     shown: dict[Head, int],
     column_of: dict[int, int],
     columns: int,
@@ -251,10 +252,10 @@ _ROWS = 100
 _GAPS, _SECONDS, _BEFORE_ANY = 4.0, 20.0, 600.0
 
 
-def pace_of(rows: Rows, config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+def pace_of(rows: LogRows, config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
     """Steps done and of how many, seconds, steps a second, seconds left, and how it has ended.
 
-    >>> rows = Rows(["seconds"], [10, 20, 40], [[1.0], [3.0], [7.0]])
+    >>> rows = LogRows(["seconds"], [10, 20, 40], [[1.0], [3.0], [7.0]])
     >>> told = pace_of(rows, {"training": {"steps": 100}}, {})
     >>> told["step"], told["steps"], told["speed"], told["left"], told["ended"]
     (40, 100, 5.0, 12.0, None)
@@ -303,7 +304,7 @@ def best_of(metrics: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _ended(
-    rows: Rows, steps: int | None, patience: int | None, metrics: dict[str, Any]
+    rows: LogRows, steps: int | None, patience: int | None, metrics: dict[str, Any]
 ) -> Phase | None:
     if steps is not None and rows.steps and rows.steps[-1] >= steps:
         return "finished"
@@ -314,7 +315,7 @@ def _ended(
     return "patience" if sum(step > best["step"] for step in validated) >= patience else None
 
 
-def _validations(rows: Rows, name: str) -> list[int]:
+def _validations(rows: LogRows, name: str) -> list[int]:
     return rows.column(name)[0] if name.startswith(VALIDATION) else []
 
 
@@ -363,11 +364,11 @@ class TrainingLog:
     def __init__(self, folder: Path) -> None:
         run = self._run = RunFolder(folder)
         self._lock = threading.Lock()
-        self._config = Kept(run.config, run.read_config, {})
-        self._metrics = Kept(run.metrics, run.read_metrics, {})
-        self._rows = Kept(run.log, lambda: read_rows(run.log), NO_ROWS)
-        self._heads = Kept(run.attention, lambda: heads_of(self._attention().readings), None)
-        self._alarms = Kept(run.alarms, lambda: alarms_of(self._attention().alarms), None)
+        self._config = FileCache(run.config, run.read_config, {})
+        self._metrics = FileCache(run.metrics, run.read_metrics, {})
+        self._rows = FileCache(run.log, lambda: read_rows(run.log), NO_ROWS)
+        self._heads = FileCache(run.attention, lambda: heads_of(self._attention().readings), None)
+        self._alarms = FileCache(run.alarms, lambda: alarms_of(self._attention().alarms), None)
         self._kept = (self._config, self._metrics, self._rows, self._heads, self._alarms)
         self._paced: tuple[str, dict[str, Any]] | None = None
 

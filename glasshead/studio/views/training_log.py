@@ -32,7 +32,7 @@ def buckets(count: int, most: int) -> list[range]:
     return [*inner, range(count - 1, count)]
 
 
-def thinned(
+def downsampled(
     steps: Sequence[int], values: Sequence[float], most: int
 ) -> tuple[list[int], list[float]]:
     """The smallest and the largest number of each bucket, in the order of their steps.
@@ -42,7 +42,7 @@ def thinned(
         values: The numbers; one that is NaN is neither smallest nor largest.
         most: How many points there may be, 4 at least.
 
-    >>> thinned([10, 20, 30, 40, 50, 60, 70], [5.0, 9.0, 1.0, 4.0, 3.0, 3.0, 2.0], 6)
+    >>> downsampled([10, 20, 30, 40, 50, 60, 70], [5.0, 9.0, 1.0, 4.0, 3.0, 3.0, 2.0], 6)
     ([20, 30, 50, 70], [9.0, 1.0, 3.0, 2.0])
     """
     if len(values) <= most:
@@ -97,7 +97,7 @@ _LETTERS_OF_MARK = 400
 Mark = tuple[int, int, int]
 
 
-class Kept(Generic[_T]):
+class FileCache(Generic[_T]):
     """What a file tells, read anew where it has changed since, and what is wrong with it.
 
     Args:
@@ -112,7 +112,7 @@ class Kept(Generic[_T]):
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "number"
-    >>> kept = Kept(file, lambda: int(file.read_text()), 0)
+    >>> kept = FileCache(file, lambda: int(file.read_text()), 0)
     >>> _ = file.write_text("7")
     >>> kept.refresh()
     >>> kept.value
@@ -169,7 +169,7 @@ _DIGITS = 15
 
 
 @dataclass(frozen=True)
-class Rows:
+class LogRows:
     """A learning curve.
 
     Attributes:
@@ -192,11 +192,11 @@ class Rows:
         return [step for step, _ in known], [value for _, value in known]
 
 
-NO_ROWS = Rows([], [], [])
+NO_ROWS = LogRows([], [], [])
 """Before the first row."""
 
 
-def read_rows(file: Path) -> Rows:
+def read_rows(file: Path) -> LogRows:
     r"""The rows that are whole.
 
     A last line without its end is being written. Where steps are made again, what was told of them
@@ -213,7 +213,7 @@ def read_rows(file: Path) -> Rows:
     text = read_regular(file, LOG_BYTES).decode(errors="replace")
     head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
     names = [name[:_LETTERS] for name in head.split(",")][: _COLUMNS + 1]
-    rows = Rows([name for name in names if name != "step"], [], [])
+    rows = LogRows([name for name in names if name != "step"], [], [])
     if "step" not in names:
         return rows
     place = names.index("step")
@@ -226,7 +226,7 @@ def read_rows(file: Path) -> Rows:
     return rows
 
 
-def _add(rows: Rows, step: int, values: list[float | None]) -> None:
+def _add(rows: LogRows, step: int, values: list[float | None]) -> None:
     while rows.steps and rows.steps[-1] >= step:
         rows.steps.pop()
         rows.values.pop()

@@ -1,11 +1,11 @@
 """Classify: an encoder that tells which of several things a text is."""
 
 from glasshead.tasks.classify.text_classifier import (
-    Answer,
-    Evaluation,
-    Looked,
+    Classification,
+    LabelEvaluation,
     TextClassifier,
+    TokenAttention,
     evaluate,
-    looked_at,
+    token_attention,
 )
 from glasshead.tasks.classify.train import CLASSIFY, PRESETS, ClassifySettings

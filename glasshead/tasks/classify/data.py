@@ -183,7 +183,7 @@ _MADE_UP = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class LabelledCorpus:
     """What is trained on, and what is held out.
 
     Attributes:
@@ -212,7 +212,7 @@ class Corpus:
         }
 
 
-def read_corpus(data: ClassifyData) -> Corpus:
+def read_corpus(data: ClassifyData) -> LabelledCorpus:
     """The labelled texts of the files, or made-up reviews.
 
     Without files of their own to be held out, a share is, drawn at random and always the same, or
@@ -233,7 +233,7 @@ def read_corpus(data: ClassifyData) -> Corpus:
             f"label=COLUMN."
         )
     if data.held_out_files:
-        return Corpus(rows, read_labelled(data.held_out_files, *columns, known=labels))
+        return LabelledCorpus(rows, read_labelled(data.held_out_files, *columns, known=labels))
     apart = _held_out(len(rows), data)
     training = [row for place, row in enumerate(rows) if place not in apart]
     for label in sorted(labels - {label for _, label in training}):
@@ -241,10 +241,10 @@ def read_corpus(data: ClassifyData) -> Corpus:
             f"{', '.join(data.files)} has too few texts of the {data.label} {label!r}: all were "
             f"held out; add some, or set a smaller held_out."
         )
-    return Corpus(training, [rows[place] for place in sorted(apart)])
+    return LabelledCorpus(training, [rows[place] for place in sorted(apart)])
 
 
-def make_tokenizer(data: ClassifyData, corpus: Corpus) -> Tokenizer:
+def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
     """A tokenizer that knows the texts to train on alone."""
     texts = [text for text, _ in corpus.training]
     return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
@@ -265,10 +265,10 @@ def _held_out(count: int, data: ClassifyData) -> set[int]:
     }
 
 
-def _made_up(data: ClassifyData) -> Corpus:
+def _made_up(data: ClassifyData) -> LabelledCorpus:
     from glasshead.tasks.data.reviews import held_out, reviews
 
-    return Corpus(
+    return LabelledCorpus(
         [(review.text, review.label) for review in reviews(data.made_up)],
         [(review.text, review.label) for review in held_out(_MADE_UP)],
     )

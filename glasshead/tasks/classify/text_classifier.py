@@ -19,7 +19,7 @@ from glasshead.watching import watch
 
 
 @dataclass(frozen=True)
-class Answer:
+class Classification:
     """What a text is.
 
     Attributes:
@@ -56,19 +56,19 @@ class TextClassifier:
 
     def classify(
         self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None
-    ) -> list[Answer]:
+    ) -> list[Classification]:
         """What each of the texts is; the same for a text alone as among others.
 
         Args:
             texts: As long as they may be; what is read of each, the run's settings say.
             progress: Is told how many texts are done, and of how many.
         """
-        answers: list[Answer | None] = [None] * len(texts)
+        answers: list[Classification | None] = [None] * len(texts)
         names = self.settings.data.answers
         for places, shares in self._batches(texts, progress):
             for place, row in zip(places, shares, strict=True):
                 ranked = dict(sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]))
-                answers[place] = Answer(next(iter(ranked)), ranked)
+                answers[place] = Classification(next(iter(ranked)), ranked)
         return [answer for answer in answers if answer is not None]
 
     @torch.inference_mode()
@@ -86,7 +86,7 @@ class TextClassifier:
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class TokenAttention:
     """How much each word of a text was looked at by all of them.
 
     Attributes:
@@ -100,7 +100,7 @@ class Looked:
 
 
 @torch.inference_mode()
-def looked_at(classifier: TextClassifier, text: str) -> Looked:
+def token_attention(classifier: TextClassifier, text: str) -> TokenAttention:
     """What each layer looks at while the model reads a text.
 
     Args:
@@ -111,18 +111,18 @@ def looked_at(classifier: TextClassifier, text: str) -> Looked:
     (tokens,) = encoded(tokenizer, [text], data)
     blocks = classifier.model.blocks
     if not tokens:
-        return Looked((), torch.zeros(len(blocks), 0))
+        return TokenAttention((), torch.zeros(len(blocks), 0))
     with watch(classifier.model, [Received()]) as seen:
         classifier.model(**collated([tokens], tokenizer.pad_id))
     received = torch.stack(
         [seen[f"blocks.{layer}.attention"].received[0].mean(0) for layer in range(len(blocks))]
     )
     words = whole_words(tokenizer, tokens)
-    return Looked(words.words, received.float() / len(tokens) @ words.sum.T)
+    return TokenAttention(words.words, received.float() / len(tokens) @ words.sum.T)
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class LabelEvaluation:
     """How well a classifier does.
 
     Attributes:
@@ -146,7 +146,7 @@ def evaluate(
     classifier: TextClassifier,
     files: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
-) -> Evaluation:
+) -> LabelEvaluation:
     """Accuracy, F1 and what is taken for what; over files, or over what was held out.
 
     Args:
@@ -171,7 +171,7 @@ def evaluate(
         [answer.shares[label] for answer, (_, label) in zip(answers, labelled, strict=True)]
     )
     count = len(labels)
-    return Evaluation(
+    return LabelEvaluation(
         accuracy=float(multiclass_accuracy(given, right, count, average="micro")),
         f1=float(multiclass_f1_score(given, right, count, average="macro")),
         loss=float(-shares.clamp(min=1e-30).log().mean()),

@@ -9,13 +9,13 @@ from torch import Tensor
 from glasshead.models import Classifier, ClassifierConfig
 from glasshead.tasks.classify.data import (
     ClassifyData,
-    Corpus,
     LabelledBatches,
+    LabelledCorpus,
     make_tokenizer,
     read_corpus,
 )
 from glasshead.tasks.job import Job, Prepared
-from glasshead.tasks.loss import RightAnswers
+from glasshead.tasks.loss import CrossEntropyObjective
 from glasshead.tasks.run_settings import Preset, RunSettings
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
@@ -153,7 +153,7 @@ class ClassifySettings(RunSettings):
     unknown: ClassVar[Mapping[str, int]] = {"vocab_size": 1, "num_answers": 2}
 
 
-class RightAnswer(RightAnswers[Classifier]):
+class ClassifyObjective(CrossEntropyObjective[Classifier]):
     """-Σ ln p(answer | text), in nats; smoothed where it is trained.
 
     Args: as of `RightAnswers`.
@@ -165,7 +165,7 @@ class RightAnswer(RightAnswers[Classifier]):
 
 
 def prepare(
-    settings: ClassifySettings, corpus: Corpus, tokenizer: Tokenizer
+    settings: ClassifySettings, corpus: LabelledCorpus, tokenizer: Tokenizer
 ) -> Prepared[ClassifySettings]:
     """The untrained model, and the texts that it is trained on.
 
@@ -188,7 +188,7 @@ def prepare(
     return Prepared(
         settings=settings,
         config=config,
-        task=RightAnswer(Classifier(config), settings.training.label_smoothing),
+        task=ClassifyObjective(Classifier(config), settings.training.label_smoothing),
         source=LabelledBatches(tokenizer, corpus.training, data, seed),
         held_out=LabelledBatches(tokenizer, corpus.held_out, data),
         about=f"{len(corpus.training):,} texts to train on, {len(corpus.held_out):,} held out, "

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Inner
 from torch import Tensor
 
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
-from glasshead.models.pretrained.folder import ANEW, Stored, check_numbers
+from glasshead.models.pretrained.folder import ANEW, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.base import Reader
@@ -50,7 +50,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     _check_files(folder)
     _check_weights(folder)
     with _told(folder, "the model"):
-        shapes = Stored(folder).shapes
+        shapes = StoredTensors(folder).shapes
     file = folder / "config.json"
     check_numbers(read_object(file, ANEW), file, len(shapes))
     with _quiet():

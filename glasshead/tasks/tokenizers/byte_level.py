@@ -48,7 +48,7 @@ def byte_tokens(inner: Inner) -> dict[int, int]:
     return {number: byte for number, byte in numbers if number is not None}
 
 
-class Mending:
+class Utf8Repair:
     """Tokens as they come, those that spell no character made those of "�".
 
     `tokenizers` would take back what it has shown: it makes "�" of every byte of a row of them in
@@ -84,5 +84,5 @@ def mended(byte_of: Mapping[int, int], tokens: Sequence[int]) -> list[int]:
     >>> mended(byte_of, [10 + ord("a"), 10 + 0xE2, 3]) == [10 + x for x in "a�".encode()] + [3]
     True
     """
-    mending = Mending(byte_of)
+    mending = Utf8Repair(byte_of)
     return [one for token in tokens for one in mending.add(token)] + mending.rest()

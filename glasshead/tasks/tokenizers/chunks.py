@@ -105,12 +105,12 @@ _SETTING = "TOKENIZERS_PARALLELISM"
 _OURS, _PROCESS = _SETTING not in os.environ, os.getpid()
 
 
-def pieces(text: str, length: int = _LENGTH) -> list[str]:
+def chunks_of_text(text: str, length: int = _LENGTH) -> list[str]:
     r"""Cut a text after line breaks and before spaces between words, at some length at least.
 
-    >>> pieces("one\ntwo\n\nthree\nfour", length=2)
+    >>> chunks_of_text("one\ntwo\n\nthree\nfour", length=2)
     ['one\n', 'two\n\nthree\n', 'four']
-    >>> pieces("one, two  three four", length=2)
+    >>> chunks_of_text("one, two  three four", length=2)
     ['one, two  three', ' four']
     """
     cut, begin = [], 0

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from glasshead.files import TOKENIZER_BYTES, whole_file
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
-from glasshead.tasks.tokenizers.byte_level import Mending, byte_tokens, mended, readable
-from glasshead.tasks.tokenizers.chunks import check_length, in_parallel, pieces, told_panics
+from glasshead.tasks.tokenizers.byte_level import Utf8Repair, byte_tokens, mended, readable
+from glasshead.tasks.tokenizers.chunks import check_length, chunks_of_text, in_parallel, told_panics
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def cutting(inner: Inner) -> Callable[[str], list[str]]:
         for token in inner.get_added_tokens_decoder().values()
     )
     safe = letters_alone and (seams or alone) and apart
-    return lambda text: check_length(pieces(text) if safe else [text])
+    return lambda text: check_length(chunks_of_text(text) if safe else [text])
 
 
 def _checked(text: str) -> str:
@@ -307,7 +307,7 @@ class StreamDecoder:
         self._tokenizer = tokenizer
         self._tokens = list(before)
         self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
-        self._mending = Mending(tokenizer.byte_of)
+        self._mending = Utf8Repair(tokenizer.byte_of)
         self._shown = len(tokenizer.decode(self._tokens))
         # Those of our own decoders fail on nothing.
         decoder: Any = tokenizer.inner.decoder

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.tokenizers.chunks import in_parallel, pieces
+from glasshead.tasks.tokenizers.chunks import chunks_of_text, in_parallel
 from glasshead.tasks.tokenizers.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 
 # To merge the pairs of a word takes time by the square of its length: longer ones are learned from
@@ -166,7 +166,7 @@ def _in_parts(texts: Iterable[str], kinds: Sequence[str]) -> Iterator[str]:
 def _trained(inner: Inner, trainer: Any, decoder: Any, texts: Iterable[str]) -> Tokenizer:
     with in_parallel():
         inner.train_from_iterator(
-            (piece for text in _checked(texts) for piece in pieces(text)), trainer
+            (piece for text in _checked(texts) for piece in chunks_of_text(text)), trainer
         )
     return _complete(inner, decoder)
 

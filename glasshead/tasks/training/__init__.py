@@ -4,15 +4,15 @@ from glasshead.tasks.training.best import Interrupted
 from glasshead.tasks.training.fit import train
 from glasshead.tasks.training.hardware import Hardware, check_hardware
 from glasshead.tasks.training.identity import MAY_CHANGE
-from glasshead.tasks.training.loader import Source, Task
+from glasshead.tasks.training.loader import ExampleSource, Task
 from glasshead.tasks.training.logs import AttentionLog, read_attention_log
 from glasshead.tasks.training.settings import TrainingSettings
 
 __all__ = [
     "AttentionLog",
+    "ExampleSource",
     "Hardware",
     "Interrupted",
-    "Source",
     "Task",
     "TrainingSettings",
     "read_attention_log",

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.hardware import by_the_first, told_by_the_first
+from glasshead.tasks.training.hardware import on_rank_zero, told_by_the_first
 from glasshead.tasks.training.loader import Task
 from glasshead.tasks.training.logs import Journal
 from glasshead.tasks.training.module import TaskModule
@@ -92,7 +92,7 @@ class Best(Callback):
             weights = weights_of(trainer)
         else:
             self._worse += 1
-        by_the_first(trainer, lambda: self._write(weights, step, rate))
+        on_rank_zero(trainer, lambda: self._write(weights, step, rate))
         if self._settings.patience is not None and self._worse >= self._settings.patience:
             trainer.should_stop = True
 

@@ -14,7 +14,7 @@ from glasshead.attention import tensor_files as files
 from glasshead.attention.tensor_files import from_json, to_json
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.best import Interrupted, Interruption, check_finite
-from glasshead.tasks.training.hardware import any_of, by_the_first, told_by_the_first
+from glasshead.tasks.training.hardware import any_of, on_rank_zero, told_by_the_first
 from glasshead.tasks.training.settings import TrainingSettings
 
 
@@ -235,7 +235,7 @@ class Saving(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         trainer.save_checkpoint(self._folder.checkpoint)
-        by_the_first(trainer, self._checkpoints.check_saved)
+        on_rank_zero(trainer, self._checkpoints.check_saved)
 
     def _interrupted(self, trainer: Trainer) -> BaseException:
         said = (

@@ -25,7 +25,7 @@ from glasshead.tasks.training.hardware import (
     told_by_the_first,
 )
 from glasshead.tasks.training.identity import check_resumable, check_unfinished, identity
-from glasshead.tasks.training.loader import Source, Task, check_batches
+from glasshead.tasks.training.loader import ExampleSource, Task, check_batches
 from glasshead.tasks.training.logs import AttentionJournal, Curve, Journal
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.progress import Progress
@@ -50,7 +50,7 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-class Gradients(Callback):
+class GradientCallback(Callback):
     """Sees that loss and gradient are finite, clips the gradient, and sets the learning rate."""
 
     def __init__(self, settings: TrainingSettings, journal: Journal) -> None:
@@ -94,8 +94,8 @@ class Run:
     """All that a run is made of."""
 
     task: Task
-    source: Source
-    held_out: Source
+    source: ExampleSource
+    held_out: ExampleSource
     settings: TrainingSettings
     folder: RunFolder
     hardware: Hardware
@@ -118,7 +118,7 @@ def fit(run: Run, *, resume: bool) -> dict[str, Any]:
     watched = [AttentionJournal(run.folder, run.settings, console)] if run.watch else []
     callbacks = [
         RandomState(run.settings.seed),
-        Gradients(run.settings, journal),
+        GradientCallback(run.settings, journal),
         best,
         journal,
         *watched,
@@ -188,8 +188,8 @@ def _logger(folder: RunFolder) -> Any:
 
 def train(
     task: Task,
-    source: Source,
-    held_out: Source,
+    source: ExampleSource,
+    held_out: ExampleSource,
     settings: TrainingSettings,
     folder: RunFolder,
     *,

@@ -12,7 +12,7 @@ from torch import distributed
 from glasshead.recipe.validation import shown
 
 
-def by_the_first(trainer: Trainer, work: Callable[[], object]) -> None:
+def on_rank_zero(trainer: Trainer, work: Callable[[], object]) -> None:
     """Let the first process do it; where that fails training ends in each of them.
 
     Errors: what the work raised, an OSError or a ValueError, in the first process.

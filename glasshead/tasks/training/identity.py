@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.loader import Source, Task
+from glasshead.tasks.training.loader import ExampleSource, Task
 from glasshead.tasks.training.settings import TrainingSettings
 
 # These say how long to train and what to tell meanwhile. With more steps, the learning rate goes on
@@ -16,7 +16,9 @@ from glasshead.tasks.training.settings import TrainingSettings
 MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
 
 
-def identity(settings: TrainingSettings, source: Source, held_out: Source) -> dict[str, Any]:
+def identity(
+    settings: TrainingSettings, source: ExampleSource, held_out: ExampleSource
+) -> dict[str, Any]:
     """What has to be the same where training goes on."""
     kept = dataclasses.asdict(settings)
     return {
@@ -69,7 +71,7 @@ def check_unfinished(
         )
 
 
-def fingerprint(source: Source) -> str:
+def fingerprint(source: ExampleSource) -> str:
     """A digest of how many batches there are, and of the first, the middle and the last of them.
 
     >>> class Numbers:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
-class Source(Protocol):
+class ExampleSource(Protocol):
     """Examples, by number, and in which batches they are seen."""
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
@@ -56,7 +56,7 @@ class Task(Protocol):
 _ENDLESS = 2**40
 
 
-class Part(NamedTuple):
+class EpochPart(NamedTuple):
     """What one process computes at once.
 
     Attributes:
@@ -77,7 +77,7 @@ class TrainingLoader:
     """
 
     def __init__(
-        self, source: Source, *, rank: int = 0, ranks: int = 1, accumulate: int = 1
+        self, source: ExampleSource, *, rank: int = 0, ranks: int = 1, accumulate: int = 1
     ) -> None:
         self._source = source
         self._parts = range(rank * accumulate, (rank + 1) * accumulate)
@@ -95,7 +95,7 @@ class TrainingLoader:
         """Go on with that batch."""
         self._epoch, self._position = state["epoch"], state["position"]
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[EpochPart]:
         while True:
             batches = self._source.batches(self._epoch)
             while self._position < len(batches):
@@ -111,26 +111,26 @@ class TrainingLoader:
 class HeldOutLoader:
     """The parts of the held-out batches that a process validates."""
 
-    def __init__(self, source: Source, *, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, source: ExampleSource, *, rank: int = 0, ranks: int = 1) -> None:
         self._source, self._own = source, slice(rank, None, ranks)
         self._batches = source.batches(0)
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[EpochPart]:
         for batch in self._batches:
             yield _part(self._source, batch, self._own, 1.0)
 
 
-def _part(source: Source, batch: Sequence[int], own: slice, share: float) -> Part:
+def _part(source: ExampleSource, batch: Sequence[int], own: slice, share: float) -> EpochPart:
     indices = batch[own]
     if len(indices):
-        return Part(source.collate(indices), share)
-    return Part(source.collate(batch[:1]), 0.0)
+        return EpochPart(source.collate(indices), share)
+    return EpochPart(source.collate(batch[:1]), 0.0)
 
 
-def check_batches(source: Source, name: str) -> None:
+def check_batches(source: ExampleSource, name: str) -> None:
     """Raise a ValueError where there is nothing to train on, or to validate with."""
     batches: Sequence[Any] = source.batches(0)
     if not len(batches) or not all(len(batch) for batch in batches):

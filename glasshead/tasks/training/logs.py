@@ -17,10 +17,10 @@ from torch import nn
 
 from glasshead.files import LOG_BYTES, read_regular
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.hardware import by_the_first
+from glasshead.tasks.training.hardware import on_rank_zero
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.settings import TrainingSettings
-from glasshead.watching.alarms import Alarm, AlarmRule, Reading
+from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 from glasshead.watching.alarms.with_lightning import WatchedSteps
 
 _COLUMNS = ("step", "loss", "learning_rate", "seconds")
@@ -61,7 +61,7 @@ class Journal(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         del pl_module
         self._since = time.monotonic()
-        by_the_first(trainer, lambda: self._begin(trainer.global_step))
+        on_rank_zero(trainer, lambda: self._begin(trainer.global_step))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -94,7 +94,7 @@ class Journal(Callback):
         }
         row = values | {name: f"{value:.8g}" for name, value in metrics.items()}
         self._sum, self._count = 0.0, 0
-        by_the_first(trainer, lambda: self._write(row))
+        on_rank_zero(trainer, lambda: self._write(row))
         figures = {name: float(value) for name, value in row.items() if name != "step"}
         for logger in trainer.loggers:
             logger.log_metrics(figures, trainer.global_step)
@@ -148,7 +148,7 @@ class Curve(Callback):
         if trainer.should_stop or due:
             self._drawn = time.monotonic()
         if trainer.should_stop:
-            by_the_first(trainer, self._draw)
+            on_rank_zero(trainer, self._draw)
         elif due:
             self._draw()
 
@@ -192,7 +192,7 @@ class AttentionLog:
         alarms: In the order in which they were raised.
     """
 
-    readings: list[Reading]
+    readings: list[HeadReading]
     alarms: list[Alarm]
 
 
@@ -206,7 +206,8 @@ def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
 
     >>> import tempfile
     >>> folder = RunFolder(tempfile.mkdtemp())
-    >>> folder.write_text(folder.attention, text_of([Reading(10, "blocks.0", 1, 2.5, 0.61, 7.25)]))
+    >>> reading = HeadReading(10, "blocks.0", 1, 2.5, 0.61, 7.25)
+    >>> folder.write_text(folder.attention, text_of([reading]))
     >>> read_attention_log(folder.path).readings[0].max_score
     7.25
     """
@@ -221,10 +222,10 @@ def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
     )
 
 
-def text_of(readings: Iterable[Reading], *, head: bool = True) -> str:
+def text_of(readings: Iterable[HeadReading], *, head: bool = True) -> str:
     """Readings as lines of the table, with the names of its columns above them if `head`.
 
-    >>> print(text_of([Reading(10, "blocks.0", 1, 2.5, 0.61, 7.25)]), end="")
+    >>> print(text_of([HeadReading(10, "blocks.0", 1, 2.5, 0.61, 7.25)]), end="")
     step,layer,head,entropy,normalized_entropy,max_score
     10,blocks.0,1,2.5,0.61,7.25
     """
@@ -242,7 +243,7 @@ def line_of(alarm: Alarm) -> str:
     return json.dumps(told, ensure_ascii=False) + "\n"
 
 
-def _readings(file: Path) -> list[Reading]:
+def _readings(file: Path) -> list[HeadReading]:
     names, *rows = _whole(file).splitlines() or [""]
     if rows and names != ",".join(COLUMNS):
         raise ValueError(
@@ -255,7 +256,7 @@ def _readings(file: Path) -> list[Reading]:
             # Line by line, as a quote that was left open is to break its own line alone.
             step, layer, head, *numbers = next(csv.reader([row]))
             entropy, share, score = map(float, numbers)
-            readings.append(Reading(int(step), layer, int(head), entropy, share, score))
+            readings.append(HeadReading(int(step), layer, int(head), entropy, share, score))
         except (ValueError, csv.Error, StopIteration):
             raise _broken(file, number) from None
     return readings
@@ -310,10 +311,10 @@ class AttentionJournal(WatchedSteps):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         del pl_module
-        by_the_first(trainer, lambda: self._begin(trainer.global_step))
+        on_rank_zero(trainer, lambda: self._begin(trainer.global_step))
 
-    def read(self, trainer: Trainer, readings: list[Reading]) -> None:
-        by_the_first(trainer, lambda: self._write(readings))
+    def read(self, trainer: Trainer, readings: list[HeadReading]) -> None:
+        on_rank_zero(trainer, lambda: self._write(readings))
 
     def _begin(self, step: int) -> None:
         folder = self._folder
@@ -322,7 +323,7 @@ class AttentionJournal(WatchedSteps):
         folder.write_text(folder.attention, text_of(kept))
         folder.write_text(folder.alarms, "".join(map(line_of, self._rule.feed(kept))))
 
-    def _write(self, readings: list[Reading]) -> None:
+    def _write(self, readings: list[HeadReading]) -> None:
         folder, alarms = self._folder, self._rule.feed(readings)
         folder.append(folder.attention, text_of(readings, head=False))
         if alarms:

@@ -8,7 +8,13 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from glasshead.tasks.training.loader import HeldOutLoader, Part, Source, Task, TrainingLoader
+from glasshead.tasks.training.loader import (
+    EpochPart,
+    ExampleSource,
+    HeldOutLoader,
+    Task,
+    TrainingLoader,
+)
 from glasshead.tasks.training.settings import TrainingSettings
 
 
@@ -148,7 +154,7 @@ class TaskModule(LightningModule):
     """
 
     def __init__(
-        self, task: Task, source: Source, held_out: Source, settings: TrainingSettings
+        self, task: Task, source: ExampleSource, held_out: ExampleSource, settings: TrainingSettings
     ) -> None:
         super().__init__()
         self.model = task.model
@@ -184,7 +190,7 @@ class TaskModule(LightningModule):
             self._held_out, rank=self.trainer.global_rank, ranks=self.trainer.world_size
         )
 
-    def training_step(self, part: Part, batch_idx: int) -> Tensor:
+    def training_step(self, part: EpochPart, batch_idx: int) -> Tensor:
         accumulate = self._settings.accumulate
         loss = self._task.loss(part.tensors) * part.share
         own = loss.detach()
@@ -194,7 +200,7 @@ class TaskModule(LightningModule):
     def on_validation_epoch_start(self) -> None:
         self._sums = {}
 
-    def validation_step(self, part: Part, batch_idx: int) -> None:
+    def validation_step(self, part: EpochPart, batch_idx: int) -> None:
         del batch_idx
         for name, value in self._task.validate(part.tensors).items():
             # Sums over many batches: float32 would lose the last digits.

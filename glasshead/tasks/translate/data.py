@@ -185,7 +185,7 @@ _MADE_UP = 400
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class ParallelCorpus:
     """What is trained on, and what is held out.
 
     Attributes:
@@ -209,7 +209,7 @@ class Corpus:
         return {"sha256": digest(*sides), "pairs": len(self.training)}
 
 
-def read_corpus(data: TranslateData) -> Corpus:
+def read_corpus(data: TranslateData) -> ParallelCorpus:
     """The pairs of the files, or made-up ones.
 
     Without files of their own to be held out, a share is, drawn at random and always the same.
@@ -235,10 +235,10 @@ def read_corpus(data: TranslateData) -> Corpus:
                 f"expected at least one pair of texts with words in both to {name}, and got none: "
                 "give more."
             )
-    return Corpus(training, held_out, len(read) - len(pairs))
+    return ParallelCorpus(training, held_out, len(read) - len(pairs))
 
 
-def make_tokenizer(data: TranslateData, corpus: Corpus) -> Tokenizer:
+def make_tokenizer(data: TranslateData, corpus: ParallelCorpus) -> Tokenizer:
     """One tokenizer for texts and translations; it knows those to train on alone."""
     texts = [text for pair in corpus.training for text in pair]
     return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
@@ -248,10 +248,10 @@ def _whole(pairs: Pairs) -> Pairs:
     return [pair for pair in pairs if all(text.strip() for text in pair)]
 
 
-def _made_up(data: TranslateData) -> Corpus:
+def _made_up(data: TranslateData) -> ParallelCorpus:
     from glasshead.tasks.data.sentences import held_out, pairs
 
-    return Corpus(
+    return ParallelCorpus(
         [(pair.german, pair.english) for pair in pairs(data.made_up)],
         [(pair.german, pair.english) for pair in held_out(_MADE_UP)],
     )

@@ -226,7 +226,7 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class TranslationEvaluation:
     """How well a translator does.
 
     Attributes:
@@ -253,7 +253,7 @@ def evaluate(
     files: Sequence[str] = (),
     strategy: Strategy = SEARCH,
     progress: Callable[[int, int], None] | None = None,
-) -> Evaluation:
+) -> TranslationEvaluation:
     """BLEU and chrF, as sacreBLEU counts them; over files, or over what was held out.
 
     A model of small letters is compared in small letters, as the signatures say (`case:lc`).
@@ -281,7 +281,7 @@ def evaluate(
     written = [translation.text for translation in translations]
     bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)
     scores = [metric.corpus_score(written, [expected]).score for metric in (bleu, chrf)]
-    return Evaluation(
+    return TranslationEvaluation(
         bleu=scores[0],
         bleu_signature=str(bleu.get_signature()),
         chrf=scores[1],

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from glasshead.models import Translator, TranslatorConfig
 from glasshead.tasks.job import Job, Prepared
-from glasshead.tasks.loss import RightAnswers
+from glasshead.tasks.loss import CrossEntropyObjective
 from glasshead.tasks.run_settings import Preset, RunSettings
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.translate.data import (
-    Corpus,
     PairBatches,
+    ParallelCorpus,
     TranslateData,
     make_tokenizer,
     read_corpus,
@@ -103,7 +103,7 @@ class TranslateSettings(RunSettings):
     presets = PRESETS
 
 
-class NextTranslated(RightAnswers[Translator]):
+class TranslateObjective(CrossEntropyObjective[Translator]):
     """-Σ_t ln p(y_t | y_0 … y_{t-1}, x), in nats; smoothed where it is trained.
 
     Args: as of `RightAnswers`.
@@ -123,7 +123,7 @@ class NextTranslated(RightAnswers[Translator]):
 
 
 def prepare(
-    settings: TranslateSettings, corpus: Corpus, tokenizer: Tokenizer
+    settings: TranslateSettings, corpus: ParallelCorpus, tokenizer: Tokenizer
 ) -> Prepared[TranslateSettings]:
     """The untrained model, and the pairs that it is trained on.
 
@@ -146,7 +146,7 @@ def prepare(
     return Prepared(
         settings=settings,
         config=config,
-        task=NextTranslated(Translator(config), settings.training.label_smoothing),
+        task=TranslateObjective(Translator(config), settings.training.label_smoothing),
         source=source,
         held_out=held_out,
         about=about,

@@ -150,7 +150,7 @@ class WriteData(RunData):
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class TextCorpus:
     """What is trained on, and what is held out.
 
     Attributes:
@@ -167,7 +167,7 @@ class Corpus:
         return {"sha256": digest(self.training, self.held_out), "texts": len(self.training)}
 
 
-def read_corpus(data: WriteData) -> Corpus:
+def read_corpus(data: WriteData) -> TextCorpus:
     """The texts of the files, or made-up stories; the last share of them held out.
 
     Without files of their own to be held out, a single text is cut within, and of several the last
@@ -178,21 +178,21 @@ def read_corpus(data: WriteData) -> Corpus:
     if not data.files:
         from glasshead.tasks.data.stories import held_out, stories
 
-        return Corpus(
+        return TextCorpus(
             tuple(stories(data.stories, seed=0)),
             tuple(held_out(max(1, round(data.stories * data.held_out)))),
         )
     texts = read_texts(data.files, data.field)
     if data.held_out_files:
-        return Corpus(tuple(texts), tuple(read_texts(data.held_out_files, data.field)))
+        return TextCorpus(tuple(texts), tuple(read_texts(data.held_out_files, data.field)))
     if len(texts) == 1:
         cut = int(len(texts[0]) * (1 - data.held_out))
-        return Corpus((texts[0][:cut],), (texts[0][cut:],))
+        return TextCorpus((texts[0][:cut],), (texts[0][cut:],))
     cut = min(len(texts) - 1, round(len(texts) * (1 - data.held_out)))
-    return Corpus(tuple(texts[:cut]), tuple(texts[cut:]))
+    return TextCorpus(tuple(texts[:cut]), tuple(texts[cut:]))
 
 
-def make_tokenizer(data: WriteData, corpus: Corpus) -> Tokenizer:
+def make_tokenizer(data: WriteData, corpus: TextCorpus) -> Tokenizer:
     """The tokenizer that the data ask for; one that is made knows the training texts alone.
 
     The characters are those of all texts: an alphabet tells nothing of what is held out.

@@ -12,8 +12,8 @@ from glasshead.tasks.loss import IGNORED, cross_entropy
 from glasshead.tasks.run_settings import Preset, RunSettings
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.write.data import (
-    Corpus,
     HeldOutWindows,
+    TextCorpus,
     TrainingWindows,
     WriteData,
     make_tokenizer,
@@ -128,7 +128,7 @@ class WriteSettings(RunSettings):
     presets = PRESETS
 
 
-class NextToken:
+class LanguageModelObjective:
     """-Σ_t ln p(token_{t+1} | token_0 … token_t), in nats.
 
     Args:
@@ -167,7 +167,7 @@ class NextToken:
 
 
 def prepare(
-    settings: WriteSettings, corpus: Corpus, tokenizer: Tokenizer
+    settings: WriteSettings, corpus: TextCorpus, tokenizer: Tokenizer
 ) -> Prepared[WriteSettings]:
     """The untrained model, and the pieces of text that it is trained on.
 
@@ -185,7 +185,7 @@ def prepare(
     return Prepared(
         settings=settings,
         config=config,
-        task=NextToken(
+        task=LanguageModelObjective(
             LanguageModel(config), held_out.characters, settings.training.label_smoothing
         ),
         source=TrainingWindows(

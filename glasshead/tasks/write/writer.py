@@ -19,7 +19,7 @@ from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer
 from glasshead.tasks.write.data import HeldOutWindows, tokenized
-from glasshead.tasks.write.train import WRITE, NextToken, WriteSettings
+from glasshead.tasks.write.train import WRITE, LanguageModelObjective, WriteSettings
 
 
 class StoppedText:
@@ -369,7 +369,7 @@ def evaluate(
         raise ValueError(f"a text takes at least two tokens, and has {len(tokens.ids)}: give more.")
     length = writer.model.config.context_length
     windows = HeldOutWindows(tokens.ids, length)
-    task = NextToken(writer.model, tokens.characters)
+    task = LanguageModelObjective(writer.model, tokens.characters)
     batches, sums = windows.batches(), {"loss": 0.0, "targets": 0.0}
     with torch.inference_mode():
         for done, batch in enumerate(batches, 1):

@@ -1,6 +1,6 @@
 """Alarms: what the heads of a model in training tell before its loss does."""
 
 from glasshead.watching.alarms.probe import Every, Probe
-from glasshead.watching.alarms.rule import Alarm, AlarmRule, Reading, VisibleKeys
+from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading, VisibleKeys
 
-__all__ = ["Alarm", "AlarmRule", "Every", "Probe", "Reading", "VisibleKeys"]
+__all__ = ["Alarm", "AlarmRule", "Every", "HeadReading", "Probe", "VisibleKeys"]

@@ -9,7 +9,7 @@ from torch import nn
 
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Entropy, MaxScore
-from glasshead.watching.alarms.rule import Alarm, AlarmRule, Reading, VisibleKeys, readings_of
+from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading, VisibleKeys, readings_of
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch import watch
 
@@ -81,7 +81,7 @@ class Probe:
         self._seen = stack.enter_context(watch(self.model, statistics, layers=self.layers))
         self._open = stack
 
-    def end(self, step: int) -> list[Reading]:
+    def end(self, step: int) -> list[HeadReading]:
         """Watch no longer, and give what was seen; nothing where nobody had begun.
 
         Errors: as at the end of a block of `watch`.
@@ -104,7 +104,7 @@ class Probe:
 
 
 @dataclass
-class Telling:
+class AlarmDispatcher:
     """Feeds the rule, keeps its alarms, and tells of them.
 
     Attributes:
@@ -115,15 +115,15 @@ class Telling:
 
     Errors: a TypeError where one of these is something else.
 
-    >>> telling = Telling(AlarmRule(patience=1), on_alarm=lambda alarm: print(alarm.kind))
-    >>> telling.take([Reading(1, "layers.0", 0, 1.5, 0.7, 40.0)])
-    >>> telling.take([Reading(2, "layers.0", 0, 1.5, 0.7, 140.0)])
+    >>> telling = AlarmDispatcher(AlarmRule(patience=1), on_alarm=lambda alarm: print(alarm.kind))
+    >>> telling.take([HeadReading(1, "layers.0", 0, 1.5, 0.7, 40.0)])
+    >>> telling.take([HeadReading(2, "layers.0", 0, 1.5, 0.7, 140.0)])
     maximum_logit
     """
 
     rule: AlarmRule
     on_alarm: Callable[[Alarm], object] | None = None
-    on_readings: Callable[[list[Reading]], object] | None = None
+    on_readings: Callable[[list[HeadReading]], object] | None = None
     alarms: list[Alarm] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ class Telling:
             if told is not None and not callable(told):
                 raise TypeError(f"{name} takes a function such as print, and got {told!r}.")
 
-    def take(self, readings: list[Reading]) -> None:
+    def take(self, readings: list[HeadReading]) -> None:
         """Take the readings of a step."""
         if self.on_readings is not None:
             self.on_readings(readings)

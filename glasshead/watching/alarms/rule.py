@@ -82,7 +82,7 @@ _DIGITS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class HeadReading:
     """What one head did in one step.
 
     Attributes:
@@ -104,7 +104,7 @@ class Reading:
     max_score: float
 
 
-def readings_of(watched: Mapping[str, Watched], step: int) -> list[Reading]:
+def readings_of(watched: Mapping[str, Watched], step: int) -> list[HeadReading]:
     """The readings of a watch that asked for `entropy`, `visible_keys` and `max_score`.
 
     >>> import glasshead as gh
@@ -116,7 +116,7 @@ def readings_of(watched: Mapping[str, Watched], step: int) -> list[Reading]:
     Reading(step=7, layer='', head=1, entropy=0.8958797, normalized_entropy=1.0, max_score=0.0)
     """
     return [
-        Reading(step, name, head, *map(_rounded, numbers))
+        HeadReading(step, name, head, *map(_rounded, numbers))
         for name, one in (watched.layers if isinstance(watched, Seen) else watched).items()
         for head, numbers in enumerate(_of_heads(one))
     ]
@@ -251,7 +251,7 @@ class AlarmRule:
 
     >>> rule = AlarmRule()
     >>> for step, score in ((1, 0.3), (10, 24.0), (20, 130.0), (30, 180.0), (40, 250.0)):
-    ...     for alarm in rule.feed([Reading(step, "layers.3", 0, 1.2, 0.4, score)]):
+    ...     for alarm in rule.feed([HeadReading(step, "layers.3", 0, 1.2, 0.4, score)]):
     ...         print(alarm.step, alarm.kind, alarm.value, alarm.threshold)
     30 maximum_logit 180.0 100.0
     """
@@ -274,7 +274,7 @@ class AlarmRule:
             )
         self._heads: dict[tuple[str, int], _Head] = {}
 
-    def feed(self, readings: Iterable[Reading]) -> list[Alarm]:
+    def feed(self, readings: Iterable[HeadReading]) -> list[Alarm]:
         """The alarms of one step's readings; steps are fed in their order."""
         return [alarm for reading in readings for alarm in self._fed(reading)]
 
@@ -296,7 +296,7 @@ class AlarmRule:
             for one in state["heads"]
         }
 
-    def _fed(self, reading: Reading) -> list[Alarm]:
+    def _fed(self, reading: HeadReading) -> list[Alarm]:
         share, score = reading.normalized_entropy, reading.max_score
         if not (math.isfinite(share) and math.isfinite(score)):
             return []

@@ -7,8 +7,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from glasshead.watching.alarms.probe import Every, Probe, Telling
-from glasshead.watching.alarms.rule import Alarm, AlarmRule, Reading
+from glasshead.watching.alarms.probe import AlarmDispatcher, Every, Probe
+from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading
 
 
 class WatchedSteps(Callback, ABC):
@@ -26,14 +26,14 @@ class WatchedSteps(Callback, ABC):
         self._every, self._layers = Every(every), layers
         self._step: int | None = None
         self._probe: Probe | None = None
-        self._readings: list[Reading] = []
+        self._readings: list[HeadReading] = []
 
     def watched(self, pl_module: LightningModule) -> nn.Module:
         """The model whose attentions are watched, by the names that they have in it."""
         return pl_module
 
     @abstractmethod
-    def read(self, trainer: Trainer, readings: list[Reading]) -> None:
+    def read(self, trainer: Trainer, readings: list[HeadReading]) -> None:
         """Take the readings of a step; every process does, and all but the first have none."""
 
     def on_train_batch_start(
@@ -105,17 +105,19 @@ class LightningAlarms(WatchedSteps):
         every: int = 10,
         layers: str | Sequence[str] | None = None,
         on_alarm: Callable[[Alarm], object] | None = None,
-        on_readings: Callable[[list[Reading]], object] | None = None,
+        on_readings: Callable[[list[HeadReading]], object] | None = None,
     ) -> None:
         super().__init__(every, layers)
-        self._telling = Telling(AlarmRule() if rule is None else rule, on_alarm, on_readings)
+        self._telling = AlarmDispatcher(
+            AlarmRule() if rule is None else rule, on_alarm, on_readings
+        )
 
     @property
     def alarms(self) -> list[Alarm]:
         """Those so far, of a resumed training those since then."""
         return self._telling.alarms
 
-    def read(self, trainer: Trainer, readings: list[Reading]) -> None:
+    def read(self, trainer: Trainer, readings: list[HeadReading]) -> None:
         if trainer.is_global_zero:
             self._telling.take(readings)
 

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from glasshead.watching.alarms.probe import Every, Probe, Telling
-from glasshead.watching.alarms.rule import Alarm, AlarmRule, Reading
+from glasshead.watching.alarms.probe import AlarmDispatcher, Every, Probe
+from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading
 
 
 class TransformersAlarms(TrainerCallback):
@@ -38,10 +38,12 @@ class TransformersAlarms(TrainerCallback):
         every: int = 10,
         layers: str | Sequence[str] | None = None,
         on_alarm: Callable[[Alarm], object] | None = None,
-        on_readings: Callable[[list[Reading]], object] | None = None,
+        on_readings: Callable[[list[HeadReading]], object] | None = None,
     ) -> None:
         self._every, self._layers = Every(every), layers
-        self._telling = Telling(AlarmRule() if rule is None else rule, on_alarm, on_readings)
+        self._telling = AlarmDispatcher(
+            AlarmRule() if rule is None else rule, on_alarm, on_readings
+        )
         self._restore: Callable[[], None] = _nothing
 
     @property

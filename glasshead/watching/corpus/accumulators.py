@@ -169,7 +169,7 @@ def _check(texts: list[Text], padding: Padding) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Partial:
     """What some documents add to the sums of a layer, in float64.
 
     Attributes:
@@ -185,7 +185,7 @@ class Part:
         return type(self)(self.total.to(device), self.count.to(device))
 
 
-class Sums(ABC):
+class Accumulator(ABC):
     """How one statistic of a corpus is summed up.
 
     Attributes:
@@ -231,7 +231,7 @@ class Sums(ABC):
         return self.watched
 
     @abstractmethod
-    def part(self, text: Text, value: Any) -> Part:
+    def part(self, text: Text, value: Any) -> Partial:
         """What the documents of a text add.
 
         Args:
@@ -278,7 +278,7 @@ class SummedHistogram(DistanceHistogram):
 
 
 @dataclass(frozen=True)
-class RealHistogram(SummedHistogram):
+class MaskedHistogram(SummedHistogram):
     """The same of the real queries."""
 
     padding: Padding = field(kw_only=True)
@@ -293,7 +293,7 @@ class RealHistogram(SummedHistogram):
 
 @dataclass(frozen=True)
 class _RealDiagonalSum(DiagonalSum):
-    """Sums over each diagonal, of the real queries."""
+    """Accumulator over each diagonal, of the real queries."""
 
     padding: Padding
 
@@ -304,7 +304,7 @@ class _RealDiagonalSum(DiagonalSum):
 
 
 @dataclass(frozen=True)
-class RealReceived(Received):
+class MaskedReceived(Received):
     """The mass that each key receives from the real queries, or from the last of these."""
 
     padding: Padding = field(kw_only=True)
@@ -317,7 +317,7 @@ class RealReceived(Received):
 
 
 @dataclass(frozen=True)
-class RealMaxScore(MaxScore):
+class MaskedMaxScore(MaxScore):
     """The largest score of the real queries."""
 
     padding: Padding = field(kw_only=True)
@@ -333,7 +333,7 @@ class RealMaxScore(MaxScore):
 
 
 @dataclass(frozen=True)
-class RealMassOn(MassOn):
+class MaskedMassOn(MassOn):
     """The mass on some tokens of each document, counted from its first real one."""
 
     padding: Padding = field(kw_only=True)
@@ -363,32 +363,32 @@ def _check_heads_of(problem: Problem, padding: Padding) -> None:
         )
 
 
-class OverQueries(Sums):
+class QueryMean(Accumulator):
     """The mean over all real queries; -inf, the logsumexp of one that sees nothing, is left out."""
 
-    def part(self, text: Text, value: Tensor) -> Part:
+    def part(self, text: Text, value: Tensor) -> Partial:
         numbers = value.double()
         counts = ~numbers.isneginf()
         if text.padding is not None:
             counts = counts & text.padding.real[:, None].to(counts.device)
         total = torch.where(counts, numbers, 0.0).sum((0, 2))
-        return Part(total, counts.sum((0, 2)).double())
+        return Partial(total, counts.sum((0, 2)).double())
 
 
-class OnKeys(OverQueries):
+class OnKeys(QueryMean):
     """The mean mass on some keys of each document, counted from its beginning."""
 
     statistic: MassOn
 
     def of_real(self, padding: Padding) -> Statistic:
         keys = self.statistic.keys
-        return RealMassOn(keys, padding=padding) if padding.aside else self.statistic
+        return MaskedMassOn(keys, padding=padding) if padding.aside else self.statistic
 
     def left_out(self, padding: Padding) -> Statistic:
         return self.of_real(padding)
 
 
-class LargestOf(Sums):
+class LargestOf(Accumulator):
     """The largest of all documents."""
 
     reduction = "max"
@@ -398,17 +398,17 @@ class LargestOf(Sums):
         return -torch.inf
 
     def of_real(self, padding: Padding) -> Statistic:
-        return RealMaxScore(padding=padding)
+        return MaskedMaxScore(padding=padding)
 
-    def part(self, text: Text, value: Tensor) -> Part:
-        return Part(value.double().amax(0), value.new_full((text.heads,), len(value)).double())
+    def part(self, text: Text, value: Tensor) -> Partial:
+        return Partial(value.double().amax(0), value.new_full((text.heads,), len(value)).double())
 
     def value(self, total: Tensor, count: Tensor) -> Tensor:
         del count
         return total.clone()
 
 
-class ByPosition(Sums):
+class ByPosition(Accumulator):
     """The mean over the documents that have a position of what it receives."""
 
     statistic: Received
@@ -426,9 +426,9 @@ class ByPosition(Sums):
         return (self._positions,)
 
     def of_real(self, padding: Padding) -> Statistic:
-        return RealReceived(self.statistic.last, padding=padding)
+        return MaskedReceived(self.statistic.last, padding=padding)
 
-    def part(self, text: Text, value: Tensor) -> Part:
+    def part(self, text: Text, value: Tensor) -> Partial:
         mass, there = value.double(), torch.ones_like(value[:, 0], dtype=torch.bool)
         least = text.call.queries
         # Of cross-attention, the keys are those of another text.
@@ -452,7 +452,7 @@ class ByPosition(Sums):
         beyond = (0, self._positions - mass.shape[-1])
         total = F.pad(torch.where(there[:, None], mass, 0.0).sum(0), beyond)
         count = F.pad(there.sum(0).double(), beyond)
-        return Part(total, count.expand_as(total))
+        return Partial(total, count.expand_as(total))
 
     def value(self, total: Tensor, count: Tensor) -> Tensor:
         """As far as there are documents as long."""
@@ -460,7 +460,7 @@ class ByPosition(Sums):
         return super().value(total[:, :longest], count[:, :longest])
 
 
-class ByDistance(Sums):
+class ByDistance(Accumulator):
     """The mean over all real queries that see a key."""
 
     statistic: DistanceHistogram
@@ -474,15 +474,15 @@ class ByDistance(Sums):
         return SummedHistogram(self.statistic.edges)
 
     def of_real(self, padding: Padding) -> Statistic:
-        return RealHistogram(self.statistic.edges, padding=padding)
+        return MaskedHistogram(self.statistic.edges, padding=padding)
 
-    def part(self, text: Text, value: Any) -> Part:
+    def part(self, text: Text, value: Any) -> Partial:
         del text
         mass, queries = value
-        return Part(mass.double().sum(0), queries.double().sum(0))
+        return Partial(mass.double().sum(0), queries.double().sum(0))
 
 
-class OverMaps(Sums):
+class OverMaps(Accumulator):
     """The mean over documents of one length."""
 
     statistic: PooledMap
@@ -502,23 +502,25 @@ class OverMaps(Sums):
             f"texts to one length, or leave the map out."
         )
 
-    def part(self, text: Text, value: Tensor) -> Part:
+    def part(self, text: Text, value: Tensor) -> Partial:
         queries, keys = text.call.queries, text.call.keys
         if self.statistic.rows > queries or self.statistic.columns > keys:
             raise ValueError(
                 f"{self.statistic!r} takes at least as many queries and keys, and got {queries} "
                 f"and {keys}: ask for a smaller map."
             )
-        return Part(value.double().sum(0), value.new_full((text.heads,), text.documents).double())
+        return Partial(
+            value.double().sum(0), value.new_full((text.heads,), text.documents).double()
+        )
 
 
-def sums_of(statistic: Statistic, positions: int) -> Sums:
+def sums_of(statistic: Statistic, positions: int) -> Accumulator:
     """How a statistic is summed up.
 
     Errors: a ValueError where one of a corpus would mean nothing.
     """
     if statistic.axes == ("query",) and statistic.has_mean:
-        return (OnKeys if isinstance(statistic, MassOn) else OverQueries)(statistic)
+        return (OnKeys if isinstance(statistic, MassOn) else QueryMean)(statistic)
     match statistic:
         case MaxScore():
             return LargestOf(statistic)

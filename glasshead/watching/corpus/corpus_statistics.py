@@ -10,17 +10,17 @@ from torch import Tensor
 
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
-from glasshead.statistics import Statistic, named
+from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.watching.corpus.accumulators import (
+    Accumulator,
     Padding,
-    Part,
-    Sums,
+    Partial,
     Text,
     padding_of,
     sums_of,
     texts_of,
 )
-from glasshead.watching.corpus.result import CorpusResult, Layer, Layout
+from glasshead.watching.corpus.result import CorpusLayout, CorpusResult, Layer
 from glasshead.watching.seen import Seen
 
 try:
@@ -76,7 +76,9 @@ class CorpusStatistics(Metric):
     def __init__(self, statistics: Statistics, *, positions: int = 1024, **options: Any) -> None:
         super().__init__(**options)
         positions = whole_number(positions, "positions", least=1)
-        asked = named(list(statistics) if isinstance(statistics, tuple) else statistics)
+        asked = normalize_statistics(
+            list(statistics) if isinstance(statistics, tuple) else statistics
+        )
         if not asked:
             raise ValueError(
                 "CorpusStatistics takes statistics such as [gh.Entropy()], and got none."
@@ -84,7 +86,7 @@ class CorpusStatistics(Metric):
         self._sums = {name: sums_of(one, positions) for name, one in asked.items()}
         self.layout: Tensor
         self.documents: Tensor
-        self.add_state("layout", Layout().tensor("cpu"), dist_reduce_fx=_first)
+        self.add_state("layout", CorpusLayout().tensor("cpu"), dist_reduce_fx=_first)
         self.add_state("documents", torch.tensor(0), dist_reduce_fx="sum")
         for name, sums in self._sums.items():
             total = torch.zeros(0, *sums.rest, dtype=torch.float64)
@@ -166,7 +168,7 @@ class CorpusStatistics(Metric):
         asked = {name: sums.statistic for name, sums in self._sums.items()}
         return CorpusResult(values, asked, int(self.documents))
 
-    def _part(self, name: str, text: Text) -> Part:
+    def _part(self, name: str, text: Text) -> Partial:
         """What a text adds to a statistic."""
         sums = self._sums[name]
         wanted = sums.watched if text.padding is None else sums.of_real(text.padding)
@@ -181,7 +183,7 @@ class CorpusStatistics(Metric):
             )
         return sums.part(text, text.rows(text.call.values[name])).to(self.device)
 
-    def _add(self, name: str, place: slice, part: Part) -> None:
+    def _add(self, name: str, place: slice, part: Partial) -> None:
         total, count = self._state("total", name), self._state("count", name)
         if self._sums[name].reduction == "max":
             total[place] = torch.maximum(total[place], part.total)
@@ -193,26 +195,26 @@ class CorpusStatistics(Metric):
         return getattr(self, f"{kind}_{name}")
 
     @property
-    def _layout(self) -> Layout:
-        return Layout.of(self.layout)
+    def _layout(self) -> CorpusLayout:
+        return CorpusLayout.of(self.layout)
 
-    def _layout_of(self, texts: list[Text]) -> Layout:
+    def _layout_of(self, texts: list[Text]) -> CorpusLayout:
         equal = any(sums.of_one_length for sums in self._sums.values())
         layouts = (
-            Layout({text.layer: Layer(text.heads, text.lengths if equal else None)})
+            CorpusLayout({text.layer: Layer(text.heads, text.lengths if equal else None)})
             for text in texts
         )
-        return reduce(Layout.merged, layouts, Layout())
+        return reduce(CorpusLayout.merged, layouts, CorpusLayout())
 
-    def _lay_out(self, layout: Layout) -> None:
+    def _lay_out(self, layout: CorpusLayout) -> None:
         """Make room for the heads of a layout."""
         laid = self._laid({name: getattr(self, name) for name in self._defaults}, layout)
         for name, state in laid.items():
             setattr(self, name, state)
 
-    def _laid(self, states: Mapping[str, Any], layout: Layout) -> _States:
+    def _laid(self, states: Mapping[str, Any], layout: CorpusLayout) -> _States:
         """The same states with room for the heads of a layout; always of their own."""
-        old = Layout.of(states["layout"])
+        old = CorpusLayout.of(states["layout"])
         laid: _States = {**states, "layout": layout.tensor(states["layout"].device)}
         for name, sums in self._sums.items():
             for kind, fill in (("total", sums.neutral), ("count", 0.0)):
@@ -227,12 +229,12 @@ class CorpusStatistics(Metric):
     ) -> None:
         """Agree on the layout first, as a process may have seen other layers, or none."""
         told = dist_sync_fn(self.layout, group=process_group or self.process_group)
-        self._lay_out(reduce(Layout.merged, map(Layout.of, told)))
+        self._lay_out(reduce(CorpusLayout.merged, map(CorpusLayout.of, told)))
         super()._sync_dist(dist_sync_fn, process_group)
 
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
         """Agree on the layout first, as another metric may have seen other layers, or none."""
-        layout = Layout.of(incoming_state["layout"]).merged(self._layout)
+        layout = CorpusLayout.of(incoming_state["layout"]).merged(self._layout)
         self._lay_out(layout)
         super()._reduce_states(self._laid(incoming_state, layout))
 
@@ -242,7 +244,9 @@ def _first(layouts: Tensor) -> Tensor:
     return layouts[0]
 
 
-def _as_left_out(known: Statistic, sums: Sums, padding: Padding) -> tuple[Statistic, Statistic]:
+def _as_left_out(
+    known: Statistic, sums: Accumulator, padding: Padding
+) -> tuple[Statistic, Statistic]:
     """Return what was watched and what is wanted, where the watch itself left out the padding."""
     plain = sums.left_out(padding)
     return known, plain if known == plain else sums.of_real(padding)

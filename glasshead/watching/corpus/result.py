@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import glasshead.statistics as known_statistics
-from glasshead.attention.io import Kept, describe_values, found
+from glasshead.attention.io import UnknownStatistic, describe_values, found
 from glasshead.attention.tensor_files import read, understood, write
 from glasshead.attention.to_pandas import import_pandas
 from glasshead.recipe.validation import whole_number
@@ -36,13 +36,13 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class CorpusLayout:
     """Layers in their order; the heads of all of them follow each other in one axis.
 
     Attributes:
         layers: By name.
 
-    >>> first, second = Layout({"a": Layer(3)}), Layout({"b": Layer(2)})
+    >>> first, second = CorpusLayout({"a": Layer(3)}), CorpusLayout({"b": Layer(2)})
     >>> first.merged(second).places
     {'a': slice(0, 3, None), 'b': slice(3, 5, None)}
     """
@@ -63,7 +63,7 @@ class Layout:
             begin += layer.heads
         return places
 
-    def merged(self, other: "Layout") -> "Layout":
+    def merged(self, other: "CorpusLayout") -> "CorpusLayout":
         """The layers of this one, then those that only the other has.
 
         Errors: a ValueError where a layer is another in both.
@@ -71,10 +71,10 @@ class Layout:
         layers = dict(self.layers)
         for name, layer in other.layers.items():
             layers[name] = _same(name, layers.get(name, layer), layer)
-        return Layout(layers)
+        return CorpusLayout(layers)
 
     def moved(
-        self, sums: Float[Tensor, "heads *rest"], old: "Layout", fill: float
+        self, sums: Float[Tensor, "heads *rest"], old: "CorpusLayout", fill: float
     ) -> Float[Tensor, "all_heads *rest"]:
         """Sums that lie as in an older layout, as they lie here; `fill` stands for new layers."""
         if old == self:
@@ -352,7 +352,7 @@ def _as_written(told: Mapping[str, Any]) -> dict[str, Statistic]:
         statistics[name] = (
             getattr(known_statistics, kind.title().replace("-", ""))()
             if kind in without_arguments
-            else Kept(kind, str(one["unit"]), axes)
+            else UnknownStatistic(kind, str(one["unit"]), axes)
         )
     return statistics
 

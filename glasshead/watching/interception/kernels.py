@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glasshead.watching.active import ACTIVE
-from glasshead.watching.captured_call import Met
+from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.interception.patches import OneThread
 from glasshead.watching.interception.torch_attention import FAST_PATHS, met_scores, met_sdpa
 
@@ -65,7 +65,7 @@ def met_flex(
     *others: Any,
     output: Tensor,
     **named: Any,
-) -> Met:
+) -> CapturedCall:
     """A call of FlexAttention that is not compiled, with its scores after `score_mod` and mask."""
     groups = query.shape[1] // key.shape[1]
     key, value = (
@@ -122,7 +122,7 @@ _LOOKED_AT = {*_TELLING, *_WHOLE, _SAFE_SOFTMAX, *_SOFTMAXES, *FAST_PATHS}
 _NAMES = {"attn_bias": "attn_mask"}
 
 
-class Kernels(OneThread, TorchDispatchMode):
+class OperatorInterceptMode(OneThread, TorchDispatchMode):
     """Sees every operator that this thread runs, lets it run, and looks at those of attention."""
 
     supports_higher_order_operators = True

@@ -13,7 +13,7 @@ from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.tile import Tile
 
 
-class Read(NamedTuple):
+class ConvertedMask(NamedTuple):
     """What a mask tensor says.
 
     Attributes:
@@ -27,13 +27,13 @@ class Read(NamedTuple):
     visible: Bool[Tensor, "..."] | None
 
 
-_NOTHING = Read(None, None, None)
+_NOTHING = ConvertedMask(None, None, None)
 # What was read last, as the layers of a model are given one tensor after another: the tensor, a
 # copy of the numbers that it had, and what they say.
-_last: list[tuple["weakref.ref[Tensor]", Tensor, Read]] = []
+_last: list[tuple["weakref.ref[Tensor]", Tensor, ConvertedMask]] = []
 
 
-def read_mask(tensor: Tensor | None) -> Read:
+def read_mask(tensor: Tensor | None) -> ConvertedMask:
     """A mask that is boolean, True = may attend, or is added to the scores.
 
     Of numbers, -inf hides and so does what is near the lowest of their type, which libraries write
@@ -46,7 +46,7 @@ def read_mask(tensor: Tensor | None) -> Read:
         return _NOTHING
     given = tensor.detach()
     if given.dtype == torch.bool:
-        return Read(dense(given), None, given)
+        return ConvertedMask(dense(given), None, given)
     for known, numbers, read in _last:
         if known() is tensor and numbers.shape == given.shape and torch.equal(numbers, given):
             return read
@@ -66,12 +66,12 @@ def _forget(gone: "weakref.ref[Tensor]") -> None:
     _last[:] = [one for one in _last if one[0] is not gone]
 
 
-def _read(tensor: Tensor) -> Read:
+def _read(tensor: Tensor) -> ConvertedMask:
     # Half of it, as the lowest number of bfloat16 may have become one of float32.
     hidden = tensor <= torch.finfo(tensor.dtype).min / 2
     bias = tensor.masked_fill(hidden, 0.0)
     visible = ~hidden
-    return Read(
+    return ConvertedMask(
         None if bool(visible.all()) else dense(visible), bias if bool(bias.any()) else None, visible
     )
 

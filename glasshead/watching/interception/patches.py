@@ -26,7 +26,7 @@ from glasshead.watching.interception.torch_attention import (
 
 
 @dataclass
-class Replaced:
+class Patch:
     """A function that is looked up by its name in a module or a class.
 
     Args:
@@ -94,7 +94,7 @@ class OneThread:
             super().__exit__(*error)  # type: ignore[misc] - the mode's
 
 
-class AnyName(OneThread, TorchFunctionMode):
+class FunctionInterceptMode(OneThread, TorchFunctionMode):
     """Lets a stand-in run where a function is called, above what computes gradients.
 
     Who has imported a function has it under a name that nobody can replace. And while a mode as
@@ -128,27 +128,27 @@ _Function = Callable[..., Any]
 _SDPA = torch._C._nn.scaled_dot_product_attention  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
-def functions() -> list[Replaced]:
+def functions() -> list[Patch]:
     """What is replaced while anybody watches or removes heads.
 
     The kernels below would do, but where PyTorch takes the long way, of matrix products and a
     softmax: with dropout, three axes, or unequal widths.
     """
     replaced = [
-        Replaced(F, "scaled_dot_product_attention", _sdpa, kernels=True),
-        Replaced(F, "multi_head_attention_forward", _multi_head),
+        Patch(F, "scaled_dot_product_attention", _sdpa, kernels=True),
+        Patch(F, "multi_head_attention_forward", _multi_head),
     ]
     if "torch._dynamo" in sys.modules:
         # Nothing is compiled without it, and to import it takes seconds.
         from torch._inductor.output_code import CompiledFxGraph
 
-        replaced.append(Replaced(CompiledFxGraph, "__call__", _compiled))
+        replaced.append(Patch(CompiledFxGraph, "__call__", _compiled))
     return replaced
 
 
-def by_any_name() -> AnyName:
+def by_any_name() -> FunctionInterceptMode:
     """What meets the one that leaves heads their own context, where a model has imported it."""
-    return AnyName(_SDPA, _sdpa)
+    return FunctionInterceptMode(_SDPA, _sdpa)
 
 
 def _sdpa(original: _Function, *inputs: Any, **named: Any) -> Tensor:

@@ -14,21 +14,21 @@ from glasshead.layers import MultiHeadAttention
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import AllOf, AnyOf, Not
-from glasshead.recipe.masks.kinds import Dense, Keys, KeysBelow
+from glasshead.recipe.masks.kinds import Dense, Keys, LengthMask
 from glasshead.watching.active import ACTIVE, Ablater, without_heads
-from glasshead.watching.captured_call import Met
-from glasshead.watching.interception.kernels import Kernels
+from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.interception.kernels import OperatorInterceptMode
 from glasshead.watching.interception.masks import forget_masks
-from glasshead.watching.interception.patches import Replaced, by_any_name, functions
+from glasshead.watching.interception.patches import Patch, by_any_name, functions
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.watcher import Watcher
 
 
-def rules() -> list[Replaced]:
+def rules() -> list[Patch]:
     """What is replaced while anybody watches or removes heads."""
     return [
-        Replaced(Attention, "forward", _forward),
-        Replaced(MultiHeadAttention, "forward", _layer),
+        Patch(Attention, "forward", _forward),
+        Patch(MultiHeadAttention, "forward", _layer),
     ]
 
 
@@ -58,11 +58,11 @@ def _layer(
         return original(layer, query, key, *inputs, **asked)
 
 
-def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> Met:
+def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> CapturedCall:
     problem = replace(rule.problem(*inputs, **asked).detached(), dropout=0.0)
     queries, keys = problem.scores_shape[-2:]
     compares = _compares(problem.mask) or any(isinstance(bias, Bias) for bias in problem.biases)
-    return Met(problem, crossing=(queries != keys or ACTIVE.crosses()) and not compares)
+    return CapturedCall(problem, crossing=(queries != keys or ACTIVE.crosses()) and not compares)
 
 
 def _compares(mask: Mask | None) -> bool:
@@ -71,12 +71,12 @@ def _compares(mask: Mask | None) -> bool:
         return any(_compares(one) for one in mask.masks)
     if isinstance(mask, Not):
         return _compares(mask.mask)
-    return not isinstance(mask, Dense | Keys | KeysBelow | None)
+    return not isinstance(mask, Dense | Keys | LengthMask | None)
 
 
 # What is replaced is replaced for all threads, and only who watches in its own is told.
 _lock = threading.Lock()
-_open: list[Replaced] = []
+_open: list[Patch] = []
 _threads = 0
 
 
@@ -87,7 +87,10 @@ def opened(watcher: Watcher) -> Iterator[None]:
     Watchers may stand within each other, and leave in any order: each sees all.
     """
     # A block may be left in another thread, as that of a generator, and is this one's all the same.
-    with _among(ACTIVE.watchers, watcher, ACTIVE.watching, Kernels()), ACTIVE.everywhere(watcher):
+    with (
+        _among(ACTIVE.watchers, watcher, ACTIVE.watching, OperatorInterceptMode()),
+        ACTIVE.everywhere(watcher),
+    ):
         yield
 
 

@@ -15,7 +15,12 @@ from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, dense, padding
 from glasshead.recipe.problem import Problem
 from glasshead.watching.active import ACTIVE, without_heads
-from glasshead.watching.captured_call import Met, first_keys, position_among, stated
+from glasshead.watching.captured_call import (
+    CapturedCall,
+    first_keys,
+    position_among,
+    problem_from_inputs,
+)
 from glasshead.watching.interception.masks import read_mask
 
 
@@ -50,7 +55,7 @@ def met_sdpa(
     output: Tensor | None = None,
     told: Sequence[Tensor] = (),
     **others: Any,
-) -> Met:
+) -> CapturedCall:
     """A call of `F.scaled_dot_product_attention`.
 
     Its `is_causal` is aligned to the top left. Where there are not as many keys as queries and all
@@ -78,12 +83,14 @@ def met_sdpa(
         offset = position_among(queries, keys, visible)
     other = (queries != keys and queries > 1) or ACTIVE.crosses()
     crossing = other and not is_causal and _same_for_all(attn_mask)
-    problem = stated(query, key, value, scale=scale, offset=offset, mask=mask, bias=bias)
+    problem = problem_from_inputs(
+        query, key, value, scale=scale, offset=offset, mask=mask, bias=bias
+    )
     if not crossing:
         problem = first_keys(problem, offset + queries)
     if output is not None:
         output = output.reshape(*problem.query.shape[:-1], value.shape[-1])
-    return Met(problem, crossing=crossing, logsumexp=of_rows(told, problem), output=output)
+    return CapturedCall(problem, crossing=crossing, logsumexp=of_rows(told, problem), output=output)
 
 
 def met_scores(
@@ -91,7 +98,7 @@ def met_scores(
     *,
     value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
     output: Float[Tensor, "*batch heads queries value_dim"] | None = None,
-) -> Met:
+) -> CapturedCall:
     """Attention of which the scores are there, masked with -inf, and no queries and keys.
 
     PyTorch's function has them where it takes the long way, for a backend that was asked for, or
@@ -110,7 +117,7 @@ def met_scores(
     other = (queries != keys and queries > 1) or ACTIVE.crosses()
     crossing = other and _same_for_all(visible)
     query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
-    problem = stated(
+    problem = problem_from_inputs(
         query,
         key,
         key if value is None else value,
@@ -121,7 +128,9 @@ def met_scores(
     )
     if not crossing:
         problem = first_keys(problem, offset + queries)
-    return Met(problem, crossing=crossing, output=None if output is None else output.detach())
+    return CapturedCall(
+        problem, crossing=crossing, output=None if output is None else output.detach()
+    )
 
 
 def of_rows(told: Sequence[Tensor], problem: Problem) -> Tensor | None:
@@ -140,18 +149,18 @@ def of_rows(told: Sequence[Tensor], problem: Problem) -> Tensor | None:
 
 def _met_packed(
     *inputs: Tensor, is_causal: bool, scale: float | None, output: Tensor | None
-) -> Met:
+) -> CapturedCall:
     """A call with nested tensors, `[batch, heads, length, dim]`, which take no mask of pairs."""
     (query, queries), (key, keys), (value, _) = map(filled, inputs)
     mask = within(queries, keys)
-    problem = stated(
+    problem = problem_from_inputs(
         *cast_inputs(query, key, value),
         scale=scale,
         offset=0,
         mask=causal(offset=0) & mask if is_causal else mask,
     )
     made = None if output is None else filled(output)[0]
-    return Met(problem, crossing=queries != keys and not is_causal, output=made)
+    return CapturedCall(problem, crossing=queries != keys and not is_causal, output=made)
 
 
 def _with_heads(
@@ -217,7 +226,7 @@ def projecting_without(heads: Sequence[int], given: Mapping[str, Any]) -> dict[s
     return {**given, "out_proj_weight": without_heads(weight, heads, 1).flatten(1)}
 
 
-def met_multi_head(given: Mapping[str, Any]) -> Met:
+def met_multi_head(given: Mapping[str, Any]) -> CapturedCall:
     """A call that does not: queries and keys are projected here once more.
 
     Args:
@@ -238,7 +247,7 @@ def met_multi_head(given: Mapping[str, Any]) -> Met:
     key = torch.cat([key, *(row.expand(*key.shape[:-2], 1, -1) for row in rows)], -2)
     hidden = None if hidden is None else F.pad(hidden, (0, len(rows)))
     problem = met_sdpa(query, key, key, hidden).problem
-    return Met(replace(problem, offset=met.problem.offset), crossing=met.crossing)
+    return CapturedCall(replace(problem, offset=met.problem.offset), crossing=met.crossing)
 
 
 def _projected(
@@ -295,7 +304,7 @@ def met_encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
     **others: Any,
-) -> Met:
+) -> CapturedCall:
     """`nn.TransformerEncoderLayer`, evaluated without gradients: an operator from end to end."""
     src, texts = _filled(src)
     if others["norm_first"]:
@@ -313,26 +322,28 @@ def met_native_multi_head(
     mask: Tensor | None = None,
     mask_type: int | None = None,
     **others: Any,
-) -> Met:
+) -> CapturedCall:
     """`nn.MultiheadAttention` of a text to itself, evaluated without gradients."""
     del others
     query, texts = _filled(query)
     return _met(query, num_head, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)]))
 
 
-FAST_PATHS: dict[Any, Callable[..., Met]] = {
+FAST_PATHS: dict[Any, Callable[..., CapturedCall]] = {
     torch.ops.aten._transformer_encoder_layer_fwd.default: met_encoder_layer,  # noqa: SLF001
     torch.ops.aten._native_multi_head_attention.default: met_native_multi_head,  # noqa: SLF001
 }
 
 
-def _met(x: Tensor, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, mask: Mask | None) -> Met:
+def _met(
+    x: Tensor, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, mask: Mask | None
+) -> CapturedCall:
     width = qkv_weight.shape[1]
     projected = F.linear(x, qkv_weight[: 2 * width], qkv_bias[: 2 * width])
     query, key = (
         part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in projected.chunk(2, -1)
     )
-    return Met(stated(query, key, key, scale=None, offset=0, mask=mask))
+    return CapturedCall(problem_from_inputs(query, key, key, scale=None, offset=0, mask=mask))
 
 
 def _filled(x: Tensor) -> tuple[Tensor, Mask | None]:

@@ -12,9 +12,14 @@ from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.watching.active import ACTIVE, without_heads
-from glasshead.watching.captured_call import Met, first_keys, position_among, stated
+from glasshead.watching.captured_call import (
+    CapturedCall,
+    first_keys,
+    position_among,
+    problem_from_inputs,
+)
 from glasshead.watching.interception.masks import RuleMask, read_mask
-from glasshead.watching.interception.patches import Replaced
+from glasshead.watching.interception.patches import Patch
 from glasshead.watching.interception.torch_attention import of_rows
 
 _Function = Callable[..., Any]
@@ -24,7 +29,7 @@ _signature = lru_cache(maxsize=64)(signature)
 _HIDING_NOTHING = ("eager", "flex_attention")
 
 
-def interface() -> list[Replaced]:
+def interface() -> list[Patch]:
     """What is replaced while anybody watches or removes heads, once transformers is imported.
 
     The model's own function runs, under its own name, which the masks are made by as well: so
@@ -34,7 +39,7 @@ def interface() -> list[Replaced]:
         return []
     from transformers.modeling_utils import AttentionInterface
 
-    return [Replaced(AttentionInterface, "get_interface", _get_interface)]
+    return [Patch(AttentionInterface, "get_interface", _get_interface)]
 
 
 def _get_interface(original: _Function, interface: Any, *asked: Any, **named: Any) -> _Function:
@@ -101,7 +106,7 @@ def _met(
     fed: int | None,
     *,
     crosses: bool,
-) -> Met:
+) -> CapturedCall:
     """A call of an attention function: every one of them has the same arguments."""
     module = given["module"]
     query, key, value = cast_inputs(given["query"], given["key"], given["value"])
@@ -115,7 +120,7 @@ def _met(
     sees = _sees(name, given, is_causal=is_causal, position=position)
     biases = [sees.bias, given.get("position_bias")]
     bias = sum(bias[..., :keys] for bias in biases if bias is not None)
-    problem = stated(
+    problem = problem_from_inputs(
         query,
         key,
         value,
@@ -132,7 +137,7 @@ def _met(
     # The eager functions alone leave dropout out by themselves when nothing is trained.
     if not sees.inexact and not (given.get("dropout") and (module.training or name != "eager")):
         made = output.detach().reshape(*output.shape[:2], query.shape[-3], -1).transpose(1, 2)
-    return Met(
+    return CapturedCall(
         problem,
         position=position,
         sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),

@@ -9,7 +9,7 @@ import torch
 
 import glasshead as gh
 from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import Cancelled, side_by_side
+from glasshead.studio.atlas_tiles import Cancelled, run_parallel
 from studio.atlas.small_atlases import inputs
 
 
@@ -123,15 +123,15 @@ def test_an_error_of_one_part_is_that_of_all_and_the_rest_is_left_out():
         done.append(number)
 
     with pytest.raises(KeyError):
-        list(side_by_side(work, range(1000)))
+        list(run_parallel(work, range(1000)))
     # What is asked for next comes after all that had been left.
-    assert list(side_by_side(lambda number: -number, range(3))) == [0, -1, -2]
+    assert list(run_parallel(lambda number: -number, range(3))) == [0, -1, -2]
     assert len(done) < 500
 
 
 def test_threads_of_its_own_leave_those_of_pytorch_alone():
     before = torch.get_num_threads()
-    assert set(side_by_side(lambda _: torch.get_num_threads(), range(9))) == {1}
+    assert set(run_parallel(lambda _: torch.get_num_threads(), range(9))) == {1}
     later = []
     thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
     thread.start()

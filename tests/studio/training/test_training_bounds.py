@@ -5,8 +5,8 @@ import math
 import pytest
 
 from glasshead.studio.views.training import alarms_of, heads_of, last_alarms, notes_of
-from glasshead.studio.views.training_log import NO_ROWS, buckets, smoothed, thinned
-from glasshead.watching.alarms import Alarm, Reading
+from glasshead.studio.views.training_log import NO_ROWS, buckets, downsampled, smoothed
+from glasshead.watching.alarms import Alarm, HeadReading
 from studio.training.told import curve
 
 
@@ -34,7 +34,7 @@ def test_buckets_have_each_place_once_and_stay_as_they_are_while_a_series_grows(
 
 def test_a_bucket_without_a_number_keeps_its_place():
     values = [math.nan] * 8 + [2.0, 1.0]
-    steps, kept = thinned(range(10), values, 6)
+    steps, kept = downsampled(range(10), values, 6)
     assert steps[-1] == 9
     assert math.isnan(kept[0])
     assert kept[-2:] == [2.0, 1.0]
@@ -50,7 +50,7 @@ def test_the_smoothed_loss_is_the_weighted_mean_of_what_was_before():
 
 def test_many_heads_and_steps_are_bounded_and_keep_lowest_and_highest():
     readings = [
-        Reading(step, f"layer {layer}", head, 2.0, math.sin(step * head), math.cos(step * head))
+        HeadReading(step, f"layer {layer}", head, 2.0, math.sin(step * head), math.cos(step * head))
         for step in range(1, 102)
         for layer in range(41)
         for head in range(29)
@@ -74,13 +74,15 @@ def test_the_last_of_many_alarms_are_told():
     raised = alarms_of([Alarm(step, "a", 1, "maximum_logit", 131.0, 100.0) for step in range(203)])
     shown = last_alarms(raised, None)
     assert ([shown[0]["step"], shown[-1]["step"]], shown[0]["row"]) == ([3, 202], None)
-    told = heads_of([Reading(1, "a", 1, 1.0, 0.5, 2.0)])
+    told = heads_of([HeadReading(1, "a", 1, 1.0, 0.5, 2.0)])
     assert last_alarms(raised, told)[0]["row"] == 0
     (note,) = notes_of(NO_ROWS, told, shown, len(raised))
     assert note == ("training.alarms.some", {"shown": "200", "count": "203"})
 
 
 def test_heads_that_were_not_seen_in_a_step_have_nothing_there():
-    told = heads_of([Reading(1, "a", 0, 2.0, 0.5, -math.inf), Reading(2, "b", 3, 1.0, 0.5, 7.0)])
+    told = heads_of(
+        [HeadReading(1, "a", 0, 2.0, 0.5, -math.inf), HeadReading(2, "b", 3, 1.0, 0.5, 7.0)]
+    )
     assert told["heads"] == [[0, 0], [1, 3]]
     assert told["measures"]["max_score"]["values"] == [["-Infinity", None], [None, 7.0]]

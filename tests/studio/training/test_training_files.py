@@ -7,7 +7,7 @@ import pytest
 
 from glasshead.studio.work import NotThere
 from glasshead.tasks.training.logs import line_of, text_of
-from glasshead.watching.alarms import Alarm, Reading
+from glasshead.watching.alarms import Alarm, HeadReading
 from studio.small_runs import line
 from studio.training.told import curve
 
@@ -110,7 +110,7 @@ def test_a_file_that_vanishes_while_it_is_read_is_read_when_it_is_back(run, log,
 
 def test_hostile_names_are_made_visible(run, log):
     run.folder.write_text(
-        run.folder.attention, text_of([Reading(1, "a\u202eb\x00<img src=x>", 0, 1.0, 0.5, 2.0)])
+        run.folder.attention, text_of([HeadReading(1, "a\u202eb\x00<img src=x>", 0, 1.0, 0.5, 2.0)])
     )
     run.folder.write_text(
         run.folder.alarms, line_of(Alarm(1, "a\u202eb", 0, "maximum_logit", math.inf, 100.0))

@@ -10,7 +10,7 @@ from glasshead import studio
 from glasshead.studio.strings import TRAINING, words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.training.logs import line_of, text_of
-from glasshead.watching.alarms import Alarm, Reading
+from glasshead.watching.alarms import Alarm, HeadReading
 from studio.conftest import LANGUAGES, WIDTHS
 from studio.keyboard import reached_by_tab
 from studio.small_runs import SmallRun
@@ -71,7 +71,10 @@ def test_each_word_is_said():
 def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").go(2)
     layer = "<img src=x onerror=alert(1)>\u202e\x00"
-    readings = [Reading(1, layer, 0, 1.0, 0.5, float("-inf")), Reading(2, layer, 0, 1.5, 0.6, 3.0)]
+    readings = [
+        HeadReading(1, layer, 0, 1.0, 0.5, float("-inf")),
+        HeadReading(2, layer, 0, 1.5, 0.6, 3.0),
+    ]
     run.folder.write_text(run.folder.attention, text_of(readings))
     alarm = Alarm(2, layer, 0, "<b>none</b>", float("inf"), 1.0)  # pyright: ignore[reportArgumentType]
     run.folder.write_text(run.folder.alarms, line_of(alarm))

@@ -5,7 +5,7 @@ import torch
 
 import glasshead as gh
 from glasshead.tasks.classify.data import ClassifyData, LabelledBatches, encoded
-from glasshead.tasks.classify.train import RightAnswer
+from glasshead.tasks.classify.train import ClassifyObjective
 from glasshead.tasks.tokenizers.train_tokenizer import words
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
@@ -93,7 +93,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_batch_learns_what_its_texts_learn_alone(settings, batches):
-    task = RightAnswer(model_of(**settings), smoothing=0.2)
+    task = ClassifyObjective(model_of(**settings), smoothing=0.2)
     together, gradient = learned(task, batches.collate(range(7)))
     apart = [learned(task, batches.collate([index])) for index in range(7)]
     torch.testing.assert_close(together, sum(loss for loss, _ in apart))
@@ -104,7 +104,7 @@ def test_a_batch_learns_what_its_texts_learn_alone(settings, batches):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_what_stands_in_the_padding_changes_nothing(settings, batches):
-    task = RightAnswer(model_of(**settings))
+    task = ClassifyObjective(model_of(**settings))
     batch = batches.collate(range(7))
     real = torch.arange(7) < batch["lengths"][:, None]
     noise = torch.randint(TOKENIZER.vocab_size, batch["tokens"].shape)
@@ -129,7 +129,7 @@ class Fixed(torch.nn.Module):
 def test_figures_by_hand_and_without_smoothing(batches):
     # The right answers are good, bad and so so: numbers 1, 0 and 2.
     shares = [[0.25, 0.5, 0.25], [0.125, 0.75, 0.125], [0.2, 0.2, 0.6]]
-    task, batch = RightAnswer(Fixed(shares), smoothing=0.3), batches.collate([0, 1, 2])
+    task, batch = ClassifyObjective(Fixed(shares), smoothing=0.3), batches.collate([0, 1, 2])
     sums = {name: value.item() for name, value in task.validate(batch).items()}
     loss = -torch.tensor([0.5, 0.125, 0.6]).log().sum().item()
     assert sums == {"loss": pytest.approx(loss), "targets": 3, "right": 2}
@@ -137,14 +137,14 @@ def test_figures_by_hand_and_without_smoothing(batches):
         "loss": pytest.approx(loss / 3),
         "accuracy": pytest.approx(2 / 3),
     }
-    smoothed = RightAnswer(Fixed(shares)).loss(batch)
+    smoothed = ClassifyObjective(Fixed(shares)).loss(batch)
     assert smoothed.item() == pytest.approx(loss)
     assert task.loss(batch).item() > loss + 0.01
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
 def test_parts_of_a_batch_sum_to_the_whole(parts, batches):
-    task = RightAnswer(model_of(), smoothing=0.2)
+    task = ClassifyObjective(model_of(), smoothing=0.2)
     order = [3, 0, 6, 2, 1, 5, 4]
     whole = task.validate(batches.collate(order))
     dealt = [order[part::parts] for part in range(parts)]

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glasshead.tasks.tokenizers.byte_level import letters
-from glasshead.tasks.tokenizers.chunks import pieces
+from glasshead.tasks.tokenizers.chunks import chunks_of_text
 from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
@@ -89,7 +89,7 @@ def test_a_file_and_a_copy_hold_the_same_tokenizer(kind, tmp_path):
 def test_batches_long_texts_and_single_ones_are_encoded_alike(kind):
     tokenizer = KINDS[kind]
     long = "\n".join(f"line {i} of the sea,\n\n or  so\n" * (i % 3) for i in range(2_000))
-    assert len(pieces(long)) == 4
+    assert len(chunks_of_text(long)) == 4
     texts = [*TEXTS, "", long, "tea"]
     expected = [tokenizer.inner.encode(text).ids for text in texts]
     # More than are encoded at once; all(), as pytest would write a book on their difference.
@@ -102,7 +102,7 @@ def test_batches_long_texts_and_single_ones_are_encoded_alike(kind):
 @given(st.text(st.sampled_from("ab ,\n\r\t\u2028\u3000é☀")), st.integers(1, 3))
 @settings(max_examples=300)
 def test_no_token_is_cut(text, length):
-    cut = pieces(text, length)
+    cut = chunks_of_text(text, length)
     assert "".join(cut) == text
     for kind in ("bpe", "wordpiece", "words"):
         # What may become a token, whatever the vocabulary.

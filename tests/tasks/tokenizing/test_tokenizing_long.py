@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Inner
 from glasshead.tasks.readers.open_reader import open_reader
 from glasshead.tasks.tokenizers import chunks as cutting
 from glasshead.tasks.tokenizers import train_tokenizer as making
-from glasshead.tasks.tokenizers.chunks import pieces, told_panics
+from glasshead.tasks.tokenizers.chunks import chunks_of_text, told_panics
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 from written import written
@@ -51,7 +51,7 @@ def test_pieces_have_the_tokens_of_the_whole(make, length):
     cut = 0
     for seed in range(61):
         text = random_text(seed, 211)
-        parts = pieces(text, length)
+        parts = chunks_of_text(text, length)
         cut += len(parts) - 1
         assert "".join(parts) == text
         whole = tokenizer.inner.encode(text, add_special_tokens=False).ids
@@ -61,7 +61,7 @@ def test_pieces_have_the_tokens_of_the_whole(make, length):
 
 def test_a_line_of_words_is_cut():
     line = " ".join(["sun"] * 20_011)
-    parts = pieces(line)
+    parts = chunks_of_text(line)
     assert "".join(parts) == line
     assert max(map(len, parts)) < 2**14 + 11
 
@@ -87,7 +87,9 @@ def test_a_text_without_a_place_to_cut_it_has_a_bound(monkeypatch):
 @pytest.mark.parametrize("train", [train_bpe, train_wordpiece])
 def test_of_a_long_word_parts_are_learned(train, part, monkeypatch):
     learned = []
-    monkeypatch.setattr(making, "pieces", lambda text: learned.append(text) or pieces(text))
+    monkeypatch.setattr(
+        making, "chunks_of_text", lambda text: learned.append(text) or chunks_of_text(text)
+    )
     text = f"{SEEN[0]}{part * 5003}{SEEN[0]}"
     tokenizer = train([text, *SEEN], 331)
     assert "".join(learned) == "".join([text, *SEEN])

@@ -14,7 +14,7 @@ from tiny_training_watched_killed import SETTINGS, Attending
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.logs import line_of, text_of
-from glasshead.watching.alarms import Alarm, Reading
+from glasshead.watching.alarms import Alarm, HeadReading
 
 WATCHED = [1, 4, 8, 12]
 
@@ -120,7 +120,10 @@ def test_runs_killed_amid_a_row_of_a_head_end_alike(tmp_path):
 
 def test_a_log_can_be_read_while_its_last_line_is_written(tmp_path):
     folder = RunFolder(tmp_path)
-    readings = [Reading(10, "a.b", 1, 2.5, 0.625, -torch.inf), Reading(20, "a.b", 1, 2.0, 0.5, 7.0)]
+    readings = [
+        HeadReading(10, "a.b", 1, 2.5, 0.625, -torch.inf),
+        HeadReading(20, "a.b", 1, 2.0, 0.5, 7.0),
+    ]
     alarm = Alarm(20, "a.b", 1, "maximum_logit", 131.5, 100.0)
     folder.attention.write_text(text_of(readings) + "30,a.b,1,2")
     folder.alarms.write_text(line_of(alarm) + '{"step": 30')

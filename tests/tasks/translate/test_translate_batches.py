@@ -9,7 +9,7 @@ import glasshead as gh
 from glasshead.tasks.loss import IGNORED
 from glasshead.tasks.tokenizers.train_tokenizer import words
 from glasshead.tasks.translate.data import PairBatches
-from glasshead.tasks.translate.train import NextTranslated
+from glasshead.tasks.translate.train import TranslateObjective
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 TOKENIZER = words([" ".join(WORDS)], 100)
@@ -90,7 +90,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_batch_learns_what_its_pairs_learn_alone(settings, batches):
-    task = NextTranslated(model_of(**settings), smoothing=0.2)
+    task = TranslateObjective(model_of(**settings), smoothing=0.2)
     together, gradient = learned(task, batches.collate(range(7)))
     apart = [learned(task, batches.collate([index])) for index in range(7)]
     torch.testing.assert_close(together, sum(loss for loss, _ in apart))
@@ -101,7 +101,7 @@ def test_a_batch_learns_what_its_pairs_learn_alone(settings, batches):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_what_stands_in_the_padding_changes_nothing(settings, batches):
-    task = NextTranslated(model_of(**settings), smoothing=0.2)
+    task = TranslateObjective(model_of(**settings), smoothing=0.2)
     batch = batches.collate(range(7))
     real = {
         "source": torch.arange(9) < batch["lengths"][:, None],
@@ -140,7 +140,7 @@ def test_figures_by_hand_and_without_smoothing(batches):
     ]:
         shares[row, place, token] = share
     shares /= shares.sum(-1, keepdim=True)
-    task = NextTranslated(Fixed(shares.log()), smoothing=0.3)
+    task = TranslateObjective(Fixed(shares.log()), smoothing=0.3)
     sums = {name: value.item() for name, value in task.validate(batch).items()}
     told = [shares[0, 0, G], shares[0, 1, F], shares[0, 2, END], shares[1, 0, C], shares[1, 1, END]]
     loss = -sum(math.log(share) for share in told)
@@ -150,18 +150,18 @@ def test_figures_by_hand_and_without_smoothing(batches):
         "perplexity": pytest.approx(math.exp(loss / 5)),
         "accuracy": pytest.approx(3 / 5),
     }
-    assert NextTranslated(Fixed(shares.log()), smoothing=0.0).loss(batch) == pytest.approx(loss)
+    assert TranslateObjective(Fixed(shares.log()), smoothing=0.0).loss(batch) == pytest.approx(loss)
     assert task.loss(batch).item() > loss + 0.01
 
 
 def test_a_loss_beyond_all_numbers_has_a_perplexity(batches):
-    task = NextTranslated(model_of(), smoothing=0.0)
+    task = TranslateObjective(model_of(), smoothing=0.0)
     assert math.isfinite(task.metrics({"loss": 1e6, "targets": 5, "right": 0})["perplexity"])
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
 def test_parts_of_a_batch_sum_to_the_whole(parts, batches):
-    task = NextTranslated(model_of(), smoothing=0.2)
+    task = TranslateObjective(model_of(), smoothing=0.2)
     order = [3, 0, 6, 2, 1, 5, 4]
     whole = task.validate(batches.collate(order))
     dealt = [order[part::parts] for part in range(parts)]

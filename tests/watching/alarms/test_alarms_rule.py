@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from glasshead.watching.alarms import Alarm, AlarmRule, Every, Reading
-from glasshead.watching.alarms.probe import Telling
+from glasshead.watching.alarms import Alarm, AlarmRule, Every, HeadReading
+from glasshead.watching.alarms.probe import AlarmDispatcher
 
 
 def fed(rule, *numbers, layer="blocks.0", head=0, entropy=0.5):
@@ -18,7 +18,7 @@ def raised(rule, *pairs, layer="blocks.0", head=0):
     return [
         (alarm.step, alarm.kind)
         for number, (share, score) in enumerate(pairs, 1)
-        for alarm in rule.feed([Reading(10 * number, layer, head, 1.0, share, score)])
+        for alarm in rule.feed([HeadReading(10 * number, layer, head, 1.0, share, score)])
     ]
 
 
@@ -57,8 +57,8 @@ def test_wherever_it_began_ten_thousand_is_an_alarm():
 
 def test_the_alarm_says_what_it_saw():
     rule = AlarmRule(patience=1)
-    rule.feed([Reading(1, "a", 2, 1.5, 0.75, 3.0)])
-    told = rule.feed([Reading(7, "a", 2, 0.1, 0.05, 123.5)])
+    rule.feed([HeadReading(1, "a", 2, 1.5, 0.75, 3.0)])
+    told = rule.feed([HeadReading(7, "a", 2, 0.1, 0.05, 123.5)])
     assert told == [
         Alarm(7, "a", 2, "entropy_collapse", 0.05, 0.1),
         Alarm(7, "a", 2, "maximum_logit", 123.5, 100.0),
@@ -126,4 +126,4 @@ def test_steps_are_due_at_the_first_and_at_multiples():
 )
 def test_who_is_told_is_checked_before_training(told, message):
     with pytest.raises(TypeError, match=message):
-        Telling(**({"rule": AlarmRule()} | told))
+        AlarmDispatcher(**({"rule": AlarmRule()} | told))

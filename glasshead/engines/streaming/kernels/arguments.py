@@ -46,7 +46,7 @@ SAID = 9
 MANY = 2**20
 
 
-class Grid(NamedTuple):
+class KernelGrid(NamedTuple):
     """Numbers for pairs of a query and a key, wherever they lie in memory.
 
     Attributes:
@@ -68,7 +68,7 @@ class Matrix(NamedTuple):
     width: int
 
 
-class Recipe(NamedTuple):
+class KernelRecipe(NamedTuple):
     """What makes scores of one head's queries and keys.
 
     Attributes:
@@ -86,8 +86,8 @@ class Recipe(NamedTuple):
     panels: np.ndarray
     keys: int
     bounds: np.ndarray
-    bias: Grid
-    visible: Grid
+    bias: KernelGrid
+    visible: KernelGrid
     table: np.ndarray
     scale: float
     softcap: float
@@ -138,8 +138,8 @@ class Results(NamedTuple):
     keys: np.ndarray
 
 
-class Room(NamedTuple):
-    """Room for one block at a time."""
+class Workspace(NamedTuple):
+    """Workspace for one block at a time."""
 
     query: np.ndarray
     scores: np.ndarray
@@ -151,7 +151,7 @@ class Room(NamedTuple):
     factors: np.ndarray
 
 
-class Given(NamedTuple):
+class KernelGradOutputs(NamedTuple):
     """The gradients that arrive at one head.
 
     Attributes:
@@ -168,7 +168,7 @@ class Given(NamedTuple):
     per_key: np.ndarray
 
 
-class Gradients(NamedTuple):
+class KernelGradients(NamedTuple):
     """Where the gradients of one head go; a size of 0 says that one is not wanted.
 
     Attributes:
@@ -183,12 +183,12 @@ class Gradients(NamedTuple):
     query: np.ndarray
     key: np.ndarray
     value: np.ndarray
-    bias: Grid
+    bias: KernelGrid
     table: np.ndarray
     sink: np.ndarray
 
 
-class BackwardRoom(NamedTuple):
+class BackwardWorkspace(NamedTuple):
     """Room for one block at a time: as in `Room`, and for the gradients of its scores."""
 
     query: np.ndarray
