@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glasshead.explanation.explain import explain
+    from glasshead.explanation.explain_trace import explain
     from glasshead.explanation.explanation import Explanation, Step
 
 __all__ = ["Explanation", "Step", "explain"]
-_HOMES = {"Explanation": "explanation", "Step": "step", "explain": "explaining"}
+_HOMES = {"Explanation": "explanation", "Step": "explanation", "explain": "explain_trace"}
 
 
 def __getattr__(name: str) -> object:

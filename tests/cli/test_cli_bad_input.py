@@ -198,7 +198,7 @@ def test_too_many_tokens_are_refused_before_they_take_memory(command, monkeypatc
 
 
 def test_the_tokens_that_are_too_many_depend_on_heads_and_score():
-    recipe = tracing.Recipe(score="gaussian", heads=2)
+    recipe = tracing.RecipeOptions(score="gaussian", heads=2)
     with pytest.raises(ValueError, match=re.escape("9,000 tokens are too many")) as caught:
         tracing._check_size(9000, recipe, dim=64, json=False)
     assert "(about 171.1 GiB with these options): give at most 973." in str(caught.value)

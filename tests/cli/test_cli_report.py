@@ -17,7 +17,7 @@ TEXT = "Ein Hund sieht eine Katze. Die Katze schläft."
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(steps, "_BYTES", 100_000)
+    monkeypatch.setattr(steps, "_STEPS_BYTES", 100_000)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 from explanation_told import WORDS, traced
 
 import glasshead as gh
-from glasshead.explanation.explain import names
+from glasshead.explanation.explain_trace import names
 
 TRACE = traced()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.explanation.embeddings import MADE_UP_SEED, Embeddings, head_counts, in_heads
-from glasshead.explanation.explain import names
+from glasshead.explanation.explain_trace import names
 from glasshead.explanation.explanation import json_ready, on_made_up_embeddings, on_one_of_heads
 from glasshead.explanation.language import Say
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN

@@ -141,14 +141,15 @@ def test_a_head_that_is_not_there_is_refused(reading, layer, head, sentence):
 
 def test_a_report_holds_every_head_or_those_that_say_most(studio, text, reading):
     held = {
-        (path, *asked.values()): value for path, asked, value in heads.stored(studio, text, Work())
+        (path, *asked.values()): value
+        for path, asked, value in heads.stored_heads(studio, text, Work())
     }
     assert held["heads/reading", text] == heads.summary(reading)
     torch.testing.assert_close(held["heads/maps", text], heads.small_maps(reading))
     assert len(held) == 2 + 2 * LAYERS * HEADS
     torch.testing.assert_close(held["heads/weights", text, 1, 2], heads.whole_map(reading, 1, 2))
     torch.testing.assert_close(held["heads/along", text, 0, 1], heads.along(reading, 0, 1))
-    few = list(heads.stored(studio, text, Work(), most=2 * 4 * reading.length**2))
+    few = list(heads.stored_heads(studio, text, Work(), most=2 * 4 * reading.length**2))
     chosen = few[0][2]["whole"]
     assert len(chosen) == 2
     assert [tuple(asked.values())[1:] for path, asked, _ in few if path == "heads/weights"] == [

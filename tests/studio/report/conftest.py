@@ -29,7 +29,7 @@ TOKENS = 31
 def _small() -> Iterator[None]:
     """Fewer steps and sentences than a report holds, so that tests are quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "_BYTES", 300_000)
+        patch.setattr(steps, "_STEPS_BYTES", 300_000)
         patch.setattr(alignment, "_SENTENCES", 2)
         yield
 
