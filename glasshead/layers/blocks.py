@@ -1,16 +1,17 @@
 """Transformer blocks: the encoder's and the decoder's, and the residuals in them."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from glasshead.layers.cache import KeyValueCache
-from glasshead.layers.feed_forward import Dropout
+from glasshead.layers.feed_forward import Dropout, FeedForward
 from glasshead.layers.multi_head_attention import MultiHeadAttention
-from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks import Mask, causal
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -119,16 +120,17 @@ class EncoderBlock(nn.Module):
 
     @classmethod
     def from_torch(cls, layer: nn.TransformerEncoderLayer) -> Self:
-        """The same as `nn.TransformerEncoderLayer`, with its weights.
+        """Copy `nn.TransformerEncoderLayer` with its weights.
 
         Errors: a TypeError for another module.
 
         >>> EncoderBlock.from_torch(nn.TransformerEncoderLayer(6, 2, 24)).attention.num_heads
         2
         """
-        from glasshead.layers.torch_weights import load_encoder_block
-
-        return load_encoder_block(cls, layer)
+        _check_is(layer, nn.TransformerEncoderLayer)
+        block = cls(MultiHeadAttention.from_module(layer.self_attn), **_around(layer))
+        _copy_norms(layer, block.around_attention, block.around_feed_forward)
+        return block.train(layer.training)
 
 
 class DecoderBlock(nn.Module):
@@ -198,13 +200,52 @@ class DecoderBlock(nn.Module):
 
     @classmethod
     def from_torch(cls, layer: nn.TransformerDecoderLayer) -> Self:
-        """The same as `nn.TransformerDecoderLayer` with a causal mask, with its weights.
+        """Copy `nn.TransformerDecoderLayer` with its weights; its self-attention is causal.
 
         Errors: a TypeError for another module.
 
         >>> DecoderBlock.from_torch(nn.TransformerDecoderLayer(6, 2, 24)).attention.num_heads
         2
         """
-        from glasshead.layers.torch_weights import load_decoder_block
+        _check_is(layer, nn.TransformerDecoderLayer)
+        block = cls(
+            MultiHeadAttention.from_module(layer.self_attn, mask=causal()),
+            MultiHeadAttention.from_module(layer.multihead_attn),
+            **_around(layer),
+        )
+        _copy_norms(
+            layer, block.around_attention, block.around_cross_attention, block.around_feed_forward
+        )
+        return block.train(layer.training)
 
-        return load_decoder_block(cls, layer)
+
+_TorchLayer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
+
+
+def _around(layer: _TorchLayer) -> dict[str, Any]:
+    """Return the arguments of a block beside its attentions, from a layer of PyTorch."""
+    from glasshead.layers.torch_weights import copied_linear
+
+    feed_forward = FeedForward(
+        layer.linear1.in_features,
+        layer.linear1.out_features,
+        activation=layer.activation,
+        dropout=layer.dropout.p,
+    )
+    feed_forward.hidden = copied_linear(layer.linear1.weight, layer.linear1.bias)
+    feed_forward.output = copied_linear(layer.linear2.weight, layer.linear2.bias)
+    return {
+        "feed_forward": feed_forward,
+        "residual": PreNorm if layer.norm_first else PostNorm,
+        "dropout": layer.dropout1.p,
+    }
+
+
+def _copy_norms(layer: _TorchLayer, *around: PostNorm) -> None:
+    for number, residual in enumerate(around, 1):
+        residual.norm = deepcopy(getattr(layer, f"norm{number}")).requires_grad_()
+
+
+def _check_is(layer: nn.Module, kind: type[nn.Module]) -> None:
+    if not isinstance(layer, kind):
+        raise TypeError(f"from_torch takes nn.{kind.__name__}, and got {type(layer).__name__}.")

@@ -14,7 +14,7 @@ from glasshead.layers.cache import KeyValueCache, lookback
 from glasshead.layers.checks import check_divides, check_inputs, check_is, three_widths
 from glasshead.layers.positions import Rotary
 from glasshead.recipe.biases import Bias
-from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks import Mask, combined
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.validation import whole_number
 
@@ -269,10 +269,10 @@ class MultiHeadAttention(nn.Module):
         return q, *cache.append(k, v, None if crosses else lookback(self.attention))
 
     @classmethod
-    def from_module(cls, module: nn.Module) -> Self:
-        """The same attention as `nn.MultiheadAttention`, or a rung of the ladder, with its weights.
+    def from_module(cls, module: nn.Module, *, mask: Mask | None = None) -> Self:
+        """Copy `nn.MultiheadAttention`, or a class of the ladder, with its weights.
 
-        Rungs without an output projection have none here. The weights are copies.
+        Classes without an output projection have none here. A mask is and-ed with the module's own.
 
         Errors: a TypeError for another module; a ValueError for a setting that there is none of
         here.
@@ -281,9 +281,25 @@ class MultiHeadAttention(nn.Module):
         >>> MultiHeadAttention.from_module(nn.MultiheadAttention(6, 2)).head_dim
         3
         """
-        from glasshead.layers.torch_weights import load_attention
+        from glasshead.layers.torch_weights import copied_linear, copy_into, read_attention
 
-        return load_attention(cls, module)
+        read = read_attention(module)
+        weights = [weight for weight, _ in read.maps]
+        rows = len(weights[0])
+        layer = cls(
+            d_model=rows if read.output is None else len(read.output[0]),
+            num_heads=read.num_heads,
+            head_dim=rows // read.num_heads,
+            d_input=(weights[0].shape[1], weights[1].shape[1], weights[2].shape[1]),
+            attention=Attention(mask=combined([read.mask, mask]), dropout=read.dropout),
+            bias=read.maps[0][1] is not None,
+        )
+        layer.to(weights[0])
+        layer.output = nn.Identity() if read.output is None else copied_linear(*read.output)
+        for mine, theirs in zip(layer.projections.maps(), read.maps, strict=True):
+            for to, of in zip(mine, theirs, strict=True):
+                copy_into(to, of)
+        return layer.train(module.training)
 
     def _of_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of one input: one product makes them, one turn suffices."""
