@@ -1,5 +1,6 @@
 """Arguments of the kernels, in groups of arrays and numbers, and how they are compiled."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +13,26 @@ _OPTIONS: dict[str, Any] = {
     "nogil": True,
 }
 
-# What Python calls. It is kept on disk until its own file changes: where a kernel that it calls has
-# changed, its file is to change too.
-entry = njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)
 # What only other kernels call.
 kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
 # What puts several kernels together: a copy where it is called compiles sooner than twice over.
 together = njit(inline="always", **_OPTIONS)
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that Python calls, and keep it on disk until its own file changes.
+
+    Where a kernel that it calls has changed, its file is to change too.
+    """
+    compiled = njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    on_disk = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if on_disk is not None:
+        try:
+            on_disk._load_index()  # noqa: SLF001 - Numba has no other name for it
+        except Exception:  # noqa: BLE001 - unpickling may raise anything
+            # Another version of this package has left it, with types that are no more.
+            on_disk.flush()
+    return compiled
 
 
 @kernel
