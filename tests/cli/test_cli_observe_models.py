@@ -442,8 +442,8 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
 
 DIES = """
 import os, sys
-from glasshead.cli.corpus_observer import Gathering
-Gathering.gathered = lambda self: os._exit(9)
+from glasshead.cli.corpus_observer import CorpusObserver
+CorpusObserver.gathered = lambda self: os._exit(9)
 from glasshead.cli import main
 sys.exit(main())
 """
