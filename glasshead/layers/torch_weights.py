@@ -1,4 +1,4 @@
-"""Layers with the weights of PyTorch's own, and of the classes of the ladder."""
+"""Conversion of PyTorch's attention layers, and of the ladder's, with their weights."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -25,7 +25,7 @@ _Decoder = TypeVar("_Decoder", bound=DecoderBlock)
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """What a module is made of.
+    """Weights and settings of a converted module.
 
     Attributes:
         maps: Weight and bias of queries, keys and values, the heads' rows one below the other.
@@ -45,7 +45,7 @@ class _Found:
 def load_attention(
     kind: type[_Attention], module: nn.Module, *, mask: Mask | None = None
 ) -> _Attention:
-    """A `MultiHeadAttention` that does what `module` does; `mask` is and-ed with its own.
+    """Build a `MultiHeadAttention` equivalent to `module`; `mask` is and-ed with its own.
 
     Errors: a TypeError for a module of another kind; a ValueError for a setting that there is none
     of here.
@@ -70,7 +70,7 @@ def load_attention(
 
 
 def load_encoder_block(kind: type[_Encoder], layer: nn.TransformerEncoderLayer) -> _Encoder:
-    """An `EncoderBlock` that does what `nn.TransformerEncoderLayer` does."""
+    """Build an `EncoderBlock` equivalent to an `nn.TransformerEncoderLayer`."""
     _check_is(layer, nn.TransformerEncoderLayer)
     block = kind(
         load_attention(MultiHeadAttention, _attention(layer, "self_attn")), **_around(layer)
@@ -80,7 +80,7 @@ def load_encoder_block(kind: type[_Encoder], layer: nn.TransformerEncoderLayer) 
 
 
 def load_decoder_block(kind: type[_Decoder], layer: nn.TransformerDecoderLayer) -> _Decoder:
-    """A `DecoderBlock` that does what `nn.TransformerDecoderLayer` does with a causal mask."""
+    """Build a `DecoderBlock` equivalent to an `nn.TransformerDecoderLayer` with a causal mask."""
     _check_is(layer, nn.TransformerDecoderLayer)
     block = kind(
         load_attention(MultiHeadAttention, _attention(layer, "self_attn"), mask=causal()),
@@ -179,7 +179,7 @@ def _linears(*linears: nn.Linear) -> Sequence[_Map]:
 
 
 def _around(layer: _Layer) -> dict[str, Any]:
-    """The arguments that blocks take beside their attentions."""
+    """Return the arguments of a block beside its attentions."""
     feed_forward = FeedForward(
         layer.linear1.in_features,
         layer.linear1.out_features,

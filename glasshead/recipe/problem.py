@@ -63,7 +63,7 @@ class Problem:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype to compute in, float32 at least: half precision is too coarse for sums."""
+        """Return the dtype to compute in, float32 at least: half precision is too coarse."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
     def tile(self) -> Tile:

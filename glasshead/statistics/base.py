@@ -42,7 +42,7 @@ class Statistic(ABC):
 
     @abstractmethod
     def of(self, trace: Trace) -> Any:
-        """Compute the statistic from the full matrix, in the layout of the inputs: its definition."""
+        """Compute the statistic from the full matrix, in the inputs' layout: its definition."""
 
     @abstractmethod
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
