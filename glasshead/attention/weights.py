@@ -195,7 +195,7 @@ class Weights:
 
     @cached_property
     def _coarse(self) -> bool:
-        """Return whether scores are rounded so coarsely that the order of a sum shows in weights."""
+        """Return whether scores are rounded so coarsely that the order of a sum shows."""
         return scores_are_coarse(self._problem, self._logsumexp)
 
     def _rows(self) -> KnownRows:
@@ -245,7 +245,7 @@ class Weights:
         return self._problem.mask.key_range(tile)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """Compute the part that a tensor's index would select: `W[..., i, :]`, `W[..., rows, columns]`.
+        """Compute a part of the matrix, as `W[..., i, :]` or `W[..., rows, columns]` of a tensor.
 
         It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
         computed for every head, whichever of them are asked for; `head` computes one.

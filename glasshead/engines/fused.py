@@ -44,7 +44,7 @@ class Fused:
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        """Estimate the cost: a causal mask halves a square's work; mask, bias, dropout cost bytes."""
+        """Estimate the cost: a causal mask halves a square's work; mask and dropout cost bytes."""
         mask, is_causal = _mask(problem)
         batch_and_heads = math.prod(problem.scores_shape[:-2])
         queries, keys = problem.scores_shape[-2:]

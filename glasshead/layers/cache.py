@@ -304,6 +304,6 @@ class KeyValueCache:
         return attention(query, key, value, mask=mask, bias=bias)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Reorder the batch: row i becomes what row `rows[i]` was; rows may be dropped or repeated."""
+        """Reorder the batch: row i becomes what row `rows[i]` was; rows may repeat or go."""
         self._keys.reorder(rows)
         self._values.reorder(rows)

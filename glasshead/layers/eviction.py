@@ -139,7 +139,7 @@ class Policy(ABC):
         """Return the most keys held after a call, per row and key head."""
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads votes keys"] | None:
-        """Compute the votes of a call's queries on the keys, or None where the policy reads none."""
+        """Compute the votes of a call's queries on the keys, or None where none are needed."""
         del problem
 
     def joined(

@@ -250,7 +250,7 @@ class KVCache:
         return sum(cache.memory for cache in self._all())
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Reorder the batch: row i becomes what row `rows[i]` was; rows may be dropped or repeated."""
+        """Reorder the batch: row i becomes what row `rows[i]` was; rows may repeat or go."""
         for cache in self._all():
             cache.reorder(rows)
 

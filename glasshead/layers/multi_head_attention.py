@@ -210,7 +210,7 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "batch keys d_value"] | None = None,
         **asked: Any,
     ) -> Trace:
-        """Compute every step of the attention between the projections, as `Attention.trace` does."""
+        """Compute every step of the attention between the projections (`Attention.trace`)."""
         return self.attention.trace(*self.heads(query, key, value), **asked)
 
     def observe(
@@ -222,7 +222,7 @@ class MultiHeadAttention(nn.Module):
         statistics: Statistics,
         **asked: Any,
     ) -> Observation:
-        """Compute statistics of the weights, as `Attention.observe`; the context is that of heads."""
+        """Compute statistics of the weights, as `Attention.observe`; the context is per head."""
         return self.attention.observe(*self.heads(query, key, value), statistics, **asked)
 
     def weights(

@@ -93,7 +93,7 @@ class Llama3Scaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class YarnScaling(RotaryScaling):
-    """YaRN scaling: θ_i / factor for low frequencies, θ_i for high ones, a ramp, and sharper weights.
+    """YaRN scaling: θ_i / factor for low frequencies, θ_i for high ones; sharpens the weights.
 
     Pair i(n) = pairs · ln(original_length / 2πn) / ln(base) turns n times over a text. Pairs before
     i(`fast`), rounded down, keep their speed; those after i(`slow`), rounded up, are stretched
@@ -309,7 +309,7 @@ class Rotary(nn.Module):
     def at(
         self, start: int, stop: int, like: Tensor
     ) -> tuple[Float[Tensor, "length head_dim"], Float[Tensor, "length head_dim"]]:
-        """Compute cosines and sines of the positions in [`start`, `stop`), for tensors like `like`."""
+        """Compute cosines and sines of positions in [`start`, `stop`), for tensors like `like`."""
         turns = self._turns
         if (
             turns is None
