@@ -1,4 +1,4 @@
-"""Files: opened guarded, written whole or not at all, JSON objects read from them."""
+"""Guarded file access: regular files only, bounded sizes, atomic writes, JSON objects."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def check_regular(file: Path, most: int | None = None) -> os.stat_result:
-    """Raise where a file, or what a link leads to, is not regular or is too large.
+    """Check that a file, or the target of a link, is regular and not too large.
 
     For libraries that open a file by its name; `read_regular` and `open_regular` check by
     themselves.
@@ -92,7 +92,7 @@ def _checked(state: os.stat_result, file: Path, most: int | None) -> os.stat_res
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` when the block has ended well.
+    """Yield a temporary file that replaces `path` when the block ends without an error.
 
     Until then an older file stays as it was, and whatever happens nothing is left beside it. A link
     stays a link, and who may read the older file may read the new one.
@@ -122,7 +122,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def read_object(file: Path, otherwise: str) -> dict[str, Any]:
-    """The JSON object that a file holds.
+    """Read a JSON object from a file.
 
     Args:
         file: Which one.

@@ -1,4 +1,4 @@
-"""Out of memory: the one fault of which a smaller task is the remedy."""
+"""Out-of-memory errors, and how much memory is available."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _OF_PYTORCH = re.compile("out of memory|can't allocate memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python or PyTorch, which has a RuntimeError for it, could not get the memory.
+    """Return whether an error of Python or PyTorch says that memory could not be allocated.
 
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
     (True, False)
@@ -25,13 +25,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def available_memory() -> int | None:
-    """Return how many bytes this process may still take, as far as the system tells; else None."""
+    """Return how many bytes this process may still allocate, or None where it is not known."""
     told = [_of_machine(), _of_group(), _of_process()]
     return min((one for one in told if one is not None), default=None)
 
 
 def _of_machine() -> int | None:
-    """What is free, or would be given up by caches."""
+    """Return the memory that the machine has free or in caches."""
     kilobytes = re.findall(
         r"^(?:MemAvailable|SwapFree): *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE
     )
@@ -39,14 +39,14 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What a container leaves."""
+    """Return the memory that a container's limit leaves."""
     most = _text("/sys/fs/cgroup/memory.max").strip()
     used = re.search(r"^anon (\d+)", _text("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
     return max(0, int(most) - int(used[1])) if most.isdigit() and used else None
 
 
 def _of_process() -> int | None:
-    """What `ulimit -v` leaves."""
+    """Return the memory that `ulimit -v` leaves."""
     size = _text("/proc/self/statm").split()
     if resource is None or not size:
         return None
@@ -56,7 +56,7 @@ def _of_process() -> int | None:
 
 
 def _text(file: str) -> str:
-    """What a file of the system says; nothing where there is none."""
+    """Read a file of the system, or return "" where there is none."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except OSError:

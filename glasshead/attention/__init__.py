@@ -1,4 +1,4 @@
-"""Attention, what it gives, and the plan of it."""
+"""The `Attention` object, its results, and its execution plan."""
 
 from glasshead.attention.attention import Attention
 from glasshead.attention.observe import Observation

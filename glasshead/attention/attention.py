@@ -1,4 +1,4 @@
-"""The one attention object: a recipe, and the verbs that use it."""
+"""The `Attention` module: a recipe, and the methods that compute, trace and observe it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 
 
 class Attention(nn.Module):
-    """context_i = Σ_j p_ij v_j, with p_i = normalizer_j(softcap(β · score(q_i, k_j)) + b_ij, mask).
+    """Attention: context_i = Σ_j p_ij v_j, p_i = normalizer(softcap(β · score(q_i, k_j)) + b_ij).
 
     `Attention()` alone is softmax(q·k/√d)·v. The object holds what belongs to the structure of a
     model (causal, window, ALiBi); a call adds what belongs to its data (padding, documents). Masks
@@ -95,7 +95,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
     ) -> Float[Tensor, "... queries value_dim"]:
-        """The context of each query, on the fastest engine that is exact.
+        """Compute the context of each query, on the fastest engine that is exact.
 
         Args:
             query, key, value: The inputs, of one floating dtype.
@@ -122,7 +122,7 @@ class Attention(nn.Module):
         offset: int | Tensor | None = None,
         budget: int = 2**31,
     ) -> Trace:
-        """Every step, named, in order, from the reference engine.
+        """Compute every step of the attention, named and in order, with the reference engine.
 
         Args:
             query, key, value, mask, bias, offset: As for a call.
@@ -154,7 +154,7 @@ class Attention(nn.Module):
         gradient: bool = False,
         budget: int = 2**31,
     ) -> Observation:
-        """The context that a call gives, bit for bit, and exact statistics of the weights.
+        """Compute the context of a call, bit for bit, and exact statistics of the weights.
 
         No engine but the reference keeps the matrix; the others take O(queries + keys) memory.
         Statistics are of the weights before dropout, in float32 at least.
@@ -189,7 +189,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
     ) -> Weights:
-        """The matrix of weights, before dropout, of which any part is computed when asked for.
+        """Return the attention weights before dropout as a lazy matrix, computed where indexed.
 
         It holds copies of queries and keys, three numbers a row, and the recipe as it is: what that
         learns is not to change meanwhile. It has no gradient.
@@ -216,7 +216,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
     ) -> Plan:
-        """Which engine a call would run, why, and at what price; nothing is computed.
+        """Return which engine a call would run, why, and at what cost; nothing is computed.
 
         The inputs' numbers are not read, so that tensors on the meta device will do.
 
@@ -242,7 +242,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
     ) -> Problem:
-        """A call, stated and checked: what an engine is given.
+        """Check the inputs of a call, and bundle them with the recipe for an engine.
 
         Args:
             query, key, value, mask, bias, offset: As for a call.

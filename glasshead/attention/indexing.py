@@ -1,4 +1,4 @@
-"""Indices of `W[…]`, and one head of one batch row of a problem."""
+"""Indexing of lazy matrices, and selection of one head of one batch row of a problem."""
 
 import operator
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Part = int | slice
 
 
 def full_index(index: Any, axes: int) -> tuple[Part, ...]:
-    """An index with a part for each axis, the ellipsis written out.
+    """Expand an index to one part per axis, writing out the ellipsis.
 
     Errors: a TypeError for what is neither a whole number nor a slice, an IndexError for more
     parts than axes.
@@ -45,7 +45,7 @@ def full_index(index: Any, axes: int) -> tuple[Part, ...]:
 
 
 def range_of(part: Part, length: int, name: str) -> tuple[range, Part]:
-    """The range along an axis that holds what is asked for, and the index within that range.
+    """Return the range along an axis that an index touches, and the index within that range.
 
     Errors: an IndexError outside of the axis, a ValueError for a slice that goes backwards.
 
@@ -60,7 +60,7 @@ def range_of(part: Part, length: int, name: str) -> tuple[range, Part]:
 
 
 def inside(part: int, length: int, name: str) -> int:
-    """The place along an axis, counted from its beginning.
+    """Check an index along an axis, and return it counted from 0.
 
     >>> inside(-1, 11, "keys")
     10
@@ -71,7 +71,7 @@ def inside(part: int, length: int, name: str) -> int:
 
 
 def checked_range(part: Any, length: int, name: str) -> range:
-    """A range of step 1 within the length; an empty one ends where it starts.
+    """Check a range of step 1 within the length; an empty one ends where it starts.
 
     Errors: a TypeError for anything but a range, a ValueError for another one.
 
@@ -110,7 +110,7 @@ def _ends(part: slice, length: int) -> tuple[int, int, int]:
 
 
 class HeadIndex:
-    """One head of one batch row of a problem.
+    """Index of one head of one batch row of a problem.
 
     Attributes:
         tile: All pairs of the whole problem.
@@ -130,29 +130,29 @@ class HeadIndex:
         self.offset = self.in_row(problem.offset)
 
     def in_row(self, values: int | Tensor) -> int:
-        """The number of `[*#batch]` that belongs to the batch row; one number serves all."""
+        """Select the batch row's number of `[*#batch]`; a single number broadcasts."""
         return int(self.of_row(values)) if isinstance(values, Tensor) else values
 
     def of_row(self, tensor: Shaped[Tensor, "*leading"], axes: int = 0) -> Tensor:
-        """The part of `[*#batch, …]` that belongs to the batch row, with so many axes left."""
+        """Select the batch row of `[*#batch, …]`, keeping `axes` trailing axes."""
         return _part(tensor, self._batch, axes)
 
     def of_scores(self, tensor: Shaped[Tensor, "*leading"]) -> Shaped[Tensor, "#queries #keys"]:
-        """The part that belongs to the head of what broadcasts to `[*batch, heads, …]`."""
+        """Select the head of a tensor that broadcasts to `[*batch, heads, …]`."""
         tensor = tensor[(None,) * max(0, 2 - tensor.ndim)]
         return _part(tensor, (*self._batch, self._head), 2)
 
     def of_given(self, tensor: Shaped[Tensor, "*leading"]) -> Shaped[Tensor, "#queries #keys"]:
-        """The same of a tensor in the layout of the caller's scores, which may have no heads."""
+        """Select the head of a tensor in the layout of the caller's scores, maybe without heads."""
         return self.of_scores(with_heads(tensor, headed=self.tile.headed))
 
     def whole(self, tile: Tile) -> Tile:
-        """The tile as parts of the whole problem know it, of every batch row and head."""
+        """Return the tile with the offset and layout of the whole problem, over all heads."""
         return replace(tile, offset=self.tile.offset, headed=self.tile.headed)
 
 
 def _part(tensor: Tensor, places: tuple[int, ...], axes: int) -> Tensor:
-    """`[*#leading, …]` at a place along each leading axis; axes of 1 or missing serve all."""
+    """Index the leading axes of `[*#leading, …]`; axes of size 1 or missing ones broadcast."""
     leading = tensor.shape[: tensor.ndim - axes]
     aligned = places[len(places) - len(leading) :]
     index = tuple(0 if size == 1 else at for size, at in zip(leading, aligned, strict=True))
@@ -161,7 +161,7 @@ def _part(tensor: Tensor, places: tuple[int, ...], axes: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OfHead(Mask):
-    """A mask of a user's own, asked for every head and every batch row, of which one is taken."""
+    """A custom mask, evaluated for all heads and batch rows, of which one is selected."""
 
     whole: Mask
     place: HeadIndex
@@ -177,7 +177,7 @@ class OfHead(Mask):
 
 
 def mask_of_head(mask: Mask, place: HeadIndex) -> Mask:
-    """The mask that says of one head, without batch and heads, what this one says of it.
+    """Select one head of a mask, as a mask without batch and heads axes.
 
     >>> import torch
     >>> import glasshead as gh
@@ -212,7 +212,7 @@ _NARROW: dict[type, Callable[[Any, HeadIndex], Mask]] = {
 
 
 class Diagonals(Bias):
-    """b_ij = table[queries - 1 - i + j]: a number for each distance, that hides nothing."""
+    """Bias per distance: b_ij = table[queries - 1 - i + j], none of them -inf."""
 
     hides = False
     by_distance = True
@@ -242,13 +242,13 @@ class Diagonals(Bias):
 
 
 class HidingDiagonals(Diagonals):
-    """The same, where some distances are hidden."""
+    """Bias per distance, of which some may be -inf and hide."""
 
     hides = True
 
 
 class OfHeadBias(Bias):
-    """A bias of a user's own, asked for every head and every batch row, of which one is taken."""
+    """A custom bias, evaluated for all heads and batch rows, of which one is selected."""
 
     def __init__(self, bias: Bias, place: HeadIndex) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class OfHeadBias(Bias):
 
 
 def bias_of_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
-    """The bias that says of one head, without batch and heads, what this one says of it.
+    """Select one head of a bias, as a bias without batch and heads axes.
 
     Of a bias by distance, the numbers are computed once.
 
@@ -280,7 +280,7 @@ def bias_of_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
 
 
 def _diagonals(bias: Bias, place: HeadIndex) -> Bias:
-    """The last query's row, drawn out, has each distance once."""
+    """Tabulate a bias by distance: the last query's row, extended, has each distance once."""
     queries, keys = place.tile.shape
     if not queries or not keys:
         return Diagonals(torch.zeros(0), queries)
@@ -294,7 +294,7 @@ _SCORES = (Cosine, Dot, Gaussian, ScaledDot)
 
 
 def select_head(problem: Problem, batch: tuple[int, ...], head: int) -> Problem | None:
-    """The attention of one head, `[queries, dim]`, which has its parts of β, biases, mask and sink.
+    """Select one head, `[queries, dim]`, with its own part of β, biases, mask and sink.
 
     Query head i reads key head i // (query heads / key heads). Queries and keys are views. None
     where the score or the normalizer is of a user's own, which may read across heads.
@@ -335,7 +335,7 @@ def select_head(problem: Problem, batch: tuple[int, ...], head: int) -> Problem 
 
 
 def _score(score: Score, head: int) -> Score | None:
-    """The score with the β of one head."""
+    """Return the score with the β of one head, or None for a custom score."""
     if type(score) not in (*_SCORES, Additive):
         return None
     if not isinstance(score.beta, Tensor) or not score.beta.ndim:
@@ -347,7 +347,7 @@ def _score(score: Score, head: int) -> Score | None:
 
 
 def _additive(score: Additive, beta: float) -> Additive:
-    """The score with the same network, and another β."""
+    """Return the score with shared parameters, and another β."""
     # Parameters that are not there yet take no numbers from a generator.
     with torch.device("meta"):
         one = Additive(score.dim, len(score.v), beta)
@@ -356,7 +356,7 @@ def _additive(score: Additive, beta: float) -> Additive:
 
 
 def _normalizer(normalizer: Normalizer, head: int) -> Normalizer | None:
-    """The normalizer with the sink of one head."""
+    """Return the normalizer with the sink of one head, or None for a custom one."""
     if type(normalizer) is Softmax:
         return normalizer
     if type(normalizer) is not SoftmaxOne:

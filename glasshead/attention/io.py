@@ -1,4 +1,4 @@
-"""Recipes, observations and weights in files: JSON, and the tensors that belong to it."""
+"""Serialization of recipes, observations and weights: JSON, and the tensors it refers to."""
 
 import os
 from collections import namedtuple
@@ -27,7 +27,7 @@ from glasshead.statistics.reductions import Reduction
 
 
 class _Kind(NamedTuple):
-    """How a part is made again.
+    """Constructor of a serializable part of a recipe.
 
     Attributes:
         make: Its class.
@@ -59,7 +59,7 @@ _FOUND = {("Additive", "hidden"): lambda part: len(part.v)}
 
 
 def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
-    """What JSON says of a value; its tensors are put among `tensors`, named by their place.
+    """Convert a value to JSON; tensors are added to `tensors`, named by `place`.
 
     Args:
         value: None, a number, a word, a tensor, a part of a recipe, or a tuple of these.
@@ -102,7 +102,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def deserialize(told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
-    """The value that `described` has told of.
+    """Rebuild the value that `serialize` has described.
 
     Errors: whatever a description leads to that was not made there.
     """
@@ -158,7 +158,7 @@ _RECIPE = ("score", "softcap", "biases", "mask", "normalizer", "offset", "axes")
 def save_weights(
     file: str | os.PathLike[str], problem: Problem, logsumexp: Tensor, rows: KnownRows | None
 ) -> None:
-    """Write a problem, less its values, and what is known of its rows."""
+    """Write a problem without its values, and the known numbers of its rows."""
     tensors = {name: getattr(problem, name) for name in _TENSORS}
     tensors["logsumexp"] = logsumexp
     if rows is not None and rows.weight is not None:
@@ -168,7 +168,7 @@ def save_weights(
 
 
 def load_weights(file: str | os.PathLike[str]) -> tuple[Problem, Tensor, KnownRows | None]:
-    """The problem, with its keys for values, the logsumexp, and what else is known of its rows.
+    """Read a problem (keys stand for its values), the logsumexp, and other numbers of its rows.
 
     Files of earlier versions have the logsumexp alone.
     """
@@ -184,7 +184,7 @@ def load_weights(file: str | os.PathLike[str]) -> tuple[Problem, Tensor, KnownRo
 
 
 def _check(problem: Problem, *of_rows: Tensor | None) -> None:
-    """Raise where the parts do not fit each other."""
+    """Check that the parts of a file fit each other."""
     parts = (problem.score, Score), (problem.normalizer, Normalizer), (problem.mask, Mask | None)
     for part, kind in parts:
         if not isinstance(part, kind):
@@ -207,7 +207,7 @@ _OWN_VALUES = {TopKeys.__name__: TopKeys}
 
 @dataclass(frozen=True)
 class UnknownStatistic(Statistic):
-    """A statistic of a user's own as a file knows it: what it was called, and not how it is made.
+    """Custom statistic read from a file, which keeps its name and axes but not its class.
 
     Attributes:
         name: The name of its class.
@@ -246,7 +246,7 @@ class UnknownStatistic(Statistic):
 
 
 def parts(value: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a value that is several, by the names of its fields or their places."""
+    """Split a value of several tensors into named parts, by field or by index."""
     names = getattr(value, "_fields", range(len(value)))
     return [(str(name), part) for name, part in zip(names, value, strict=True)]
 
@@ -257,13 +257,13 @@ def save_observation(
     statistics: Mapping[str, Statistic],
     values: Mapping[str, Any],
 ) -> None:
-    """Write the parts of an observation."""
+    """Write the context, statistics and values of an observation."""
     tensors = {"context": context, **tensors_of(values)}
     write(file, _OBSERVATION_KIND, {"statistics": describe_values(statistics, values)}, tensors)
 
 
 def tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Every tensor by its name, `name.field` where a value has several."""
+    """Collect every tensor by name, `name.field` where a value has several."""
     tensors: dict[str, Tensor] = {}
     for name, value in values.items():
         several = [("", value)] if isinstance(value, Tensor) else parts(value)
@@ -274,7 +274,7 @@ def tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:
 def describe_values(
     statistics: Mapping[str, Statistic], values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What JSON says of statistics and their values."""
+    """Describe statistics and their values as JSON."""
     told = {}
     for name, statistic in statistics.items():
         value = values[name]
@@ -288,7 +288,7 @@ def describe_values(
 def found(
     told: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Statistic], dict[str, Any]]:
-    """Statistics and their values again, by name.
+    """Rebuild statistics and their values by name.
 
     Errors: whatever a description that was tampered with leads to.
     """
@@ -301,7 +301,7 @@ def found(
 def load_observation(
     file: str | os.PathLike[str],
 ) -> tuple[Tensor, dict[str, Statistic], dict[str, Any]]:
-    """The parts of an observation: its context, what was asked, and each value."""
+    """Read the context, statistics and values of an observation."""
     description, tensors = read(file, _OBSERVATION_KIND)
     with understood(file, _OBSERVATION_KIND):
         statistics, values = found(description["statistics"], tensors)
@@ -312,7 +312,7 @@ def load_observation(
 
 
 def _told(statistic: Statistic) -> dict[str, Any]:
-    """What JSON says of a statistic."""
+    """Describe a statistic as JSON."""
     kind = type(statistic)
     if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
         name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__

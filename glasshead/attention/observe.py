@@ -1,4 +1,4 @@
-"""Statistics of an attention: what a request needs, and the observation of it."""
+"""Observations: statistics of attention weights, and the reductions that they need."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StatisticResults:
-    """What was observed of some queries: `seen.entropy`, or `seen[gh.Entropy()]`.
+    """Statistics of some queries, by name: `seen.entropy`, or `seen[gh.Entropy()]`.
 
     Attributes:
         shape: `(*leading, queries)`: the axes before those of a statistic, and how many queries.
@@ -48,7 +48,7 @@ class StatisticResults:
         return self.values[self.name_of(asked)]
 
     def name_of(self, asked: "str | Statistic") -> str:
-        """The name of a statistic; a KeyError where it was not observed."""
+        """Return the name of a statistic; raise a KeyError where it was not observed."""
         name = asked
         if not isinstance(asked, str):
             name = next((n for n, one in self.statistics.items() if one == asked), None)
@@ -60,7 +60,7 @@ class StatisticResults:
         return sorted([*super().__dir__(), *self.values])
 
     def _joined(self, other: "StatisticResults") -> dict[str, Any]:
-        """The values of the queries of both, the other's after this one's.
+        """Concatenate the values with those of further queries.
 
         Errors: a ValueError where they are not of the same statistics, or where a statistic of
         the whole does not follow from those of its chunks.
@@ -77,7 +77,7 @@ class StatisticResults:
         return {name: one.joined(self[name], other[name]) for name, one in self.statistics.items()}
 
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
-        """The statistics as columns of a pandas table, with a row for each place.
+        """Convert the statistics to a pandas table: columns per statistic, rows per position.
 
         The index names the axes: `batch` (of several `batch_0`, `batch_1` and so on), `head`, and
         those of the statistics, such as `query`, or `query` and `rank`. A statistic of several
@@ -110,7 +110,7 @@ class StatisticResults:
         return frame(leading, queries, self.statistics, self.values, asked)
 
     def _lines(self, *before: tuple[str, Tensor]) -> list[str]:
-        """A line for each tensor: its name, its shape, and from where to where its numbers go.
+        """Format a line for each tensor: its name, its shape, and the range of its numbers.
 
         Args:
             before: Tensors to be told first, of which the name and the shape say all.
@@ -132,7 +132,7 @@ class StatisticResults:
 
 
 def _spread(tensor: Tensor, unit: str) -> str:
-    """From the least to the largest, and the mean, of what is finite; of keys nothing is told."""
+    """Format minimum, maximum and mean of the finite numbers; key indices get none."""
     if not tensor.is_floating_point() or unit == KEY:
         return ""
     numbers = tensor.detach().double()
@@ -148,7 +148,7 @@ def _list(values: dict[str, Any]) -> str:
 
 
 class Observation(StatisticResults):
-    """The context of an attention, and each statistic that was asked of its weights.
+    """Context of an attention, and each statistic requested of its weights.
 
     A statistic is had by its name, `seen.entropy`, or by its object, `seen[gh.Entropy()]`.
 
@@ -183,7 +183,7 @@ class Observation(StatisticResults):
         self.context = context
 
     def __add__(self, other: "Observation") -> "Observation":
-        """Of the queries of both, the other's after this one's.
+        """Concatenate with the observation of the next queries.
 
         Errors: a ValueError where they are not of the same statistics, or where a statistic of
         the whole does not follow from those of its chunks.
@@ -195,7 +195,7 @@ class Observation(StatisticResults):
         return Observation(context, self.statistics, values)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write it as safetensors: the context, each value, and which statistic it is, as JSON.
+        """Write context, values and statistics as safetensors, described in JSON.
 
         A value of several tensors is written as `name.field` each. Gradients are not kept.
 
@@ -213,7 +213,7 @@ class Observation(StatisticResults):
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Observation":
-        """Read what `save` has written; nothing in the file is run.
+        """Read what `save` has written; nothing in the file is executed.
 
         A statistic of a user's own is kept by its name: its value is there, but it cannot be added
         to that of further queries.
@@ -228,7 +228,7 @@ class Observation(StatisticResults):
 
 
 class StatisticRequest:
-    """Statistics, by name, and the reductions that they share."""
+    """Requested statistics by name, and the reductions that they share."""
 
     def __init__(
         self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
@@ -249,14 +249,14 @@ class StatisticRequest:
 
     @property
     def reductions(self) -> list[Reduction]:
-        """What an engine is to take from the weights, each once."""
+        """Return the reductions that an engine is to compute, each once."""
         # No cached_property, whose lock torch.compile does not know.
         if self._shared is None:
             self._shared = self._share()
         return self._shared
 
     def _share(self) -> list[Reduction]:
-        """The reductions; where those of each statistic stand among them is kept beside."""
+        """Collect the distinct reductions, and record which of them each statistic uses."""
         reductions: list[Reduction] = []
         for name, one in self.statistics.items():
             self._places[name] = []
@@ -278,11 +278,11 @@ class StatisticRequest:
             )
 
     def observation(self, context: Tensor, reduced: list[tuple[Tensor, ...]]) -> Observation:
-        """What an engine gave, finished and in the layout of the inputs."""
+        """Finish an engine's results as an observation, in the layout of the inputs."""
         return Observation(self.problem.as_given(context), self.statistics, self.finished(reduced))
 
     def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
-        """Each statistic by its name, in the layout of the inputs."""
+        """Finish each statistic by name, in the layout of the inputs."""
         if not self.gradient:
             reduced = [tuple(part.detach() for part in parts) for parts in reduced]
         return {
@@ -293,7 +293,7 @@ class StatisticRequest:
         }
 
     def _as_given(self, value: Any) -> Any:
-        """A statistic in the layout of the inputs; of several tensors, each."""
+        """Reshape a statistic to the layout of the inputs; of several tensors, each."""
         if isinstance(value, Tensor):
             return self.problem.as_given(value)
         parts = [self.problem.as_given(part) for part in value]

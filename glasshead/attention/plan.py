@@ -1,4 +1,4 @@
-"""What an attention would do, and why, told before it is done."""
+"""Execution plans: which engine a call runs, why, and at what cost."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _MANY = 2**20
 
 @dataclass(frozen=True)
 class Plan:
-    """Which engine a call would run, why, and at what price.
+    """Engine that a call would run, why, and at what cost.
 
     Attributes:
         engine: The name of the engine.
@@ -61,7 +61,7 @@ class Plan:
 
 
 def engine_name(name: Any) -> str:
-    """`name` as it is, or a ValueError where no engine has it."""
+    """Check the name of an engine, and return it."""
     if name not in ("auto", *NAMES):
         known = ", ".join(repr(known) for known in ("auto", *NAMES))
         raise ValueError(f"engine takes one of {known}, and got {name!r}.")
@@ -69,7 +69,7 @@ def engine_name(name: Any) -> str:
 
 
 def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
-    """The engine for a problem, and each that was refused on the way, with the reason.
+    """Choose the engine for a problem, and return why others were refused on the way.
 
     Errors: a ValueError where the engine `name` was asked for and does not serve the problem.
     """
@@ -87,7 +87,7 @@ def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
 
 
 def _by_speed(problem: Problem) -> Sequence[Engine]:
-    """The engines, from the one that would be the fastest on, if it serves."""
+    """Order the engines by expected speed, the fastest first."""
     scores = math.prod(problem.scores_shape)
     if torch.compiler.is_compiling() or scores >= _MANY:
         return (STREAMING, FUSED, REFERENCE) if STREAMING.skips(problem) else ENGINES
@@ -95,7 +95,7 @@ def _by_speed(problem: Problem) -> Sequence[Engine]:
 
 
 def planned(problem: Problem, name: str, reductions: Sequence[Reduction] | None = None) -> Plan:
-    """What `choose` would pick, and its price, that of some reductions included."""
+    """Plan a call: the engine that `choose` picks, and its cost with that of the reductions."""
     engine, refused = choose(problem, name)
     cost = engine.cost(problem)
     if reductions is None:
@@ -114,7 +114,7 @@ def planned(problem: Problem, name: str, reductions: Sequence[Reduction] | None 
 
 
 def _prefixed(count: int) -> str:
-    """`count` with three digits and a decimal prefix: 34.4 G."""
+    """Format `count` with three digits and a decimal prefix: 34.4 G."""
     value, prefixes = float(count), iter(("", "k", "M", "G", "T", "P", "E"))
     prefix = next(prefixes)
     while value >= 999.5 and prefix != "E":

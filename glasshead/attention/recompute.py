@@ -1,4 +1,4 @@
-"""Weights of some pairs of a softmax at their price alone, and products with all of them."""
+"""Recomputation of single softmax weights from row statistics, and products with the matrix."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _ROUNDING = 3e-5
 
 
 class KnownRows(NamedTuple):
-    """What makes weights of the scores of complete rows: P_ij = exp(s_ij - score_i) · weight_i.
+    """Row statistics that turn scores into weights: P_ij = exp(s_ij - score_i) · weight_i.
 
     Attributes:
         score: The largest score of each row, or its logsumexp; -inf where a query sees nothing.
@@ -38,14 +38,14 @@ class KnownRows(NamedTuple):
     weight: Float[Tensor, "*batch heads all_queries"] | None = None
 
     def at(self, place: tuple[Any, ...]) -> "KnownRows":
-        """Some of the rows."""
+        """Select some of the rows."""
         return KnownRows(self.score[place], None if self.weight is None else self.weight[place])
 
 
 def known_weights(
     problem: Problem, tile: Tile, rows: KnownRows
 ) -> Float[Tensor, "*batch heads queries keys"]:
-    """P_ij for the pairs of a tile, at their price alone, without a gradient.
+    """Recompute P_ij for the pairs of a tile alone, without a gradient.
 
     Args:
         problem: The whole of it, of exponentials.
@@ -69,7 +69,7 @@ def known_weights(
 def complete_weights(
     problem: Problem, tile: Tile
 ) -> Float[Tensor, "*batch heads queries all_keys"]:
-    """P_ij of rows with all of their keys, which need nothing beside: each is divided by its sum.
+    """Compute P_ij of complete rows, each divided by its own sum, without a gradient.
 
     Args:
         problem: The whole of it, with a softmax without a sink.
@@ -87,13 +87,13 @@ def complete_weights(
 
 
 def is_complete(problem: Problem, keys: range) -> bool:
-    """Whether rows of these keys are all that a weight is divided by."""
+    """Return whether rows of these keys hold all that a weight is divided by."""
     plain = type(problem.normalizer).normalize is Softmax.normalize
     return plain and len(keys) == problem.scores_shape[-1]
 
 
 def rounded_alike(problem: Problem, rows: range, columns: range) -> tuple[range, range]:
-    """A tile that holds the rows and columns, of a shape at which scores are rounded as all are.
+    """Widen a tile to a shape at which matrix products round scores as for the full matrix.
 
     A vector times a matrix is summed in another order than two matrices are, which for scores of
     1e4 is a difference of 1e-3.
@@ -110,7 +110,7 @@ def _widened(part: range, length: int) -> range:
 
 
 def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
-    """Whether float32 rounds scores so much that weights of another rounding are others.
+    """Return whether float32 rounds scores so coarsely that the order of a sum shows in weights.
 
     The product of queries and keys may be large where the scores are not, as a bias is added.
 
@@ -136,7 +136,7 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
 def _exponentials(
     scores: Float[Tensor, "*shape"], weight: Float[Tensor, "*rows 1"] | None
 ) -> Float[Tensor, "*shape"]:
-    """weight · exp(s) in place, 0 where it is all but below the least normal number.
+    """Compute weight · exp(s) in place, 0 where it is at or below the smallest normal number.
 
     PyTorch's exp takes ten times as long, for all of them, where one falls below that, which is
     1e-38 in float32.
@@ -149,7 +149,7 @@ def _exponentials(
 
 
 def _scores_and_visible(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor | None]:
-    """What the normalizer is given of a tile, in memory of its own, and what is not hidden."""
+    """Compute a tile's normalizer input, in memory of its own, and which pairs are visible."""
     # Where the mask hides nothing of the tile, nothing is asked pair by pair.
     mask = None if problem.mask is None else problem.mask.simplified(tile)
     with torch.no_grad(), without_autocast(problem.query.device):
@@ -163,7 +163,7 @@ def _scores_and_visible(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor | 
 
 
 def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
-    """β times the score of each pair, in memory of its own, rounded as the reference's."""
+    """Compute β times the score of each pair, in memory of its own, rounded as the reference."""
     some = replace(
         problem,
         query=problem.query[..., tile.queries.start : tile.queries.stop, :],
@@ -190,7 +190,7 @@ _FEW, _FEW_QUERIES = 8, 4
 def check_operand(
     problem: Problem, factor: Any, shape: Sequence[int], name: str
 ) -> Float[Tensor, "... length n"]:
-    """What is multiplied with a matrix of some shape, with a heads axis where it has a batch.
+    """Check the operand of a matrix product, and add a heads axis where it has a batch.
 
     Args:
         problem: What the weights are computed from.
@@ -225,7 +225,7 @@ def check_operand(
 def right_product(
     problem: Problem, right: Float[Tensor, "... keys r"]
 ) -> Float[Tensor, "*batch heads queries r"]:
-    """P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`: few columns are sums, many values."""
+    """Compute P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`."""
     queries = problem.scores_shape[-2]
     wide = right.shape[-1] > _FEW and queries > _FEW_QUERIES
     if wide and STREAMING.refusal(problem) is None and _finite(right):
@@ -237,18 +237,18 @@ def right_product(
 def left_product(
     problem: Problem, left: Float[Tensor, "... queries n"]
 ) -> Float[Tensor, "*batch heads keys n"]:
-    """Pᵀ·L for L `[*#batch, #heads, queries, n]` or `[queries, n]`."""
+    """Compute Pᵀ·L for L `[*#batch, #heads, queries, n]` or `[queries, n]`."""
     ((result,),) = reductions_of(problem, [TimesQueries(left)])
     return result
 
 
 def _finite(right: Tensor) -> bool:
-    """Whether R can be values, of which a hidden one may be NaN; 0 · NaN of a matrix is NaN."""
+    """Return whether R can serve as values: hidden ones may be NaN, but 0 · NaN is NaN."""
     return bool(right.isfinite().all())
 
 
 def _with_values(problem: Problem, right: Tensor) -> Problem:
-    """The problem whose context is P·R, with keys of each head where R has columns for each."""
+    """Return a problem whose context is P·R, with keys per head where R has columns per head."""
     # What is returned is as exact as the sums are, not as coarse as the inputs may be.
     query, key = (x.to(problem.dtype) for x in (problem.query, problem.key))
     if right.ndim > 2 and right.shape[-3] > 1:

@@ -1,4 +1,4 @@
-"""Files of tensors with a description, written whole or not at all, never unpickled."""
+"""Safetensors files with a JSON description, written atomically, never unpickled."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def write(
     description: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write tensors and what they are; an older file stays as it was until the new one is whole.
+    """Write tensors and their description; an older file is replaced only by a complete one.
 
     Args:
         file: Where; its folder must be there.
@@ -68,7 +68,7 @@ def read(
     *kinds: str,
     check: Callable[[dict[str, list[int]]], None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The description and the tensors of a file that `write` has written.
+    """Read the description and the tensors of a file that `write` has written.
 
     Args:
         file: Where it is.
@@ -89,7 +89,7 @@ def read(
 
 
 def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """The description of a file of any kind that has a reader; no tensor is read.
+    """Read the description of a file of any kind that has a reader, without its tensors.
 
     Errors: as of `read`.
     """
@@ -99,7 +99,7 @@ def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextmanager
 def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open a safetensors file; what goes wrong while it is read is an OSError or a ValueError."""
+    """Open a safetensors file, turning its errors into an OSError or a ValueError."""
     path = Path(file)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}: check its name.")
@@ -122,7 +122,7 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
 
 @contextmanager
 def understood(file: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Make a ValueError of whatever a description that was tampered with leads to."""
+    """Turn any error caused by a corrupted description into a ValueError."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
@@ -133,7 +133,7 @@ def understood(file: str | os.PathLike[str], kind: str) -> Iterator[None]:
 
 
 def to_json(value: Any) -> Any:
-    """A number, or a tuple of them, so that JSON keeps all of it.
+    """Convert a number, or a tuple of them, to JSON without loss.
 
     >>> to_json((0, 1.5, math.inf))
     [0, 1.5, {'float': 'inf'}]
@@ -144,7 +144,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(told: Any) -> Any:
-    """The same, back again.
+    """Convert back what `to_json` returned.
 
     >>> from_json([0, 1.5, {"float": "inf"}])
     (0, 1.5, inf)
@@ -155,7 +155,7 @@ def from_json(told: Any) -> Any:
 
 
 def _described(path: Path, kinds: tuple[str, ...], told: str | None) -> dict[str, Any]:
-    """What the metadata says, where it is of one of these kinds and of a version that is known."""
+    """Parse the metadata, and check its kind and version."""
     wanted = f"no {kinds[0]}" if len(_readers(kinds)) == 1 else "nothing"
     try:
         description = json.loads(told or "")
@@ -188,7 +188,7 @@ def _readers(kinds: tuple[str, ...]) -> set[str | None]:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as safetensors takes them: on the CPU, row by row, none within another."""
+    """Detach tensors for safetensors: on the CPU, contiguous, sharing no memory."""
     apart, known = {}, set()
     for name, tensor in tensors.items():
         own = tensor.detach().cpu().contiguous()

@@ -1,4 +1,4 @@
-"""An observation as a pandas table: one row per position, one column per statistic."""
+"""Conversion of observations to pandas: one row per position, one column per statistic."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ def frame(
     values: Mapping[str, Any],
     asked: Sequence[str],
 ) -> "pd.DataFrame":
-    """The values of statistics side by side, as `Observation.to_frame` has them.
+    """Build the table of `Observation.to_frame` from values of statistics side by side.
 
     Args:
         leading: How long the axes before those of a statistic are.
@@ -56,7 +56,7 @@ def frame(
 
 
 def import_pandas() -> Any:
-    """The library; an ImportError that tells how to get it where it is missing."""
+    """Import pandas, or raise an ImportError that says how to install it."""
     try:
         import pandas as pd
     except ImportError as error:
@@ -75,7 +75,7 @@ def _columns(name: str, value: Any) -> list[tuple[str, Tensor]]:
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """The same where NumPy can take it, which has no bfloat16."""
+    """Convert to a dtype of NumPy, which has no bfloat16."""
     tensor = tensor.detach().cpu()
     return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
@@ -86,7 +86,7 @@ def _common(
     columns: Mapping[str, Tensor],
     leading: int,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The axes that all have, and how long these are, those before them included.
+    """Return the axes that all statistics share, and their sizes, leading axes included.
 
     Errors: a ValueError where they differ, or a statistic's own axes are not those of its value.
     """
@@ -115,6 +115,6 @@ def _axes(axes: Sequence[str]) -> str:
 
 
 def _leading_names(count: int) -> list[str]:
-    """`batch` or `batch_0` and so on, and the heads, which layouts of two and three axes lack."""
+    """Name the leading axes: `batch`, or `batch_0` and so on, and `head`."""
     batch = [f"batch_{place}" for place in range(count - 1)] if count > 2 else ["batch"]
     return [*batch, "head"][:count]

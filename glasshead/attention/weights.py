@@ -1,4 +1,4 @@
-"""The lazy matrix of weights: any part of it is computed when it is read."""
+"""The lazy matrix of attention weights: each part is computed when it is read."""
 
 import os
 from dataclasses import replace
@@ -37,25 +37,25 @@ from glasshead.statistics.reductions import BlockSum, Largest, LogSum
 
 
 class Transposed:
-    """Pᵀ of a `Weights`: what keys receive from queries."""
+    """Transpose Pᵀ of a `Weights`, for products from the left."""
 
     def __init__(self, weights: "Weights") -> None:
         self._weights = weights
 
     @property
     def shape(self) -> torch.Size:
-        """`[..., keys, queries]`."""
+        """Return `[..., keys, queries]`."""
         *leading, queries, keys = self._weights.shape
         return torch.Size([*leading, keys, queries])
 
     @property
     def T(self) -> "Weights":  # noqa: N802 - as a tensor's
-        """P itself."""
+        """Return P itself."""
         return self._weights
 
     @torch.no_grad()
     def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
-        """Pᵀ·L for L `[..., queries, n]`, without P.
+        """Compute Pᵀ·L for L `[..., queries, n]`, without materializing P.
 
         Errors: a TypeError or ValueError where L is not a tensor of that shape.
         """
@@ -71,7 +71,7 @@ _BUDGET = 2**31
 
 
 class Weights:
-    """P, `[..., queries, keys]`, held as queries, keys, the recipe and two numbers a row.
+    """Lazy weights P, `[..., queries, keys]`: queries, keys, the recipe and two numbers a row.
 
     P_ij = exp(s_ij - max_i) · p_max_i, with the largest score and the largest weight of a row: any
     row, column or tile is exact, at the cost of its own size in every head, or in one, of `head`.
@@ -127,12 +127,12 @@ class Weights:
 
     @property
     def logsumexp(self) -> Float[Tensor, "... queries"]:
-        """ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
+        """Return ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
         return self._problem.as_given(self._logsumexp)
 
     @property
     def shape(self) -> torch.Size:
-        """`[..., queries, keys]`."""
+        """Return `[..., queries, keys]`."""
         shape = list(self._problem.scores_shape)
         if self._problem.axes < 4:
             del shape[-3]
@@ -140,29 +140,29 @@ class Weights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights: float32, or float64 where the inputs are."""
+        """Return the dtype of the weights: float32, or float64 where the inputs are."""
         return self._problem.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are computed."""
+        """Return the device on which the weights are computed."""
         return self._problem.query.device
 
     @property
     def numbers_a_pair(self) -> int:
-        """How many numbers are held at once for each pair of a query and a key that is computed."""
+        """Return how many numbers are held at once for each computed pair."""
         # The scores, what is visible and the weights stand side by side.
         a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
         return a_pair * self.shape[:-2].numel()
 
     @property
     def T(self) -> Transposed:  # noqa: N802 - as a tensor's
-        """Pᵀ, for `W.T @ L`."""
+        """Return Pᵀ, for `W.T @ L`."""
         return Transposed(self)
 
     @torch.no_grad()
     def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
-        """The weights of some queries on some keys.
+        """Compute the weights of a range of queries on a range of keys.
 
         Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
         """
@@ -188,18 +188,18 @@ class Weights:
         return problem.as_given(weights)
 
     def _computed(self, rows: range, columns: range) -> tuple[range, range]:
-        """The rows and columns that are computed for a tile of these."""
+        """Return the rows and columns to compute for a tile of these."""
         if not rows or not columns or not self._coarse:
             return rows, columns
         return rounded_alike(self._problem, rows, columns)
 
     @cached_property
     def _coarse(self) -> bool:
-        """Whether rounding tells scores apart that were summed in another order."""
+        """Return whether scores are rounded so coarsely that the order of a sum shows."""
         return scores_are_coarse(self._problem, self._logsumexp)
 
     def _rows(self) -> KnownRows:
-        """What makes weights of scores, which a logsumexp alone does where scores are small.
+        """Return row statistics for weights: the logsumexp alone where scores are small.
 
         A kernel may have told it, or an older file; then the rows are gone through when first
         wanted.
@@ -212,7 +212,7 @@ class Weights:
         return self._known
 
     def head(self, *index: int) -> "Weights":
-        """The weights of one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
+        """Select one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
 
         Its parts are computed without those of other heads, but where the score or the normalizer
         is of one's own. Queries, keys and logsumexp are not copied; numbers per head or distance,
@@ -233,7 +233,7 @@ class Weights:
         return one_head(self, index)
 
     def seen(self, rows: range) -> range:
-        """The keys from the first to the last that some of these queries may see; others weigh 0.
+        """Return the range of keys that these queries may see; others have weight 0.
 
         Errors: a TypeError or ValueError where this is not a range of step 1 in the matrix.
         """
@@ -245,7 +245,7 @@ class Weights:
         return self._problem.mask.key_range(tile)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """`W[..., i, :]`, `W[..., rows, columns]`: as of a tensor, of which this part is made.
+        """Compute a part of the matrix, as `W[..., i, :]` or `W[..., rows, columns]` of a tensor.
 
         It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
         computed for every head, whichever of them are asked for; `head` computes one.
@@ -264,7 +264,7 @@ class Weights:
         return self.tile(rows, columns)[(*index[:-2], row_index, column_index)]
 
     def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
-        """The whole matrix.
+        """Compute the whole matrix.
 
         Errors: a ValueError where it would take more than `budget` bytes.
         """
@@ -282,7 +282,7 @@ class Weights:
 
     @torch.no_grad()
     def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
-        """P·R for R `[..., keys, r]`, without P.
+        """Compute P·R for R `[..., keys, r]`, without materializing P.
 
         Errors: a TypeError or ValueError where R is not a tensor of that shape.
         """
@@ -294,7 +294,7 @@ class Weights:
 
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
-        """Sums over blocks of keys, means over blocks of queries, as `PooledMap` has them.
+        """Sum over blocks of keys and average over blocks of queries, as `PooledMap` does.
 
         Errors: a TypeError or ValueError where rows and columns are not whole numbers of at least
         1, or there are fewer queries than rows, or fewer keys than columns.
@@ -310,7 +310,7 @@ class Weights:
         return self._problem.as_given(result)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write queries, keys, recipe and rows' numbers as safetensors; `load` makes W anew of it.
+        """Write queries, keys, recipe and row statistics as safetensors, to be read by `load`.
 
         Errors: an OSError where the file cannot be written; then an older one is as it was. A
         TypeError where the recipe has a score, bias, mask or normalizer of one's own.
@@ -328,7 +328,7 @@ class Weights:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Weights":
-        """Read what `save` has written; nothing in the file is run, and nothing is computed.
+        """Read what `save` has written; nothing in the file is executed, and nothing computed.
 
         Errors: an OSError where the file cannot be read; a ValueError where it holds no weights.
         """
@@ -343,7 +343,7 @@ class Weights:
 
 
 def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
-    """The weights of one head, `[queries, keys]`, as `Weights.head` tells it."""
+    """Select the weights of one head, `[queries, keys]`, for `Weights.head`."""
     leading, problem = weights.shape[:-2], weights._problem  # noqa: SLF001 - of one family
     if len(index) != len(leading):
         raise ValueError(
@@ -366,14 +366,14 @@ def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
 
 
 class _Held(Weights):
-    """Weights of queries and keys that nobody else writes to, which need not be copied again."""
+    """Weights of queries and keys that nobody else writes to, and that need no copy."""
 
     def __init__(self, problem: Problem, logsumexp: Tensor, rows: KnownRows | None) -> None:
         self._problem, self._logsumexp, self._known = problem, logsumexp, rows
 
 
 class OneOfAll(Weights):
-    """One head where heads cannot be told apart: all are computed, and one is taken.
+    """One head where heads cannot be separated: all are computed, and one is selected.
 
     A score or a normalizer of one's own may read across heads.
 

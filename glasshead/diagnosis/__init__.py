@@ -1,4 +1,4 @@
-"""Diagnosis: what an attention mask that somebody wrote looks like, and what is wrong with it."""
+"""Diagnosis of attention masks: what a mask means, and what is wrong with it."""
 
 from glasshead.diagnosis.diagnose import diagnose
 from glasshead.diagnosis.diagnosis import Diagnosis

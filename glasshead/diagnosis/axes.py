@@ -1,4 +1,4 @@
-"""Which axes a mask has, inferred from its shape, its values and what the caller says."""
+"""Inference of a mask's axes from its shape, its values and the caller's hints."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ from glasshead.diagnosis.mask_input import (
 
 @dataclass(frozen=True)
 class AxisHints:
-    """What the user said of the attention and of the mask; None where nothing was said."""
+    """Hints from the caller about the attention and the mask; None where nothing was stated."""
 
     queries: int | None = None
     keys: int | None = None
@@ -32,7 +32,7 @@ class AxisHints:
 
 @dataclass(frozen=True, eq=False)
 class InferredAxes:
-    """A mask whose axes are known; `fits` tells whether it has the size that was asked for."""
+    """Mask with known axes; `fits` says whether its size is that of the attention."""
 
     given: MaskInput
     layout: Layout
@@ -41,7 +41,7 @@ class InferredAxes:
 
 
 def infer_axes(given: MaskInput, asked: AxisHints) -> InferredAxes:
-    """The layout of a mask, and what is wrong with its shape."""
+    """Infer the layout of a mask, and find faults of its shape."""
     shape = tuple(given.values.shape)
     if len(shape) == 1 or (len(shape) == 2 and _lists_rows(given.values, asked)):
         return _by_key(given, asked)
@@ -111,7 +111,7 @@ def _by_key(given: MaskInput, asked: AxisHints) -> InferredAxes:
 
 
 def _lists_rows(values: Shaped[Tensor, "first keys"], asked: AxisHints) -> bool:
-    """Whether two axes are [batch, keys], and not [queries, keys]."""
+    """Return whether two axes are [batch, keys] rather than [queries, keys]."""
     if asked.convention == "tokenizer":
         return True
     first, keys = values.shape
@@ -129,14 +129,14 @@ def _lists_rows(values: Shaped[Tensor, "first keys"], asked: AxisHints) -> bool:
 
 
 def _are_added(values: Shaped[Tensor, "first keys"], stated: str | None) -> bool:
-    """Whether floats are added to the scores; 0.0 and 1.0 may stand for False and True."""
+    """Return whether floats are additive; 0.0 and 1.0 may stand for False and True."""
     if not values.is_floating_point():
         return False
     return stated == "additive" or not bool(((values == 0) | (values == 1)).all())
 
 
 def _is_causal(marks: Bool[Tensor, "queries keys"]) -> bool:
-    """Whether a mask is exactly causal, at either alignment, or the opposite of that."""
+    """Return whether a mask, or its opposite, is exactly causal at either alignment."""
     queries, keys = marks.shape
     if queries == 1:
         return False
@@ -146,7 +146,7 @@ def _is_causal(marks: Bool[Tensor, "queries keys"]) -> bool:
 
 
 def _edges(marks: Bool[Tensor, "rows keys"]) -> Tensor | None:
-    """Each row's index and where it changes, `[rows that do, 2]`; None where one changes twice."""
+    """Return row and column of each change, `[rows that do, 2]`; None if a row has two."""
     changes = marks[:, 1:] != marks[:, :-1]
     if any(bool((band.sum(-1) > 1).any()) for band in bands(changes)):
         return None
@@ -154,7 +154,7 @@ def _edges(marks: Bool[Tensor, "rows keys"]) -> Tensor | None:
 
 
 def _is_stairs(edges: Tensor, *, square: bool) -> bool:
-    """Whether rows change one key later each, as a causal mask's, and not where it may be."""
+    """Return whether each row changes one key later than the last, as a causal mask's do."""
     if len(edges) < 2:
         return False
     _, counts = (edges[:, 1] - edges[:, 0]).unique(return_counts=True)
@@ -172,7 +172,7 @@ _SHARE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A mask whose meaning is known.
+    """Mask whose meaning is known.
 
     Attributes:
         laid: The mask, and its axes.
@@ -186,27 +186,27 @@ class Case:
 
     @property
     def layout(self) -> Layout:
-        """What its axes stand for."""
+        """Return the meaning of the mask's axes."""
         return self.laid.layout
 
     @cached_property
     def rows(self) -> RowSummary:
-        """What each query sees."""
+        """Summarize which keys each query sees."""
         return RowSummary.of(self.visible)
 
     @cached_property
     def seen(self) -> Bool[Tensor, "*leading keys"]:
-        """Which keys any query sees."""
+        """Return which keys any query sees."""
         return self.visible.any(-2)
 
     @cached_property
     def uniform(self) -> bool:
-        """Whether all queries see the same keys."""
+        """Return whether all queries see the same keys."""
         return self.visible.shape[-2] == 1 or bool((self.visible == self.visible[..., :1, :]).all())
 
     @cached_property
     def edge(self) -> Edge | None:
-        """The diagonal where most queries see their last key, or None where there is none."""
+        """Return the diagonal where most queries see their last key, or None."""
         if self.uniform:
             return None
         edge = last_edge(self.rows)
@@ -217,19 +217,19 @@ class Case:
 
     @property
     def queries(self) -> int:
-        """How many queries there are; 1 where all see the same and their number is not known."""
+        """Return how many queries there are; 1 where all are alike and their number is unknown."""
         return self.visible.shape[-2]
 
     @property
     def keys(self) -> int:
-        """How many keys there are."""
+        """Return how many keys there are."""
         return self.visible.shape[-1]
 
     def place(self, index: tuple[int, ...]) -> tuple[int, ...]:
-        """A place among the pairs `[*leading, query, key]` as one of the mask's own axes."""
+        """Convert an index of a pair `[*leading, query, key]` to one of the mask's own axes."""
         leading = len(self.layout.leading)
         return (*index[:leading], *index[leading + 1 :]) if self.layout.by_key else index
 
     def told(self, index: tuple[int, ...]) -> str:
-        """A place among the pairs in words."""
+        """Describe the index of a pair in words."""
         return self.layout.told(self.place(index))

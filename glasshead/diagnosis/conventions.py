@@ -16,7 +16,7 @@ _ENOUGH = 0.5
 
 @dataclass(frozen=True)
 class Evidence:
-    """How much more True looks like "may attend" than like "hidden": above 0 it does.
+    """Evidence that True means "may attend" (above 0) or "hidden" (below 0).
 
     Attributes:
         balance: From about -3 to 3; 0 where nothing tells.
@@ -28,12 +28,12 @@ class Evidence:
 
     @property
     def decides(self) -> bool:
-        """Whether it is enough to take one for the other."""
+        """Return whether the evidence is strong enough to decide."""
         return abs(self.balance) >= _ENOUGH
 
 
 def evidence(marks: Bool[Tensor, "*leading queries keys"], layout: Layout) -> Evidence:
-    """What the True cells look like.
+    """Weigh whether the True cells are visible or hidden ones.
 
     In nearly every mask a query sees itself, unless its key is padding, and sees the past at least
     as much as the future. Where all queries see the same keys, a batch row that would see none
@@ -61,7 +61,7 @@ def _of_keys(shown: Bool[Tensor, "*leading keys"]) -> Evidence:
 
 
 def _likeness(visible: Bool[Tensor, "*leading queries keys"], offset: int) -> float:
-    """How many queries see themselves, and how much more of the past is seen than of the future."""
+    """Score how many queries see themselves, and how much more of the past than the future."""
     own = visible.diagonal(offset, -2, -1)
     if not own.numel():
         return 0.0
@@ -78,7 +78,7 @@ def _likeness(visible: Bool[Tensor, "*leading queries keys"], offset: int) -> fl
 
 
 def _triangles(queries: int, keys: int, offset: int) -> tuple[int, int]:
-    """How many cells lie before and after the diagonal."""
+    """Count the cells before and after the diagonal."""
     before = (torch.arange(queries) + offset).clamp(0, keys)
     after = keys - (torch.arange(queries) + offset + 1).clamp(0, keys)
     return int(before.sum()), int(after.sum())
@@ -99,7 +99,7 @@ _AMBIGUOUS = (
 
 
 def meaning(laid: InferredAxes, stated: str | None) -> Meaning:
-    """What the mask says, in the convention that is stated, or else in the likeliest."""
+    """Interpret the mask in the stated convention, or else in the likeliest."""
     values = laid.given.values
     marks = of_two_values(values, stated)
     if values.is_floating_point() and (stated == "additive" or (stated is None and not marks)):
@@ -116,7 +116,7 @@ def meaning(laid: InferredAxes, stated: str | None) -> Meaning:
 
 
 def of_two_values(values: Tensor, stated: str | None) -> bool:
-    """Whether a mask has but 0 and 1, or False and True.
+    """Return whether a mask has but 0 and 1, or False and True.
 
     Floats that are all 0 are additive where nothing else is stated.
     """
@@ -129,7 +129,7 @@ def of_two_values(values: Tensor, stated: str | None) -> bool:
 
 
 def _lowers(values: Tensor) -> bool:
-    """Whether numbers raise nothing and lower something by far, as an additive mask does."""
+    """Return whether no number is above 0 and one is very low, as in an additive mask."""
     return values.min().item() <= -LARGE and values.max().item() <= 0
 
 
@@ -158,7 +158,7 @@ def _no_floats(values: Tensor) -> Meaning:
 
 
 def _neither(values: Tensor, stated: str | None) -> Meaning:
-    """Numbers other than 0 and 1, where these are expected."""
+    """Report numbers other than 0 and 1, where these are expected."""
     low, high = values.min().item(), values.max().item()
     if stated is not None:
         sentence = (
@@ -228,7 +228,7 @@ def _guessed(laid: InferredAxes) -> Meaning:
 
 
 def _of_rules(laid: InferredAxes, marks: Bool[Tensor, "..."]) -> Evidence | None:
-    """What tells where exactly one reading equals a rule, such as a window."""
+    """Return evidence where exactly one reading equals a structured mask, such as a window."""
     shown, hidden = (reads_as_a_rule(laid, Meaning(None, cells)) for cells in (marks, ~marks))
     if shown == hidden:
         return None
@@ -256,7 +256,7 @@ def _of_no_library(found: Evidence) -> Finding:
 
 
 def _tokenizer(laid: InferredAxes, marks: Bool[Tensor, "*batch keys"]) -> Meaning:
-    """Ones and zeros by key: what libraries take as 1 = real."""
+    """Interpret ones and zeros by key as a tokenizer's mask, 1 = real."""
     found = evidence(laid.layout.pairs(marks), laid.layout)
     findings: tuple[Finding, ...] = ()
     if found.decides and found.balance < 0 and bool(marks.any()):

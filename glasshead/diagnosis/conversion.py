@@ -1,4 +1,4 @@
-"""Structured masks recognised in a dense one, and the Python that makes them."""
+"""Recognition of structured masks in dense ones, and the Python code that builds them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from glasshead.recipe.tile import Tile
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """A mask as a rule.
+    """Structured mask, with the Python code that builds it.
 
     Attributes:
         mask: The rule.
@@ -46,7 +46,7 @@ class Structure:
 
 
 def equals(mask: Mask, visible: Bool[Tensor, "*leading queries keys"], offset: int) -> bool:
-    """Whether a rule shows exactly these pairs; some rows are compared at a time."""
+    """Return whether a mask shows exactly these pairs, comparing some rows at a time."""
     keys = range(visible.shape[-1])
     for rows in stretches(visible):
         tile = Tile(rows, keys, offset, headed=visible.ndim != 3, device=visible.device)
@@ -57,7 +57,7 @@ def equals(mask: Mask, visible: Bool[Tensor, "*leading queries keys"], offset: i
 
 
 def fitted(cells: Bool[Tensor, "..."], axes: int) -> Bool[Tensor, "..."]:
-    """Cells with as few leading axes of 1 as they need to meet `axes` axes."""
+    """Remove leading axes of size 1 until cells have `axes` axes."""
     while cells.ndim > axes and cells.shape[0] == 1:
         cells = cells[0]
     if cells.ndim > axes and cells.shape[-3] == 1:
@@ -66,13 +66,13 @@ def fitted(cells: Bool[Tensor, "..."], axes: int) -> Bool[Tensor, "..."]:
 
 
 def same_throughout(numbers: Tensor) -> bool:
-    """Whether all rows of `[*leading, n]` are alike."""
+    """Return whether all rows of `[*leading, n]` are alike."""
     flat = numbers.reshape(-1, numbers.shape[-1])
     return bool((flat == flat[:1]).all())
 
 
 def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
-    """One number a batch row from one a leading axis of the mask, or None where heads differ.
+    """Reduce one number per leading axis to one per batch row, or None where heads differ.
 
     Of a mask of three axes, nobody knows whether the first is the batch's or the heads'.
     """
@@ -86,12 +86,12 @@ def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
 
 
 def arange(count: int, like: Tensor) -> Tensor:
-    """0, 1, … up to before `count`, where `like` lives."""
+    """Return 0, 1, … to before `count`, on the device of `like`."""
     return torch.arange(count, device=like.device)
 
 
 def band(case: Case) -> Structure | None:
-    """The band that would be seen if no key were padding; it has yet to be compared.
+    """Propose the band that would be seen if no key were padding, not compared yet.
 
     None where all queries see the same keys, and where the ends follow no diagonal.
     """
@@ -116,7 +116,7 @@ def band(case: Case) -> Structure | None:
 
 
 def named(before: int | None, after: int | None, position: int) -> Structure:
-    """A band of so many keys before and after each query's own, in the shortest words."""
+    """Build the band with these keys before and after each query's own, in the shortest code."""
     if after is None or (after >= 0 and before is not None and before >= 0):
         if before is not None and before < 0:
             return _window(0, after, position - before)
@@ -140,7 +140,7 @@ def _window(before: int | None, after: int | None, offset: int | None = None) ->
 
 
 def _lag(lags: Tensor) -> int | None:
-    """The most frequent one, or None of none."""
+    """Return the most frequent lag, or None of none."""
     return most_frequent(lags)[0] if len(lags) else None
 
 
@@ -149,7 +149,7 @@ _MOST = 16
 
 
 def packed(case: Case) -> Structure | None:
-    """The documents of a sequence whose queries are its keys; they have yet to be compared.
+    """Propose the documents of a packed sequence whose queries are its keys, not compared yet.
 
     The first key that a query sees names its document. None where batch rows differ.
     """
@@ -183,7 +183,7 @@ _MOST_ROWS = 256
 
 
 def padded(case: Case) -> Structure | None:
-    """The padding of the keys that no query sees; it has yet to be compared.
+    """Propose a padding mask from the keys that no query sees, not compared yet.
 
     None where there is none, where keys in the middle are hidden, or heads differ.
     """
@@ -203,7 +203,7 @@ def padded(case: Case) -> Structure | None:
 
 
 def ends(seen: Bool[Tensor, "*leading keys"]) -> tuple[Tensor, Tensor]:
-    """The first key that is seen, and the one after the last; 0 and 0 where none is."""
+    """Return the first key that is seen, and the one after the last; 0 and 0 where none is."""
     keys = arange(seen.shape[-1], seen)
     none = ~seen.any(-1)
     starts = keys.where(seen, seen.shape[-1]).amin(-1).masked_fill(none, 0)
@@ -218,7 +218,7 @@ _KINDS = frozenset({"padding"})
 
 
 def prefixed(case: Case) -> Structure | None:
-    """A causal mask or a prefix of it; it has yet to be compared.
+    """Propose a causal mask joined with a prefix, not compared yet.
 
     Query 0 sees the prefix alone. None where heads differ.
     """
@@ -235,7 +235,7 @@ def prefixed(case: Case) -> Structure | None:
 
 
 def recognize(case: Case) -> Structure | None:
-    """The rule that shows exactly what the mask shows, or None where none of those known does."""
+    """Return the structured mask that shows exactly these pairs, or None."""
     for structure in _candidates(case):
         if equals(structure.mask, case.visible, case.layout.position):
             return structure
@@ -243,7 +243,7 @@ def recognize(case: Case) -> Structure | None:
 
 
 def reads_as_a_rule(laid: InferredAxes, meaning: Meaning) -> bool:
-    """Whether a mask, read so, is one of the rules by which queries see pairs.
+    """Return whether a mask, in this reading, equals a structured mask that varies by query.
 
     Where all queries see the same keys, either reading is: padding on one side or the other.
     """
@@ -258,7 +258,7 @@ def reads_as_a_rule(laid: InferredAxes, meaning: Meaning) -> bool:
 
 
 def _candidates(case: Case) -> Iterator[Structure]:
-    """From simple ones to composed ones."""
+    """Yield candidate structures, simple ones first."""
     diagonal, cut = band(case), padded(case)
     yield from (one for one in (diagonal, cut) if one is not None)
     if diagonal is not None and cut is not None:
@@ -283,7 +283,7 @@ def _candidates(case: Case) -> Iterator[Structure]:
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """A mask as one of glasshead's.
+    """Conversion of a mask to glasshead.
 
     Attributes:
         mask: The mask.
@@ -300,7 +300,7 @@ class Conversion:
 
 
 def conversion(case: Case, structure: Structure | None) -> Conversion:
-    """A mask whose meaning is known, by the rule that it equals, or cell by cell."""
+    """Convert a mask of known meaning: to the structure that it equals, or cell by cell."""
     visible, bias = case.meaning.visible, _bias(case)
     if visible is None:
         raise ValueError("a mask without a meaning has no conversion.")
@@ -320,7 +320,7 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
 
 
 def _bias(case: Case) -> Tensor | None:
-    """What is added where nothing hides, in the mask's own axes; None where it is 0."""
+    """Return the finite numbers that are added, in the mask's own axes; None where all are 0."""
     hiding, values = case.meaning.hiding, case.laid.given.values
     if hiding is None:
         return None
@@ -330,14 +330,14 @@ def _bias(case: Case) -> Tensor | None:
 
 
 def _axes(case: Case, values: Tensor) -> Tensor:
-    """Values of a mask by key, with the axes at which they broadcast to the scores."""
+    """Add axes to the values of a mask by key, so that they broadcast to the scores."""
     if not case.layout.by_key:
         return values
     return values[:, None, None, :] if values.ndim > 1 else values[None, :]
 
 
 def _with_axes(case: Case, line: str) -> str:
-    """The same in Python."""
+    """Write Python code that adds the axes which `_axes` adds."""
     if not case.layout.by_key:
         return line
     line = f"({line})" if line[0] == "~" or line.endswith("== 0") else line
@@ -345,7 +345,7 @@ def _with_axes(case: Case, line: str) -> str:
 
 
 def _line(case: Case) -> str:
-    """Where the last two axes are queries and keys."""
+    """Write Python code that converts a mask whose last two axes are queries and keys."""
     source, values, hiding = case.laid.given.source, case.laid.given.values, case.meaning.hiding
     if hiding is not None:
         if values.ndim == 4 and hiding.large is None:
@@ -368,7 +368,7 @@ def _line_by_key(case: Case) -> str:
 
 
 def _shown(case: Case) -> str:
-    """Python for which cells are visible, of a mask of two values."""
+    """Write Python code for which cells are visible, of a mask of two values."""
     source, boolean = case.laid.given.source, case.laid.given.values.dtype == torch.bool
     if case.meaning.shows:
         return source if boolean else f"{source}.bool()"
@@ -376,7 +376,7 @@ def _shown(case: Case) -> str:
 
 
 def _with_infinities(case: Case) -> str:
-    """Python for an additive mask that hides by -inf alone."""
+    """Write Python code for an additive mask that hides by -inf alone."""
     source, hiding = case.laid.given.source, case.meaning.hiding
     floats = source if case.laid.given.values.is_floating_point() else f"{source}.float()"
     if hiding is None or not (hiding.lowest or hiding.large is not None):
@@ -404,7 +404,7 @@ def _sdpa(case: Case, structure: Structure | None, bias: Tensor | None) -> str |
 
 
 def _is_causal(case: Case, structure: Structure | None) -> bool:
-    """Whether it is the mask that torch calls causal, which begins at the top left."""
+    """Return whether the structure is what torch calls causal, which begins at the top left."""
     square = case.queries == case.keys and case.layout.position == 0
     return square and structure is not None and structure.line == "gh.causal()"
 

@@ -32,7 +32,7 @@ def diagnose(
     convention: str | None = None,
     offset: int | None = None,
 ) -> Diagnosis:
-    """Look at an attention mask that was written for any library, and tell what is wrong with it.
+    """Diagnose an attention mask written for any library, and report what is wrong with it.
 
     Every cell is looked at, in as many bytes as a few copies of the mask take.
 
@@ -82,7 +82,7 @@ def diagnose(
 
 
 def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
-    """Add what the cells show, and convert the mask where it has the size that was asked for."""
+    """Add findings about the cells, and convert the mask where it has the attention's size."""
     structure = recognize(case)
     kinds = frozenset() if structure is None else structure.kinds
     findings += [
@@ -118,7 +118,7 @@ def _told(
 
 
 def _check_size(layout: Layout) -> None:
-    """Raise where a mask is spread over more pairs than can be looked at one by one."""
+    """Raise a ValueError where a mask has too many pairs to be examined."""
     spread = (*layout.leading, 1 if layout.by_key else layout.queries or 1, layout.keys)
     if prod(spread) > max(_MOST_PAIRS, prod(layout.shape)):
         raise ValueError(
@@ -143,7 +143,7 @@ def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
 
 
 def _of_mask(mask: Mask, asked: AxisHints) -> InferredAxes:
-    """A glasshead mask, written out."""
+    """Evaluate a glasshead mask to a dense one."""
     if asked.queries is None or asked.keys is None:
         raise ValueError(
             f"diagnose(mask) takes queries= and keys= beside a glasshead mask such as {mask!r}, "

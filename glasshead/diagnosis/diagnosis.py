@@ -30,7 +30,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 @dataclass(frozen=True)
 class Code(Block):
-    """Lines of Python, to be copied.
+    """Block of Python code, to be copied.
 
     A line that is too wide is broken after brackets and commas alone. What has none is drawn wider
     than the canvas, and never cut.
@@ -58,7 +58,7 @@ class Code(Block):
 
 
 def broken(code: str, room: int, indent: str = "") -> list[str]:
-    """One expression or call of Python as lines that fit in `room` cells where they can.
+    """Break an expression or call of Python into lines of at most `room` cells where possible.
 
     >>> broken("f(query, key, mask=mask[:, None])", 20)
     ['f(', '    query, key,', '    mask=mask[', '        :, None', '    ]', ')']
@@ -78,7 +78,7 @@ def broken(code: str, room: int, indent: str = "") -> list[str]:
 
 
 def _items(inner: str) -> Iterator[str]:
-    """What stands between the commas, each with the comma after it."""
+    """Split at top-level commas, each kept with the item before it."""
     depth = start = 0
     for place, letter in enumerate(inner):
         depth += (letter in _OPENING) - (letter in _CLOSING)
@@ -90,7 +90,7 @@ def _items(inner: str) -> Iterator[str]:
 
 
 def _widest(code: str) -> tuple[int, int]:
-    """Where the widest brackets that stand in no others open and close; 0 and 0 without any."""
+    """Return start and end of the widest outermost brackets; 0 and 0 without any."""
     depth = opened = 0
     best = (0, 0)
     for place, letter in enumerate(code):
@@ -110,7 +110,7 @@ _WIDTH = 16
 
 @dataclass(frozen=True)
 class Preview:
-    """What a report says and draws of a mask.
+    """Content of a report: what it says and draws of a mask.
 
     Attributes:
         subject: Its type and shape in words.
@@ -131,7 +131,7 @@ def preview(
     decided: bool,
     size: str,
 ) -> Preview:
-    """Draw the batch row and head where the first finding is, else the first.
+    """Build the preview of the batch row and head with the first finding, else of the first.
 
     Args:
         laid: The mask.
@@ -167,7 +167,7 @@ def _drawn(cells: Bool[Tensor, "rows columns"]) -> str:
 
 
 def report(diagnosis: "Diagnosis") -> Document:
-    """The blocks of a diagnosis, from what it is to how it is converted."""
+    """Assemble the blocks of a report, from the summary to the conversion."""
     return Document(list(_blocks(diagnosis)), title=_title(diagnosis))
 
 
@@ -198,7 +198,7 @@ def _blocks(diagnosis: "Diagnosis") -> Iterator[Block]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
-    """What a mask looks like, what is wrong with it, and how it is converted.
+    """Diagnosis of a mask: its meaning, its faults, and its conversion.
 
     Print it for a short report; a notebook shows it by itself, and `html()` is a page of its own.
 
@@ -232,22 +232,22 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is neither an error nor a warning."""
+        """Return whether there is neither an error nor a warning."""
         return all(finding.severity == "note" for finding in self.findings)
 
     def document(self) -> Document:
-        """The report as it is drawn."""
+        """Return the report as a document."""
         return report(self)
 
     def text(self, width: int = 80) -> str:
-        """The report as plain text, at most `width` cells wide but for code that cannot be broken.
+        """Return the report as text, at most `width` cells wide except for unbreakable code.
 
         Errors: a ValueError where the width is below 20.
         """
         return self.document().text(width)
 
     def html(self) -> str:
-        """A whole page in one file, with nothing from outside and no script."""
+        """Return the report as a self-contained HTML page, without scripts."""
         return self.document().html()
 
     def __str__(self) -> str:

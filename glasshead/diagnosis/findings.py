@@ -1,4 +1,4 @@
-"""The findings: what can be wrong with a mask."""
+"""Checks of a mask, each yielding findings."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, Sev
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """A count and its noun.
+    """Format a count and its noun.
 
     >>> counted(1, "query", "queries"), counted(2100, "cell")
     ('1 query', '2,100 cells')
@@ -23,14 +23,14 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 def listed(
     places: Sequence[tuple[int, ...]], told: Callable[[tuple[int, ...]], str], count: int
 ) -> str:
-    """The first places in words, and how many more there are."""
+    """List the first places in words, and how many more there are."""
     words = "; ".join(told(place) for place in places)
     more = count - len(places)
     return f"{words} and {more:,} more" if more > 0 else words
 
 
 def alignment(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
-    """A diagonal at another place than the queries have among the keys."""
+    """Find a diagonal that is offset from the queries' position among the keys."""
     if case.edge is None or kinds == {"window"} or "prefix" in kinds:
         return
     stands, expected = case.edge.lag, case.layout.position
@@ -84,7 +84,7 @@ def _sentence(case: Case, stands: int, expected: int) -> str:
 
 
 def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
-    """Dead rows, and masks of one value.
+    """Find queries that see no key, and masks of one value.
 
     Args:
         case: The mask.
@@ -142,7 +142,7 @@ def _subject(case: Case, count: int) -> str:
 
 
 def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]:
-    """Which queries stand before the first key that any query of their batch row sees.
+    """Return which queries stand before the first key that any query of their batch row sees.
 
     Or after the last, where that is sure to be padding.
     """
@@ -162,7 +162,7 @@ def _severity(case: Case, explained: bool) -> Severity:
 
 
 def _result(case: Case) -> str:
-    """What libraries make of a query without keys."""
+    """Describe what libraries compute for a query without keys."""
     hiding = case.meaning.hiding
     if hiding is not None and hiding.infinite:
         return "a softmax over -inf alone is NaN, and spreads; here such a query gives 0"
@@ -180,7 +180,7 @@ _CAUSAL = 0.25
 
 
 def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
-    """Cells after the diagonal at which most queries end, unless a rule explains them.
+    """Find cells that leak the future: visible ones after the diagonal, unless structured.
 
     Args:
         case: The mask.
@@ -206,14 +206,14 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
 
 def _cells_after(case: Case, lag: int) -> int:
-    """How many cells lie after the diagonal, in all batch rows and heads."""
+    """Count the cells after the diagonal, in all batch rows and heads."""
     outer = case.visible[..., 0, 0].numel()
     after = (max(0, min(case.keys, case.keys - 1 - i - lag)) for i in range(case.queries))
     return outer * sum(after)
 
 
 def numbers(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
-    """What is wrong with the numbers of a mask."""
+    """Find faults of a mask's numbers and dtype."""
     values = laid.given.values
     if not values.is_floating_point():
         yield from _whole(laid, meaning)
@@ -315,12 +315,12 @@ def _almost(laid: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
 
 
 def _lowest_in(dtype: torch.dtype, values: Tensor) -> float:
-    """The lowest number of a dtype, as the mask's own dtype writes it."""
+    """Return the lowest number of a dtype, as the mask's own dtype represents it."""
     return float(torch.tensor(torch.finfo(dtype).min, dtype=torch.float64).to(values.dtype))
 
 
 def _doubled(values: Tensor, hiding: Hiding) -> Iterator[Finding]:
-    """Two masks that were added to each other."""
+    """Find two masks that were added to each other."""
     added = None
     if hiding.lowest and hiding.infinite:
         added = f"both {torch.finfo(values.dtype).min:.4g} and -inf, their sum"
@@ -339,7 +339,7 @@ def _doubled(values: Tensor, hiding: Hiding) -> Iterator[Finding]:
 
 
 def _harmless(values: Tensor) -> Iterator[Finding]:
-    """Numbers that hide nothing, though they may be meant to."""
+    """Find numbers that hide nothing, though they may be meant to."""
     if bool(values.any()) and bool(((values == 0) | (values == -1)).all()):
         yield Finding(
             "unscaled",
@@ -358,7 +358,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
-    """What is wrong with the keys that a batch row shows to no query.
+    """Find faults of the keys that a batch row shows to no query.
 
     Args:
         case: The mask.
@@ -385,7 +385,7 @@ def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
 
 def _holes(case: Case, alive: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
-    """Hidden keys between visible ones."""
+    """Find hidden keys between visible ones."""
     keys = case.seen
     before = keys.cummax(-1).values.bool()
     after = keys.flip(-1).cummax(-1).values.bool().flip(-1)
@@ -405,7 +405,7 @@ def _holes(case: Case, alive: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
 
 
 def _of_key(case: Case, place: tuple[int, ...]) -> tuple[int, ...]:
-    """A place `[*leading, key]` among the mask's own axes; query 0 stands for all."""
+    """Convert an index `[*leading, key]` to the mask's own axes; query 0 stands for all."""
     return place if case.layout.by_key else (*place[:-1], 0, place[-1])
 
 
@@ -426,7 +426,7 @@ def _to_the_left(case: Case, left: Bool[Tensor, "*leading"], starts: Tensor) -> 
 
 
 def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
-    """Right padding where a cache is longer than the queries: the newest token hides itself."""
+    """Find right padding where a cache is longer than the queries: it hides the newest token."""
     queries = case.layout.queries
     if queries is None or queries >= case.keys or not bool(right.any()):
         return
@@ -449,7 +449,7 @@ def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Find
 
 
 def shapes(laid: InferredAxes) -> Iterator[Finding]:
-    """What is wrong with the shape, or worth knowing of it."""
+    """Find faults of the shape, and what is worth knowing of it."""
     yield from laid.findings
     shape = laid.layout.shape
     if len(shape) == 3 and shape[0] > 1:

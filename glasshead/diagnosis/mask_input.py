@@ -1,4 +1,4 @@
-"""A mask of whatever type, read as a tensor, and what its rows show."""
+"""Conversion of masks of any type to tensors, and summaries of their rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found in a mask.
+    """Finding about a mask.
 
     Attributes:
         kind: What it is, such as "dead-rows" or "future".
@@ -36,7 +36,7 @@ LARGE = 1000.0
 
 @dataclass(frozen=True, eq=False)
 class Hiding:
-    """Which cells of an additive mask hide.
+    """Cells of an additive mask that hide, and the numbers they hide by.
 
     Attributes:
         cells: True = hidden.
@@ -54,7 +54,7 @@ class Hiding:
 
 
 def hiding(values: Float[Tensor, "..."]) -> Hiding:
-    """Which cells hide: -inf, the dtype's lowest number, and large ones that stand apart.
+    """Find the cells that hide: -inf, the dtype's lowest number, and large ones far from the rest.
 
     A large number hides where no other cell comes near a tenth of it: a bias that grows with the
     distance, such as ALiBi's, reaches -1000 by small steps, and hides nothing.
@@ -75,7 +75,7 @@ def hiding(values: Float[Tensor, "..."]) -> Hiding:
 
 @dataclass(frozen=True, eq=False)
 class Meaning:
-    """What a mask says, in one convention.
+    """Interpretation of a mask in one convention.
 
     Attributes:
         convention: Its name, or None where it could not be decided.
@@ -94,7 +94,7 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the axes of a mask stand for.
+    """Axes of a mask, and the sizes of the attention.
 
     Attributes:
         shape: The mask's own.
@@ -112,25 +112,25 @@ class Layout:
 
     @property
     def position(self) -> int:
-        """Where query 0 is expected among the keys: by default the last query sees every key."""
+        """Return the expected position of query 0: by default the last query sees every key."""
         if self.offset is not None:
             return self.offset
         return self.keys - (self.queries or self.keys)
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The axes before those of queries and keys."""
+        """Return the axes before those of queries and keys."""
         return self.shape[:-1] if self.by_key else self.shape[:-2]
 
     def pairs(self, cells: Shaped[Tensor, "..."]) -> Shaped[Tensor, "*leading queries keys"]:
-        """Cells of the mask's own axes, with an axis for queries, and all that are known."""
+        """Expand cells of the mask's own axes to `[*leading, queries, keys]`, as far as known."""
         if self.by_key:
             return cells[..., None, :].expand(*self.leading, 1, self.keys)
         queries = cells.shape[-2] if self.queries is None else self.queries
         return cells.expand(*self.leading, queries, self.keys)
 
     def told(self, place: tuple[int, ...]) -> str:
-        """A place of the mask in words.
+        """Describe an index of the mask in words.
 
         >>> Layout((2, 3, 5, 7), False, 5, 7).told((1, 0, 4, 6))
         'query 4, key 6 (batch row 1, head 0)'
@@ -162,7 +162,7 @@ _TAKES = "diagnose(mask) takes a tensor, an array, nested lists of numbers or a 
 
 @dataclass(frozen=True, eq=False)
 class MaskInput:
-    """A mask as a tensor.
+    """Mask as a tensor, and the Python code that gives it.
 
     Attributes:
         values: What was given.
@@ -176,7 +176,7 @@ class MaskInput:
 
 
 def read(mask: Any) -> MaskInput:
-    """A tensor, an array or nested lists, as a tensor.
+    """Convert a tensor, an array or nested lists to a tensor.
 
     Errors: a TypeError for anything else, or numbers of another type than booleans, whole numbers
     and floats; a ValueError for ragged lists, and what has no axis or no cell.
@@ -207,7 +207,7 @@ def read(mask: Any) -> MaskInput:
 
 
 def marks_of(values: Shaped[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
-    """Which cells are True, or other than 0; torch would compare booleans in eight bytes each."""
+    """Return which cells are not 0; booleans stay, as torch compares them in eight bytes each."""
     return values if values.dtype == torch.bool else values != 0
 
 
@@ -244,7 +244,7 @@ def _listed(mask: Sequence[Any]) -> np.ndarray:
 
 
 def _written(array: np.ndarray, values: Tensor) -> str:
-    """Python for the tensor of an array that torch may not take as it is."""
+    """Write Python code for the tensor of an array that torch may not convert as it is."""
     own = str(values.dtype).removeprefix("torch.")
     taken = array.dtype.isnative and array.dtype.name == own
     if taken and all(stride >= 0 for stride in array.strides):
@@ -277,7 +277,7 @@ _CELLS = 2**22
 
 @dataclass(frozen=True, eq=False)
 class RowSummary:
-    """How many keys each query sees, its first and its last one; both are 0 where it sees none."""
+    """Number, first and last of the keys that each query sees; 0 where it sees none."""
 
     count: Int[Tensor, "*leading queries"]
     first: Int[Tensor, "*leading queries"]
@@ -285,7 +285,7 @@ class RowSummary:
 
     @classmethod
     def of(cls, visible: Bool[Tensor, "*leading queries keys"]) -> "RowSummary":
-        """The rows of a mask."""
+        """Summarize the rows of a mask."""
         parts: tuple[list[Tensor], ...] = ([], [], [])
         for band in bands(visible):
             count = band.sum(-1)
@@ -297,13 +297,13 @@ class RowSummary:
 
     @property
     def alive(self) -> Bool[Tensor, "*leading queries"]:
-        """Which queries see a key."""
+        """Return which queries see a key."""
         return self.count > 0
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Where most queries see their last key: at i + `lag`.
+    """Diagonal at which most queries see their last key: i + `lag`.
 
     Attributes:
         lag: The most frequent one.
@@ -318,7 +318,7 @@ class Edge:
 
 
 def last_edge(rows: RowSummary) -> Edge | None:
-    """Where a mask is cut to the right, along a diagonal; None where no query tells."""
+    """Find the diagonal that cuts a mask on the right; None where no query tells."""
     highest = rows.last.amax(-1, keepdim=True)
     telling = rows.alive & (rows.last < highest)
     queries = torch.arange(rows.last.shape[-1], device=rows.last.device)
@@ -330,14 +330,14 @@ def last_edge(rows: RowSummary) -> Edge | None:
 
 
 def most_frequent(numbers: Int[Tensor, "n"]) -> tuple[int, int]:
-    """The number that comes most often, the lowest of several, and how often it comes."""
+    """Return the most frequent number, the lowest of several, and its count."""
     found, counts = numbers.unique(return_counts=True)
     best = int(counts.argmax())
     return int(found[best]), int(counts[best])
 
 
 def stretches(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[range]:
-    """The rows, some at a time."""
+    """Yield ranges of rows of bounded size."""
     queries = cells.shape[-2]
     step = max(1, _CELLS // max(1, cells[..., :1, :].numel()))
     for start in range(0, queries, step):
@@ -345,20 +345,20 @@ def stretches(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[range]:
 
 
 def bands(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[Tensor]:
-    """The same cells, some rows at a time: torch counts booleans in eight bytes each."""
+    """Yield bands of rows of bounded size: torch counts booleans in eight bytes each."""
     for rows in stretches(cells):
         yield cells[..., rows.start : rows.stop, :]
 
 
 def total(cells: Bool[Tensor, "..."]) -> int:
-    """How many are True."""
+    """Count the True cells."""
     if cells.ndim < 2:
         return int(cells.sum())
     return sum(int(band.sum()) for band in bands(cells))
 
 
 def places(cells: Bool[Tensor, "..."], most: int = MOST_PLACES) -> tuple[tuple[int, ...], ...]:
-    """The first few True cells, without an index for each of them.
+    """Return the indices of the first few True cells.
 
     >>> places(torch.tensor([[False, True], [True, True]]), most=2)
     ((0, 1), (1, 0))

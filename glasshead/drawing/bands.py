@@ -1,4 +1,4 @@
-"""Bands: two lines of words, and between them bands as strong as their weights."""
+"""Bands between two lines of words, as strong as their weights."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -24,7 +24,7 @@ _LINE = 30
 
 @dataclass(frozen=True)
 class Bands(Block):
-    """Two lines of words and a band for each weight: what each word of the lower took of the upper.
+    """Two lines of words, and a band per weight from each lower word to the upper ones.
 
     In a terminal each word of the lower line stands beside those that it took most of.
 
@@ -100,7 +100,7 @@ class Bands(Block):
         return f'<figure class="bands">\n{caption}{region(said, figure)}\n</figure>'
 
     def _of(self, weights: Sequence[float | None]) -> list[tuple[str, float]]:
-        """The words that one took most of, the largest first."""
+        """Return the words that one took most of, the largest first."""
         taken = [
             (word, weight)
             for word, weight in zip(self.columns, weights, strict=True)
@@ -111,7 +111,7 @@ class Bands(Block):
 
 @dataclass(frozen=True)
 class _Place:
-    """A word on its line, in pixels.
+    """Position of a word on its line, in pixels.
 
     Attributes:
         name: The word.
@@ -134,7 +134,7 @@ def _places(names: Sequence[str]) -> list[_Place]:
 
 
 def _strong(values: Matrix) -> list[tuple[int, int, float]]:
-    """The weights that are drawn, the strongest last, so that it lies above."""
+    """Return the weights that are drawn, the strongest last, so that it lies above."""
     strong = [
         (row, column, weight)
         for row, weights in enumerate(values)

@@ -59,7 +59,7 @@ _ = str  # marks a phrase for the collectors of translations
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """The phrases that blocks add to what they are given, English unless told otherwise.
+    """Phrases that blocks add to their content, in English by default.
 
     A phrase with braces is a template; a translation keeps the names in the braces. They are
     worded so that no word has to agree with a number, which differs from language to language.
@@ -108,7 +108,7 @@ class Words:
 
     @classmethod
     def translated(cls, translate: Callable[[str], str]) -> "Words":
-        """Return the words with each English phrase passed through `translate`, as of gettext."""
+        """Return the phrases with each passed through `translate`, as of gettext."""
         return cls(**{field.name: translate(str(field.default)) for field in fields(cls)})
 
 
@@ -131,7 +131,7 @@ _COLORS = {"256": 256, "truecolor": 2**24}
 
 @dataclass(frozen=True, kw_only=True)
 class Canvas:
-    """Where text is drawn: its size, whether it has colours, and the words of its language.
+    """Output canvas: its size, whether it has colours, and the phrases of its language.
 
     Attributes:
         width: Cells of the terminal in a line, at least 20.
@@ -171,7 +171,7 @@ class Canvas:
 
 
 class Block(ABC):
-    """One piece of a document: drawn as lines of text in a terminal, or as HTML.
+    """Base class of blocks: pieces of a document, drawn as terminal lines or as HTML.
 
     A block of your own needs `lines` and `html`; the rest follows from them.
 

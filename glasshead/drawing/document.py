@@ -16,7 +16,7 @@ from glasshead.drawing.printable import MEASURE, collapse, printable, wrap
 
 @dataclass(frozen=True)
 class Paragraph(Block):
-    """Running text; line breaks in it count as spaces, and nothing in it is markup.
+    """Paragraph of text; line breaks count as spaces, and nothing in it is markup.
 
     Args:
         text: The words.
@@ -53,7 +53,7 @@ _RULES = {0: "━", 1: "─"}
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """The title of a part of a document.
+    """Heading of a section.
 
     Args:
         text: The words of the title.
@@ -101,7 +101,7 @@ _BAR = "  │ "
 
 @dataclass(frozen=True)
 class Note(Block):
-    """A remark set apart, such as why a step is taken.
+    """Note: a remark set apart, such as why a step is taken.
 
     Args:
         text: The words.
@@ -196,7 +196,7 @@ _BOUND = "\u00a0"  # a space at which no line breaks
 
 @dataclass(frozen=True)
 class Formula(Block):
-    """One or more lines of calculation. Spaces and line breaks stay as they are.
+    """Formula: one or more lines of calculation, with spaces and line breaks kept.
 
     A line that is too wide for the terminal goes on below its first "= ", and breaks before
     its operators; a page lets it scroll sideways, and sets p_j and e^s with an index and a power.
@@ -259,7 +259,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 
 @dataclass(frozen=True)
 class Document:
-    """Blocks under one title, drawn in a terminal, as plain text, as a page, or in a notebook.
+    """Document: blocks under a title, drawn in a terminal, as plain text, as HTML, in a notebook.
 
     `rich.print(document)` draws it in a terminal, with colours where there are some.
 

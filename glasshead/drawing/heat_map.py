@@ -35,7 +35,7 @@ _NAME = 24
 
 @dataclass(frozen=True)
 class _Layout:
-    """What is drawn where.
+    """Layout of a heat map.
 
     Attributes:
         grid: The cells, pooled as needed.
@@ -358,7 +358,7 @@ class HeatMap(Block):
 
     @property
     def grid(self) -> Grid:
-        """The cells before any pooling."""
+        """Return the cells before any pooling."""
         return Grid(
             self.values, tuple(self.rows), tuple(self.columns), highlight=self.highlight_row
         )

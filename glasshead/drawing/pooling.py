@@ -44,7 +44,7 @@ Matrix = tuple[tuple[Value, ...], ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a heat map as they are drawn.
+    """Cells of a heat map as they are drawn.
 
     Attributes:
         values: Weights, row by row; None where a pair is hidden.
@@ -64,14 +64,14 @@ class Grid:
 
     @property
     def largest(self) -> float:
-        """The largest weight, 0.0 where all are hidden."""
+        """Return the largest weight, or 0.0 where all are hidden."""
         return max(
             (value for row in self.values for value in row if value is not None), default=0.0
         )
 
     @property
     def hides(self) -> bool:
-        """Whether any pair is hidden."""
+        """Return whether any pair is hidden."""
         return any(value is None for row in self.values for value in row)
 
 

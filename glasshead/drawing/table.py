@@ -314,7 +314,7 @@ _NUMBER = re.compile(r"[-+−±]?(\d[\d.,]*(e[-+]?\d+)?|∞|NaN)\s?%?|[·–—-
 
 @dataclass(frozen=True)
 class Table(Block):
-    """Rows of cells under named columns. The first column names the rows.
+    """Table of cells under named columns. The first column names the rows.
 
     Where it is too wide for the terminal, its widest columns are wrapped first; then middle
     columns are left out, with a line that counts them. Very long tables lose middle rows in the

@@ -1,4 +1,4 @@
-"""Engines: ways to compute a problem."""
+"""Engines: interchangeable ways to compute one attention problem."""
 
 from glasshead.engines.base import Cost, Engine, Observed
 from glasshead.engines.fused import Fused

@@ -1,4 +1,4 @@
-"""What an engine is: one way to compute a problem, with its cost told before it runs."""
+"""The engine protocol: run a problem, observe its weights, and estimate the cost beforehand."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +14,7 @@ from glasshead.statistics.reductions import Reduction
 
 
 def cast_inputs(*inputs: Any) -> tuple[Any, ...]:
-    """The inputs as autocast wants them where it is on; float64 it leaves alone."""
+    """Cast inputs to the autocast dtype where autocast is on; float64 is left alone."""
     first = inputs[0]
     if not isinstance(first, Tensor) or not _is_on(first.device):
         return inputs
@@ -23,7 +23,7 @@ def cast_inputs(*inputs: Any) -> tuple[Any, ...]:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
-    """No autocast inside, where it would take precision away from what was cast already."""
+    """Return a context with autocast off, so that inputs cast already lose no precision."""
     return torch.autocast(device.type, enabled=False) if _is_on(device) else nullcontext()
 
 
@@ -39,7 +39,7 @@ def _is_cast(x: Any) -> bool:
 
 @dataclass(frozen=True)
 class Cost:
-    """The price of one forward pass.
+    """Estimated cost of one forward pass.
 
     Attributes:
         flops: Floating-point operations of the two matrix products, a multiply-add counting two.
@@ -51,7 +51,7 @@ class Cost:
 
 
 class Observed(NamedTuple):
-    """The context, and the results of each reduction that was asked, `[*batch, heads, …]`."""
+    """Context and the results of each requested reduction, `[*batch, heads, …]`."""
 
     context: Float[Tensor, "*batch heads queries value_dim"]
     reduced: list[tuple[Tensor, ...]]
@@ -59,23 +59,23 @@ class Observed(NamedTuple):
 
 @runtime_checkable
 class Engine(Protocol):
-    """One way to compute a problem. The reference defines what is right; the others agree."""
+    """Protocol of an engine. The reference engine defines what is right; the others agree."""
 
     name: str
     about: str
 
     def refusal(self, problem: Problem) -> str | None:
-        """Why this engine does not serve the problem; None where it does."""
+        """Return why this engine cannot compute the problem, or None if it can."""
         ...
 
     def cost(self, problem: Problem) -> Cost:
-        """What the problem costs here, by shapes and masks; the inputs' numbers are not read."""
+        """Estimate the cost from shapes and masks; the values of the inputs are not read."""
         ...
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """The context, with a gradient."""
+        """Compute the context, differentiably."""
         ...
 
     def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
-        """The same context, bit for bit, and reductions of the weights before dropout."""
+        """Compute the context of `run`, bit for bit, and reductions of the undropped weights."""
         ...

@@ -25,13 +25,13 @@ _LARGE = 256.0
 
 
 class Fused:
-    """Runs `F.scaled_dot_product_attention`, without a mask tensor where it can do without."""
+    """Engine on `F.scaled_dot_product_attention`, without a mask tensor where none is needed."""
 
     name = "fused"
     about = "PyTorch's scaled_dot_product_attention"
 
     def refusal(self, problem: Problem) -> str | None:
-        """SDPA knows inner products, a bias, a mask and the softmax."""
+        """Return why SDPA cannot compute it: it has inner products, bias, mask and softmax only."""
         # A score of one's own may be an inner product no more.
         if type(problem.score).forward is not InnerProduct.forward:
             return f"the score {type(problem.score).__name__} is not an inner product"
@@ -44,7 +44,7 @@ class Fused:
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        """A causal mask halves the work of a square; a mask tensor, bias or dropout cost bytes."""
+        """Estimate the cost: a causal mask halves a square's work; mask and dropout cost bytes."""
         mask, is_causal = _mask(problem)
         batch_and_heads = math.prod(problem.scores_shape[:-2])
         queries, keys = problem.scores_shape[-2:]
@@ -66,7 +66,7 @@ class Fused:
         return Cost(4 * batch_and_heads * seen * width, extra)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """The context, with a gradient."""
+        """Compute the context, differentiably."""
         mask, is_causal = _mask(problem)
         bias, visible = None, None
         if problem.biases or (mask is not None and not is_causal):
@@ -106,12 +106,12 @@ class Fused:
         return context.to(problem.query.dtype)
 
     def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
-        """The context as it is, and the reductions beside it, in a pass of their own."""
+        """Compute the context with SDPA, and the reductions in a separate pass."""
         return Observed(self.run(problem), reductions_of(problem, reductions))
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
-    """The mask made simple, and whether SDPA's own `is_causal` says the same."""
+    """Simplify the mask, and return whether SDPA's own `is_causal` expresses it."""
     if problem.mask is None:
         return None, False
     tile = problem.tile()
@@ -125,7 +125,7 @@ def _mask(problem: Problem) -> tuple[Mask | None, bool]:
 def _inputs(
     problem: Problem, visible: Tensor | None, *, is_causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value, without what may hold anything because nothing sees it."""
+    """Return query, key and value, with 0 (or nothing) where no visible pair reads them."""
     query, key, value = problem.query, problem.key, problem.value
     if is_causal:
         # From the last query's position on, no query sees a key.
@@ -143,7 +143,7 @@ def _inputs(
 def _features(
     problem: Problem, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, float]:
-    """Vectors whose inner product, times a number above 0, is the score; and the values."""
+    """Return features whose inner product times a positive scale is the score, and the values."""
     score, scale = cast("InnerProduct", problem.score), problem.scale
     # With is_causal, SDPA's kernel multiplies its -inf by the scale.
     as_number = not isinstance(scale, Tensor) and scale > 0
@@ -157,7 +157,7 @@ def _features(
 
 
 def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
-    """What SDPA takes as a mask: booleans, or numbers with -inf, on four axes.
+    """Combine bias and mask to SDPA's `attn_mask`: booleans, or floats with -inf, on four axes.
 
     It takes float32 numbers beside queries of half precision, which would round them.
     """
@@ -168,7 +168,7 @@ def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) ->
 
 
 def _has_large_rows(bias: Tensor) -> bool:
-    """Whether a row of a bias is far from 0 as a whole, as one that −1e9 masks.
+    """Return whether a whole row of a bias is far from 0, as one that −1e9 masks.
 
     The fast kernels take the weights of the backward pass from exp(score − logsumexp), which loses
     a digit for each of the logsumexp.
@@ -180,12 +180,12 @@ def _has_large_rows(bias: Tensor) -> bool:
 
 
 def _is_transformed() -> bool:
-    """Whether a transform such as vmap stands between these tensors and their numbers."""
+    """Return whether a transform of torch.func, such as vmap, wraps the tensors of this call."""
     return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
 def _four_axes(tensor: Tensor, whole: tuple[int, ...] | None = None) -> Tensor:
-    """SDPA's fast kernels take four axes: batch axes are made one, a missing one is added."""
+    """Reshape to the four axes of SDPA's fast kernels: flatten batch axes, add missing ones."""
     if whole is not None and len(whole) > 4 and tensor.ndim > 3:
         tensor = tensor.expand(*whole[:-3], *tensor.shape[-3:])
     if tensor.ndim > 4:

@@ -1,4 +1,4 @@
-"""Reductions beside a context that another engine computes, and the cost of observing."""
+"""Reductions for a context that another engine computes, and the cost of observing."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _FEW, _FEW_A_HEAD = 2**16, 2**12
 
 
 def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
-    """The results of each reduction of the weights before dropout, `[*batch, heads, …]`.
+    """Compute each reduction of the weights before dropout, `[*batch, heads, …]`.
 
     The streaming kernels make them where they serve and there are many scores; else it goes through
     rows of weights.
@@ -67,7 +67,7 @@ _IN_FULL = 100
 
 
 class Price(NamedTuple):
-    """What comes on top.
+    """Additional cost of observing.
 
     Attributes:
         plain: What the plain call does beside its products, in operations.
@@ -85,7 +85,7 @@ class Price(NamedTuple):
 
 
 def price(problem: Problem, engine: Engine, reductions: Sequence[Reduction]) -> Price:
-    """What these reductions cost beside a call on this engine."""
+    """Estimate what these reductions cost in addition to a call on this engine."""
     bare = replace(problem, dropout=0.0)
     *leading, queries, keys = problem.scores_shape
     heads, size = math.prod(leading), problem.dtype.itemsize
@@ -119,7 +119,7 @@ def price(problem: Problem, engine: Engine, reductions: Sequence[Reduction]) -> 
 
 
 def _numbers(reduction: Reduction, queries: int, keys: int) -> int:
-    """How many numbers a head's result has, the float64 in which it is summed counted twice."""
+    """Count the numbers of one head's result; float64 accumulators count twice."""
     match reduction:
         case TimesKeys(per_key):
             return queries * per_key.shape[-1]

@@ -16,17 +16,17 @@ from glasshead.statistics.reductions import Reduction, Rows
 
 
 class Reference:
-    """Computes every step in full, in float32 at least: any recipe, any float type, any device."""
+    """Reference engine: every step in full, in float32 at least; any recipe, dtype and device."""
 
     name = "reference"
     about = "every step in full, queries × keys numbers at a time"
 
     def refusal(self, problem: Problem) -> str | None:
-        """The reference serves every problem."""
+        """Return None: the reference computes every problem."""
         del problem
 
     def cost(self, problem: Problem) -> Cost:
-        """All steps between scores and weights stand in memory together, and what made them."""
+        """Estimate the cost: every step between scores and weights is in memory at once."""
         pairs = math.prod(problem.scores_shape)
         width, value_width = problem.query.shape[-1], problem.value.shape[-1]
         rows, keys = math.prod(problem.query.shape[:-1]), problem.key.shape[-2]
@@ -41,17 +41,17 @@ class Reference:
         return Cost(2 * pairs * (width + value_width), numbers * problem.dtype.itemsize)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """The context, with a gradient."""
+        """Compute the context, differentiably."""
         return self.trace(problem).context
 
     def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
-        """The context of a trace, and each reduction of its weights."""
+        """Compute the context, and each reduction of its weights, from a trace."""
         trace, visible = self._steps(problem, problem.tile())
         rows = Rows(problem, problem.tile(), trace.masked, trace.weights, visible)
         return Observed(trace.context, [reduction.of(rows) for reduction in reductions])
 
     def part(self, problem: Problem, tile: Tile) -> Rows:
-        """The weights of the tile's queries on its keys, at their price alone."""
+        """Compute the weights of a tile's queries and keys alone, as rows to reduce."""
         queries, keys = tile.queries, tile.keys
         some = replace(
             problem,
@@ -64,11 +64,11 @@ class Reference:
         return Rows(problem, tile, trace.masked, trace.weights, visible)
 
     def trace(self, problem: Problem) -> Trace:
-        """Every step, in the engine's own layout, `[*batch, heads, …]`."""
+        """Compute every step, in the engine's own layout, `[*batch, heads, …]`."""
         return self._steps(problem, problem.tile())[0]
 
     def _steps(self, problem: Problem, tile: Tile) -> tuple[Trace, Tensor | None]:
-        """Every step for the queries of a tile, which are those of the problem; what is visible."""
+        """Compute every step for a tile with all queries of the problem, and the visible pairs."""
         with without_autocast(problem.query.device):
             bias, visible = problem.bias_and_visible(problem.mask, tile)
             query, key, value = (x.to(problem.dtype) for x in as_computed(problem, visible))
@@ -103,7 +103,7 @@ class Reference:
 
 
 def as_computed(problem: Problem, visible: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs, with 0 for what is not finite in a key that is not seen; the rest shows."""
+    """Return the inputs, with 0 for non-finite values that no visible pair reads."""
     if visible is None:
         return problem.query, problem.key, problem.value
     sees, seen = sees_and_seen(visible)
@@ -132,7 +132,7 @@ _NUMBERS = 2**22
 
 
 def by_rows(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
-    """The results of each reduction, `[*batch, heads, …]`."""
+    """Compute each reduction over blocks of complete rows, `[*batch, heads, …]`."""
     if not reductions:
         return []
     queries = problem.scores_shape[-2]
@@ -149,7 +149,7 @@ def by_rows(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Ten
 
 
 def rows_at_once(problem: Problem) -> int:
-    """How many queries have so few scores that these may be held."""
+    """Return how many queries are processed at a time, so that their scores fit in memory."""
     pairs = 1
     for size in (*problem.scores_shape[:-2], problem.scores_shape[-1]):
         pairs *= max(size, 1)

@@ -1,4 +1,4 @@
-"""Layers: what the transformer is built of."""
+"""Layers of transformers."""
 
 from glasshead.layers.blocks import DecoderBlock, EncoderBlock, PostNorm, PreNorm
 from glasshead.layers.cache import KeyValueCache

@@ -1,4 +1,4 @@
-"""Transformer blocks: the encoder's and the decoder's, and the residuals in them."""
+"""Transformer blocks: encoder, decoder, and their residual connections."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -17,7 +17,7 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class PostNorm(nn.Module):
-    """y = norm(x + dropout(sublayer(x))), as in the texts.
+    """Post-norm residual: y = norm(x + dropout(sublayer(x))), as in the original transformer.
 
     Args:
         norm: `nn.LayerNorm`, `nn.RMSNorm` or another of the model's width.
@@ -39,12 +39,12 @@ class PostNorm(nn.Module):
     def forward(
         self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer
     ) -> Float[Tensor, "*batch d_model"]:
-        """`x`, and what the sublayer makes of it."""
+        """Add to `x` the output of the sublayer, and normalize the sum."""
         return self.norm(x + self.dropout(sublayer(x)))
 
 
 class PreNorm(PostNorm):
-    """y = x + dropout(sublayer(norm(x))), which trains deep models without a warm-up.
+    """Pre-norm residual: y = x + dropout(sublayer(norm(x))); deep models train without warm-up.
 
     A model made of these has one more norm at its end.
 
@@ -61,7 +61,7 @@ class PreNorm(PostNorm):
     def forward(
         self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer
     ) -> Float[Tensor, "*batch d_model"]:
-        """`x`, and what the sublayer makes of it."""
+        """Add to `x` the output of the sublayer on the normalized `x`."""
         return x + self.dropout(sublayer(self.norm(x)))
 
 
@@ -69,7 +69,7 @@ Norm = Callable[[int], nn.Module]
 
 
 class EncoderBlock(nn.Module):
-    """Self-attention, then the feed-forward, each with its residual and its norm.
+    """Encoder block: self-attention and feed-forward, each with its residual and norm.
 
     With a causal attention it is the block of a language model.
 
@@ -112,7 +112,7 @@ class EncoderBlock(nn.Module):
         mask: Mask | Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """What each position becomes; mask and cache are the attention's."""
+        """Compute the new state of each position; mask and cache are the attention's."""
         x = self.around_attention(x, partial(self.attention, mask=mask, cache=cache))
         if self.feed_forward is None:
             return x
@@ -134,7 +134,7 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Causal self-attention, cross-attention to the source, then the feed-forward.
+    """Decoder block: causal self-attention, cross-attention to the source, and feed-forward.
 
     Args:
         attention: What looks back at the words so far; its rule is to be causal.
@@ -183,7 +183,7 @@ class DecoderBlock(nn.Module):
         cache: KeyValueCache | None = None,
         source_cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """What each position becomes.
+        """Compute the new state of each position.
 
         Args:
             x: The words so far, or with a cache the new ones among them.

@@ -1,4 +1,4 @@
-"""The key/value cache of one attention, and where the keys that it holds stand in the text."""
+"""The key/value cache of one attention layer, and the positions of the keys it holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _LEAST = 16
 
 
 class GrowableBuffer:
-    """A tensor that grows along its last axis but one, in place, and may lose its beginning.
+    """Tensor that grows in place along its last axis but one, and can drop its beginning.
 
     Its memory is made anew, twice as long as what is held, when its end is reached: a token costs
     no copy of those before it, however long the text is.
@@ -31,23 +31,23 @@ class GrowableBuffer:
 
     @property
     def length(self) -> int:
-        """How much is held."""
+        """Return how many positions are held."""
         return self._stop - self._first
 
     @property
     def memory(self) -> int:
-        """The bytes that are taken."""
+        """Return the allocated bytes."""
         return 0 if self._buffer is None else self._buffer.nbytes
 
     @property
     def held(self) -> Shaped[Tensor, "batch *heads length dim"]:
-        """What was appended and not forgotten."""
+        """Return what was appended and not forgotten."""
         if self._buffer is None:
             raise ValueError("this cache is empty: run the attention with it first.")
         return self._buffer[..., self._first : self._stop, :]
 
     def append(self, new: Shaped[Tensor, "batch *heads new dim"]) -> None:
-        """Put `new` behind what is held; it keeps numbers, not gradients."""
+        """Append `new`, without its gradient."""
         buffer, stop = self._buffer, self._stop + new.shape[-2]
         if buffer is not None:
             check_fits(buffer, new)
@@ -57,7 +57,7 @@ class GrowableBuffer:
         self._stop = stop
 
     def forget(self, count: int) -> None:
-        """Let go of the first `count`."""
+        """Drop the first `count` positions."""
         self._first += count
         # What a long prompt took is given back.
         if self._buffer is not None and self._buffer.shape[-2] > max(4 * self.length, 2 * _LEAST):
@@ -67,14 +67,14 @@ class GrowableBuffer:
     @torch.inference_mode(False)
     @torch.no_grad()
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row `rows[i]` was."""
+        """Reorder the batch: row i becomes what row `rows[i]` was."""
         if self._buffer is not None:
             self._buffer = taken(self._buffer, rows)
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def _longer(self, new: Tensor) -> Tensor:
-        """Memory with room for `new`, and for as much again, which holds what is held."""
+        """Allocate twice the needed memory, and copy what is held."""
         *leading, count, dim = new.shape
         larger = new.new_empty(*leading, max(_LEAST, 2 * (self.length + count)), dim)
         if self._buffer is not None:
@@ -84,7 +84,7 @@ class GrowableBuffer:
 
 
 def check_fits(held: Tensor, new: Tensor) -> None:
-    """Raise a ValueError where what is fed has other rows, heads or numbers than what is held."""
+    """Raise a ValueError where new rows, heads or widths differ from those held."""
     check_rows(len(held), len(new))
     (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
     if (heads, width) != (fed, wide):
@@ -95,7 +95,7 @@ def check_fits(held: Tensor, new: Tensor) -> None:
 
 
 def check_rows(held: int, new: int) -> None:
-    """Raise a ValueError where texts are fed that are not as many as are held."""
+    """Raise a ValueError where the number of new rows differs from that held."""
     if held != new:
         raise ValueError(
             f"a cache of {held} rows takes as many, and got {new}: begin a new cache, or bring its "
@@ -104,7 +104,7 @@ def check_rows(held: int, new: int) -> None:
 
 
 def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "rows *rest"]:
-    """Row i is what row `rows[i]` was.
+    """Select rows: row i of the result is row `rows[i]`.
 
     Errors: a TypeError or ValueError where `rows` are no rows of the tensor.
     """
@@ -120,7 +120,7 @@ def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "r
 
 
 def lookback(rule: Attention) -> int | None:
-    """How many keys before its own a query of this rule sees at most; None: all, or unknown.
+    """Return how many keys before its own a query sees at most, or None if unbounded or unknown.
 
     What lies further back can be forgotten where the rule asks of a pair for its distance alone.
 
@@ -134,13 +134,13 @@ def lookback(rule: Attention) -> int | None:
 
 
 def asks_for_distances(rule: Attention) -> bool:
-    """Whether mask and bias of the rule read of a pair no more than its distance."""
+    """Return whether mask and bias depend on a pair's distance alone."""
     by_distance = rule.bias is None or (isinstance(rule.bias, Bias) and rule.bias.by_distance)
     return by_distance and (rule.mask is None or bands_of(rule.mask) is not None)
 
 
 def bands_of(mask: Mask) -> tuple[Band, ...] | None:
-    """The bands that a mask is the and of, each at the offset of the call; None: it is not."""
+    """Return the bands whose intersection the mask is, each at the call's offset, or None."""
     if isinstance(mask, Band):
         return (mask,) if mask.offset is None else None
     if not isinstance(mask, AllOf):
@@ -151,7 +151,7 @@ def bands_of(mask: Mask) -> tuple[Band, ...] | None:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Some of the tokens that were fed, whose keys are held, and the last of them, which ask.
+    """Positions of the held keys in the text, and of the last tokens, which are the queries.
 
     Masks and biases count keys from the beginning of the text. Here they are read at the places of
     those that are left.
@@ -169,21 +169,21 @@ class Places:
     positions: Int[Tensor, "batch kv_heads keys"] | None = None
 
     def mask(self, mask: Mask) -> Mask:
-        """What it says of the keys that are held."""
+        """Evaluate a mask at the keys that are held."""
         return dense(self._held(three_axes(visible_pairs(mask, self.tile()))))
 
     def bias(self, bias: Bias | Tensor) -> Float[Tensor, "*#batch heads queries keys"]:
-        """The numbers of the keys that are held."""
+        """Evaluate a bias at the keys that are held."""
         return self._held(three_axes(bias_values(bias, self.tile())))
 
     def moved(self, bias: Bias) -> Float[Tensor, "*#batch heads queries keys"]:
-        """What is to be added to a bias that takes the keys for the last of the text."""
+        """Compute the correction of a bias that takes the keys for the last of the text."""
         queries, keys = self.query.shape[-2], self.key.shape[-2]
         close = self._tile(Span(0, queries), Span(0, keys), keys - queries)
         return self.bias(bias) - bias_values(bias, close)
 
     def seen(self, mask: Mask | None) -> Bool[Tensor, "batch kv_heads keys"] | None:
-        """Which keys the last query sees, as those after it will; None: all."""
+        """Return which keys the last query sees, as later ones will, or None for all."""
         last = self.query.shape[-2] - 1
         tile = self.tile(Span(last, last + 1))
         mask = None if mask is None else mask.simplified(tile)
@@ -195,7 +195,7 @@ class Places:
         return visible.unflatten(1, (kv_heads, -1)).any(2)
 
     def tile(self, queries: Span | None = None) -> Tile:
-        """The asking tokens and those of the text from the first on that may be held."""
+        """Return the tile of the queries and of the keys of the text that may be held."""
         count = self.query.shape[-2]
         first = self.length - self.key.shape[-2] if self.positions is None else 0
         queries = Span(0, count) if queries is None else queries
@@ -206,7 +206,7 @@ class Places:
         return Tile(queries, keys, offset, device=self.query.device, dtype=dtype)
 
     def _held(self, pairs: Tensor) -> Tensor:
-        """Of numbers for each token of the text, those of the keys that are held."""
+        """Select the held keys from one number per token of the text."""
         if self.positions is None or pairs.shape[-1] == 1:
             return pairs
         group = self.query.shape[-3] // self.key.shape[-3]
@@ -221,7 +221,7 @@ KeysAndValues = tuple[
 
 
 class KeyValueCache:
-    """The keys and values that one attention has made, for generation token by token.
+    """Key/value cache of one attention layer, for generation token by token.
 
     All are held; of an attention with a window, those that a later query can see, so that memory
     and time of a token do not grow with the text. Numbers are held, not gradients: what learns is
@@ -241,17 +241,17 @@ class KeyValueCache:
 
     @property
     def count(self) -> int:
-        """How many keys are held, of a row and a head; `length` is how many tokens were fed."""
+        """Return how many keys are held per row and head; `length` counts the tokens fed."""
         return self._keys.length
 
     @property
     def memory(self) -> int:
-        """The bytes that are taken."""
+        """Return the allocated bytes."""
         return self._keys.memory + self._values.memory
 
     @property
     def held(self) -> KeysAndValues:
-        """The keys and the values.
+        """Return the keys and the values.
 
         Errors: a ValueError where there are none.
         """
@@ -263,7 +263,7 @@ class KeyValueCache:
         value: Float[Tensor, "batch heads new head_dim"],
         reach: int | None = None,
     ) -> KeysAndValues:
-        """All keys and values that the new queries may see, the new ones last.
+        """Append keys and values, and return all that the new queries may see, the new ones last.
 
         Args:
             key, value: Of the new tokens.
@@ -289,7 +289,7 @@ class KeyValueCache:
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        """What the new queries find among the keys that `append` gave.
+        """Attend from the new queries to the keys that `append` returned.
 
         Args:
             attention: The rule.
@@ -304,6 +304,6 @@ class KeyValueCache:
         return attention(query, key, value, mask=mask, bias=bias)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row `rows[i]` was; rows may be left out, or taken more than once."""
+        """Reorder the batch: row i becomes what row `rows[i]` was; rows may repeat or go."""
         self._keys.reorder(rows)
         self._values.reorder(rows)

@@ -1,4 +1,4 @@
-"""Checks of what layers are built from, and given."""
+"""Validation of the arguments and inputs of layers."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ _Part = TypeVar("_Part", bound=nn.Module)
 
 
 def check_divides(name: str, divisor: int, of: str, number: int) -> None:
-    """Raise a ValueError where `number` cannot be cut into `divisor` equal parts."""
+    """Raise a ValueError where `divisor` does not divide `number`."""
     if number % divisor:
         raise ValueError(
             f"{name} takes a number that divides {of}={number}, and got {divisor}: choose another."
@@ -19,7 +19,7 @@ def check_divides(name: str, divisor: int, of: str, number: int) -> None:
 
 
 def check_is(part: Any, kind: type[_Part]) -> _Part:
-    """`part` as it is, or a TypeError where it is of another kind."""
+    """Check the type of a module, and return it."""
     if not isinstance(part, kind):
         name = kind.__name__
         raise TypeError(f"{name.lower()} takes an object of {name}, and got {part!r}: build one.")
@@ -27,7 +27,7 @@ def check_is(part: Any, kind: type[_Part]) -> _Part:
 
 
 def three_widths(given: Any) -> tuple[int, ...]:
-    """The widths of query, key and value.
+    """Return the widths of query, key and value from one width or three.
 
     Errors: a TypeError or ValueError where `given` is neither one width nor three.
     """
@@ -41,7 +41,7 @@ def three_widths(given: Any) -> tuple[int, ...]:
 
 
 def check_inputs(given: Sequence[Tensor], widths: Sequence[int]) -> None:
-    """Raise where query, key and value, or the first of them, are no texts of these widths."""
+    """Check that query, key and value are `[batch, length, width]` with these widths."""
     for name, x, width in zip(("query", "key", "value"), given, widths, strict=False):
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__

@@ -1,4 +1,4 @@
-"""Eviction policies: which keys a cache keeps, and the scores that they go by."""
+"""Eviction policies of the key/value cache, and the scores by which they keep keys."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _POOLS = {"mean": F.avg_pool1d, "max": F.max_pool1d}
 def h2o_scores(
     received: Float[Tensor, "*batch heads keys"], kv_heads: int
 ) -> Float[Tensor, "*batch kv_heads keys"]:
-    """Σ_i P_ij over all queries so far, the mean over the heads of a group: a weight.
+    """H2O scores: Σ_i P_ij over all queries so far, averaged over the heads of a group.
 
     Beside the heavy hitters, the policy keeps the most recent keys; these scores do not say so.
 
@@ -46,7 +46,7 @@ def snapkv_scores(
     kernel: int = 5,
     pooling: str = "mean",
 ) -> Float[Tensor, "*batch kv_heads keys"]:
-    """pool_j Σ_{i in window} P_ij of the keys before the window, pooled along keys; inf within it.
+    """SnapKV scores: pool_j Σ_{i in window} P_ij of the keys before the window; inf within it.
 
     Keys of the window are kept whatever their score. Pooling keeps the neighbours of a key that is
     kept, so that what is retrieved stays whole; beyond the ends there is nothing, 0.
@@ -86,7 +86,7 @@ def snapkv_scores(
 def tova_scores(
     last: Float[Tensor, "*batch heads keys"], kv_heads: int
 ) -> Float[Tensor, "*batch kv_heads keys"]:
-    """P_ij of the last query i, the mean over all heads of the layer: a weight.
+    """TOVA scores: P_ij of the last query i, averaged over all heads of the layer.
 
     All heads keep the same keys, so that each key head is given the same scores.
 
@@ -109,7 +109,7 @@ def tova_scores(
 def _mean_of_groups(
     scores: Float[Tensor, "*batch heads keys"], kv_heads: int
 ) -> Float[Tensor, "*batch kv_heads keys"]:
-    """The mean over the query heads of each key head."""
+    """Average over the query heads of each key head."""
     kv_heads = whole_number(kv_heads, "kv_heads", least=1)
     if scores.shape[-2] % kv_heads:
         raise ValueError(
@@ -120,14 +120,14 @@ def _mean_of_groups(
 
 
 def last_rows(problem: Problem, count: int) -> Float[Tensor, "batch heads rows keys"]:
-    """Of the last `count` queries, or of all where they are fewer, at the cost of these alone."""
+    """Compute the weights of the last `count` queries alone, or of all where they are fewer."""
     queries = problem.scores_shape[-2]
     span = Span(max(0, queries - count), queries)
     return REFERENCE.part(problem, replace(problem.tile(), queries=span)).weights
 
 
 class Policy(ABC):
-    """Which keys a cache keeps, for each layer, row and key head by itself.
+    """Base class of eviction policies: which keys a cache keeps, per layer, row and key head.
 
     A policy is a frozen value, its numbers alone; what was seen so far, the votes, is held by the
     cache: rows of numbers, one for each key, that go where their keys go.
@@ -136,10 +136,10 @@ class Policy(ABC):
     @property
     @abstractmethod
     def most(self) -> int:
-        """The most keys that are held after a call, of a row and a key head."""
+        """Return the most keys held after a call, per row and key head."""
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads votes keys"] | None:
-        """What the queries of a call say of the keys; None: the policy does not listen."""
+        """Compute the votes of a call's queries on the keys, or None where none are needed."""
         del problem
 
     def joined(
@@ -147,7 +147,7 @@ class Policy(ABC):
         before: Float[Tensor, "batch kv_heads votes keys"],
         new: Float[Tensor, "batch kv_heads votes keys"],
     ) -> Float[Tensor, "batch kv_heads votes keys"]:
-        """The votes of earlier calls with those of a new one; here, the new ones alone."""
+        """Combine the votes of earlier calls with new ones; by default keep the new ones alone."""
         del before
         return new
 
@@ -157,7 +157,7 @@ class Policy(ABC):
         votes: Float[Tensor, "batch kv_heads votes keys"] | None,
         seen: Bool[Tensor, "batch kv_heads keys"],
     ) -> Float[Tensor, "batch kv_heads keys"]:
-        """How much each key is worth; inf: it stays, whatever the others are worth.
+        """Score each key; inf means that it stays, whatever the others score.
 
         Args:
             votes: What was said of the keys, which are in the order of the text.
@@ -166,13 +166,13 @@ class Policy(ABC):
 
 
 def widened(votes: Float[Tensor, "*batch keys"], keys: int) -> Float[Tensor, "*batch more"]:
-    """Votes on keys of which the last are new, that nobody has voted on."""
+    """Pad votes with zeros for new keys."""
     return F.pad(votes, (0, keys - votes.shape[-1]))
 
 
 @dataclass(frozen=True)
 class Sinks(Policy):
-    """Keeps the first keys, on which attention rests that has nowhere else to go, and the latest.
+    """StreamingLLM eviction: keep the first keys (attention sinks) and the latest.
 
     It looks at no weight. Keys keep the positions that they have in the text; the paper counts them
     anew within the cache, so that they never pass those that the model was trained on.
@@ -212,7 +212,7 @@ class Sinks(Policy):
 
 @dataclass(frozen=True)
 class H2O(Policy):
-    """Keeps the heavy hitters, of the largest Σ_i P_ij over all queries so far, and the latest.
+    """H2O eviction: keep the heavy hitters, of the largest Σ_i P_ij, and the latest keys.
 
     Half of the budget, rounded up, is for the latest keys.
 
@@ -257,7 +257,7 @@ class H2O(Policy):
 
 @dataclass(frozen=True)
 class SnapKV(Policy):
-    """Keeps the keys of the largest pool_j Σ_{i in window} P_ij, and those of the window itself.
+    """SnapKV eviction: keep the keys of the largest pool_j Σ_{i in window} P_ij, and the window.
 
     The window is the last queries, of a prompt or of what was generated since: where the paper
     compresses the prompt alone, here the cache is held to its budget from then on, by the window
@@ -316,7 +316,7 @@ class SnapKV(Policy):
 
 @dataclass(frozen=True)
 class TOVA(Policy):
-    """Keeps the keys of the largest P_ij of the last query i, the mean over all heads of a layer.
+    """TOVA eviction: keep the keys of the largest P_ij of the last query i, over all heads.
 
     Args:
         budget: How many keys are held, of a row and a key head.

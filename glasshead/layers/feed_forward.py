@@ -1,4 +1,4 @@
-"""Feed-forward layers, and the dropout in them."""
+"""Feed-forward layers, and their dropout."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from glasshead.layers.multi_head_attention import Projections
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`, which gives its input back at once outside training.
+    """`nn.Dropout` that returns its input at once outside training.
 
     A token of generation passes it several times a layer, and each counts.
 
@@ -28,7 +28,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class FeedForward(nn.Module):
-    """y = W_2 activation(W_1 x + b_1) + b_2, of each position alone.
+    """Feed-forward layer: y = W_2 activation(W_1 x + b_1) + b_2, per position.
 
     It is the "1-D convolution" of some texts: a convolution whose kernel is one position wide
     multiplies each position by one and the same matrix, which is this.
@@ -63,12 +63,12 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """What each position becomes."""
+        """Compute the output of each position."""
         return self.output(self.dropout(self.activation(self.hidden(x))))
 
 
 class GatedFeedForward(nn.Module):
-    """y = W_2 (activation(W_g x + b_g) ⊙ (W_1 x + b_1)) + b_2; SwiGLU with `F.silu`.
+    """Gated feed-forward: y = W_2 (activation(W_g x + b_g) ⊙ (W_1 x + b_1)) + b_2, as SwiGLU.
 
     One half of what is hidden opens and closes the other.
 
@@ -102,6 +102,6 @@ class GatedFeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """What each position becomes."""
+        """Compute the output of each position."""
         gate, hidden = self.hidden.together(x).chunk(2, dim=-1)
         return self.output(self.dropout(self.activation(gate) * hidden))

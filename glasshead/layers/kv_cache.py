@@ -1,4 +1,4 @@
-"""The cache of a model, and caches that hold no more keys than a policy allows."""
+"""The key/value cache of a model, and layer caches that evict keys by a policy."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from glasshead.recipe.masks import Band, Mask, as_mask, combined
 
 
 class EvictingCache(KeyValueCache):
-    """Keys and values of one attention, of which a policy keeps some after each call.
+    """Key/value cache of one attention layer that keeps the keys a policy chooses.
 
     The context of a call is that of all keys that are held and of its own, by the engine that the
     attention runs anyway; the weights that the policy listens to are taken beside it. Keys that no
@@ -55,13 +55,13 @@ class EvictingCache(KeyValueCache):
 
     @property
     def memory(self) -> int:
-        """The bytes that are taken, those of positions and votes among them."""
+        """Return the allocated bytes, those of positions and votes included."""
         parts = (*(self._held or ()), self._positions, self._votes)
         return sum(part.nbytes for part in parts if part is not None)
 
     @property
     def held(self) -> KeysAndValues:
-        """The keys and the values, in the order of the text.
+        """Return the keys and the values, in the order of the text.
 
         Errors: a ValueError where there are none.
         """
@@ -71,7 +71,7 @@ class EvictingCache(KeyValueCache):
 
     @property
     def positions(self) -> Int[Tensor, "batch heads count"]:
-        """Where in the text the keys stand that are held."""
+        """Return the positions in the text of the held keys."""
         if self._positions is not None:
             return self._positions
         keys, _ = self.held
@@ -83,7 +83,7 @@ class EvictingCache(KeyValueCache):
         value: Float[Tensor, "batch heads new head_dim"],
         reach: int | None = None,
     ) -> KeysAndValues:
-        """All keys and values that are held, the new ones last; they are let go of by `attend`."""
+        """Append keys and values, and return all that are held; `attend` evicts afterwards."""
         del reach  # What lies out of reach is not seen, and goes first.
         key, value = key.detach(), value.detach()
         if self._held is not None:
@@ -106,7 +106,7 @@ class EvictingCache(KeyValueCache):
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        """What the new queries find among the keys; then the policy lets go of some.
+        """Attend from the new queries to the held keys, then evict by the policy.
 
         Errors: a ValueError where the rule's own mask or bias reads more of a pair than its
         distance, and so cannot be told where a key stood.
@@ -127,7 +127,7 @@ class EvictingCache(KeyValueCache):
         return context
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row `rows[i]` was, with what was seen of its keys."""
+        """Reorder the batch, votes included: row i becomes what row `rows[i]` was."""
         if self._held is not None:
             keys, values = self._held
             self._held = taken(keys, rows), taken(values, rows)
@@ -177,7 +177,7 @@ def _check(rule: Attention) -> None:
 
 
 def _moved_mask(places: Places, whole: Mask | None) -> Mask | None:
-    """What is left to be said beside the rule's own mask, which takes the keys for the last.
+    """Return the mask still needed beside the attention's own, which takes keys for the last.
 
     As they are in order, what is causal hides none of them; a window hides too few.
     """
@@ -192,7 +192,7 @@ def _causal(mask: Mask) -> bool:
 def _moved_bias(
     places: Places, own: Bias | Tensor | None, given: Bias | Tensor | None
 ) -> Tensor | None:
-    """The call's bias where the keys stand, and what the rule's own is wrong by."""
+    """Return the call's bias at the held keys, plus the correction of the attention's own."""
     parts = [] if given is None else [places.bias(given)]
     if isinstance(own, Bias):
         parts.append(places.moved(own))
@@ -200,7 +200,7 @@ def _moved_bias(
 
 
 class KVCache:
-    """The caches of a model's layers: one for each self-attention, and one for each cross.
+    """Key/value cache of a model: one for each self-attention and each cross-attention.
 
     They are made as the layers ask for them. Numbers are held, not gradients: what learns is run
     without a cache.
@@ -235,22 +235,22 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many tokens were fed so far."""
+        """Return how many tokens were fed so far."""
         first = next(iter(self.own.values()), None)
         return 0 if first is None else first.length
 
     @property
     def count(self) -> int:
-        """The most keys that a self-attention holds, of a row and a key head."""
+        """Return the most keys that a self-attention holds, per row and key head."""
         return max((cache.count for cache in self.own.values()), default=0)
 
     @property
     def memory(self) -> int:
-        """The bytes that are taken, of all layers."""
+        """Return the allocated bytes of all layers."""
         return sum(cache.memory for cache in self._all())
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row `rows[i]` was; rows may be left out, or taken more than once."""
+        """Reorder the batch: row i becomes what row `rows[i]` was; rows may repeat or go."""
         for cache in self._all():
             cache.reorder(rows)
 

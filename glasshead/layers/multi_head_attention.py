@@ -1,4 +1,4 @@
-"""Multi-head attention: learned projections around one attention."""
+"""Multi-head attention: learned projections around `Attention`."""
 
 from collections.abc import Sequence
 from itertools import accumulate, groupby
@@ -20,7 +20,7 @@ from glasshead.recipe.validation import whole_number
 
 
 class _Place(NamedTuple):
-    """Which of the stacked maps an output is made by, and which rows of it."""
+    """Rows of a stacked matrix that compute one output."""
 
     stack: int
     start: int
@@ -28,7 +28,7 @@ class _Place(NamedTuple):
 
 
 class Projections(nn.Module):
-    """Several linear maps, x ↦ x Wᵀ + b each, stacked where they read inputs of one width.
+    """Linear maps x ↦ x Wᵀ + b, stacked in one matrix where they read inputs of one width.
 
     Neighbours of one width share a matrix, their rows one below the other. Where they are given
     the same input too, as in self-attention, one product makes them all; in cross-attention, keys
@@ -66,7 +66,7 @@ class Projections(nn.Module):
     def forward(
         self, *given: Float[Tensor, "*batch _width"]
     ) -> list[Float[Tensor, "*batch _output"]]:
-        """The outputs of the first maps, one for each input that is given."""
+        """Compute the outputs of the first maps, one for each given input."""
         outputs: list[Tensor] = []
         while len(outputs) < len(given):
             outputs += self._product(given, len(outputs))
@@ -74,16 +74,16 @@ class Projections(nn.Module):
 
     @property
     def one(self) -> bool:
-        """Whether all maps are stacked in one matrix."""
+        """Return whether all maps are stacked in one matrix."""
         return len(self.stacks) == 1
 
     def together(self, x: Float[Tensor, "*batch _width"]) -> Float[Tensor, "*batch _outputs"]:
-        """The outputs of all maps, side by side, where these are stacked in one matrix."""
+        """Compute the outputs of all maps side by side, where they are stacked in one matrix."""
         stack = cast("nn.Linear", self.stacks[0])
         return F.linear(x, stack.weight, stack.bias)
 
     def _product(self, given: Sequence[Tensor], first: int) -> Sequence[Tensor]:
-        """The output of map `first`, and of those after it that one product makes with it."""
+        """Compute the output of map `first`, and of those after it that share its product."""
         x, after = given[first], first + 1
         while after < len(given) and given[after] is x:
             after += 1
@@ -100,12 +100,12 @@ class Projections(nn.Module):
         return weight, bias
 
     def maps(self) -> list[tuple[Float[Tensor, "output input"], Float[Tensor, " output"] | None]]:
-        """The weight and the bias of each map, views into what is stacked."""
+        """Return weight and bias of each map, as views into the stacked matrices."""
         return [self._rows(place) for place in self.places]
 
 
 class MultiHeadAttention(nn.Module):
-    """H = [head_1, head_2, …] W_oᵀ + b_o, with head_h = attention(Q_h, K_h, V_h).
+    """Multi-head attention: H = [head_1, head_2, …] W_oᵀ + b_o, head_h = attention(Q_h, K_h, V_h).
 
     Q = X_q W_qᵀ + b_q, K = X_k W_kᵀ + b_k and V = X_v W_vᵀ + b_v are cut into heads of `head_dim`
     columns each. Self-attention is given one input, cross-attention two: the keys' stands for the
@@ -180,7 +180,7 @@ class MultiHeadAttention(nn.Module):
         bias: Bias | Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
-        """What each query finds.
+        """Compute the attention output of each query.
 
         Args:
             query: What asks.
@@ -210,7 +210,7 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "batch keys d_value"] | None = None,
         **asked: Any,
     ) -> Trace:
-        """Every step of the attention between the projections, as `Attention.trace` gives it."""
+        """Compute every step of the attention between the projections (`Attention.trace`)."""
         return self.attention.trace(*self.heads(query, key, value), **asked)
 
     def observe(
@@ -222,7 +222,7 @@ class MultiHeadAttention(nn.Module):
         statistics: Statistics,
         **asked: Any,
     ) -> Observation:
-        """Statistics of the weights, as `Attention.observe` gives them; the context is of heads."""
+        """Compute statistics of the weights, as `Attention.observe`; the context is per head."""
         return self.attention.observe(*self.heads(query, key, value), statistics, **asked)
 
     def weights(
@@ -231,7 +231,7 @@ class MultiHeadAttention(nn.Module):
         key: Float[Tensor, "batch keys d_key"] | None = None,
         **asked: Any,
     ) -> Weights:
-        """The matrix of weights that is never there, as `Attention.weights` gives it."""
+        """Return the lazy matrix of weights, as `Attention.weights` does."""
         given = (query, query if key is None else key)
         check_inputs(given, self.projections.inputs)
         q, k = (self._turned(self._split(x), 0) for x in self.projections(*given))
@@ -249,7 +249,7 @@ class MultiHeadAttention(nn.Module):
         Float[Tensor, "batch kv_heads keys head_dim"],
         Float[Tensor, "batch kv_heads keys head_dim"],
     ]:
-        """Queries, keys and values of the heads: what the attention is given."""
+        """Project the inputs to the queries, keys and values of the heads."""
         crosses = key is not None
         key = query if key is None else key
         given = (query, key, key if value is None else value)
@@ -302,7 +302,7 @@ class MultiHeadAttention(nn.Module):
         return layer.train(module.training)
 
     def _of_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of one input: one product makes them, one turn suffices."""
+        """Project one input to queries, keys and values, with one product and one rotation."""
         if not self.projections.one:
             return self._of_three((x, x, x), start)
         asking, answering = self.num_heads, self.num_kv_heads
@@ -312,7 +312,7 @@ class MultiHeadAttention(nn.Module):
         return q, k, v
 
     def _of_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of inputs of their own."""
+        """Project separate inputs to queries, keys and values."""
         q, k, v = (self._split(x) for x in self.projections(*given))
         return self._turned(q, start), self._turned(k, start), v
 

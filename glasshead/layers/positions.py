@@ -1,4 +1,4 @@
-"""Positions: rotary with its scaling, sinusoidal and learned. ALiBi is a bias."""
+"""Position encodings: rotary and its scaling, sinusoidal, learned. ALiBi is a bias."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from glasshead.recipe.validation import positive, whole_number
 
 @dataclass(frozen=True)
 class RotaryScaling(ABC):
-    """What becomes of the speeds θ_i at which pairs of numbers turn, in radians a position.
+    """Base class of rotary scaling: changes the frequencies θ_i, in radians a position.
 
     Attributes:
         factor: How many times as long a text may be.
@@ -30,7 +30,7 @@ class RotaryScaling(ABC):
 
     @abstractmethod
     def stretched(self, speeds: Float[Tensor, " pairs"], base: float) -> Float[Tensor, " pairs"]:
-        """The speeds, stretched.
+        """Scale the frequencies.
 
         Args:
             speeds: θ_i = base^(-i/pairs), falling.
@@ -39,13 +39,13 @@ class RotaryScaling(ABC):
 
     @property
     def magnitude(self) -> float:
-        """What turned queries and keys are multiplied with."""
+        """Return the factor by which rotated queries and keys are multiplied."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class LinearScaling(RotaryScaling):
-    """θ_i / factor: positions are squeezed together.
+    """Linear scaling (position interpolation): θ_i / factor.
 
     Source: Chen et al. 2023 (Extending context window … via positional interpolation), section 2.3.
 
@@ -60,7 +60,7 @@ class LinearScaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class Llama3Scaling(RotaryScaling):
-    """θ_i / factor where a pair turns slowly, θ_i where it turns fast, and between, between.
+    """Llama 3 scaling: θ_i / factor for low frequencies, θ_i for high ones, a ramp between.
 
     A pair turns n_i = original_length · θ_i / 2π times over a text. Below `low_frequency_factor`
     turns it is slow, above `high_frequency_factor` fast; between, the share of θ_i grows with n_i.
@@ -93,7 +93,7 @@ class Llama3Scaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class YarnScaling(RotaryScaling):
-    """θ_i / factor for slow pairs, θ_i for fast ones, with a ramp over i; weights sharpen a little.
+    """YaRN scaling: θ_i / factor for low frequencies, θ_i for high ones; sharpens the weights.
 
     Pair i(n) = pairs · ln(original_length / 2πn) / ln(base) turns n times over a text. Pairs before
     i(`fast`), rounded down, keep their speed; those after i(`slow`), rounded up, are stretched
@@ -148,7 +148,7 @@ KINDS = {"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YarnScaling}
 
 
 def scaling_of(values: Any) -> RotaryScaling:
-    """The scaling that a config names, as in `{"kind": "linear", "factor": 4.0}`.
+    """Build the scaling that a config describes, as in `{"kind": "linear", "factor": 4.0}`.
 
     Errors: a ValueError or TypeError where it names none.
 
@@ -174,7 +174,7 @@ def scaling_of(values: Any) -> RotaryScaling:
 
 
 class Sinusoidal(nn.Module):
-    """E(p, 2i) = sin(p / 10000^(2i/d)),  E(p, 2i + 1) = cos(p / 10000^(2i/d)).
+    """Sinusoidal positions: E(p, 2i) = sin(p / 10000^(2i/d)), E(p, 2i + 1) = cos(…).
 
     It learns nothing, and has no last position.
 
@@ -193,7 +193,7 @@ class Sinusoidal(nn.Module):
         self.d_model = whole_number(d_model, "d_model", least=1)
 
     def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
-        """The vector of each position, in float32."""
+        """Compute the vector of each position, in float32."""
         # In float32, the angles of late positions would lose their digits; Apple's have no more.
         where = positions.cpu() if positions.device.type == "mps" else positions
         pairs = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=where.device)
@@ -206,7 +206,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """E(p) = W_p, a row of a table that is learned.
+    """Learned positions: E(p) = W_p, a row of a learned table.
 
     Args:
         context_length: How many positions there are.
@@ -225,7 +225,7 @@ class Learned(nn.Module):
         self.table = nn.Embedding(context_length, whole_number(d_model, "d_model", least=1))
 
     def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
-        """The vector of each position; where there is none, PyTorch raises an IndexError."""
+        """Look up the vector of each position; PyTorch raises an IndexError beyond the table."""
         return self.table(positions)
 
 
@@ -233,7 +233,7 @@ Pairing = Literal["halves", "neighbours"]
 
 
 class Rotary(nn.Module):
-    """(a, b) ↦ (a cos pθ_i - b sin pθ_i, a sin pθ_i + b cos pθ_i), with θ_i = base^(-2i/d).
+    """Rotary position embedding: (a, b) ↦ (a cos pθ_i - b sin pθ_i, a sin pθ_i + b cos pθ_i).
 
     Each pair of a head's numbers is turned by an angle that grows with the position p, so that the
     inner product of a query and a key depends on their distance alone. Pair i is made of numbers
@@ -281,7 +281,7 @@ class Rotary(nn.Module):
     def forward(
         self, heads: Float[Tensor, "*batch length head_dim"], start: int = 0
     ) -> Float[Tensor, "*batch length head_dim"]:
-        """Queries or keys turned, the first of which stands at position `start`."""
+        """Rotate queries or keys, the first of which is at position `start`."""
         if heads.shape[-1] != self.head_dim:
             raise ValueError(
                 f"Rotary({self.head_dim}) takes heads of that width, and got {list(heads.shape)}: "
@@ -295,11 +295,11 @@ class Rotary(nn.Module):
         cosines: Float[Tensor, "length head_dim"],
         sines: Float[Tensor, "length head_dim"],
     ) -> Float[Tensor, "*batch length head_dim"]:
-        """Queries or keys turned by what `at` gave of their positions."""
+        """Rotate queries or keys by the cosines and sines that `at` returned."""
         return heads * cosines + self._partners(heads) * sines
 
     def _partners(self, heads: Tensor) -> Tensor:
-        """Each number's partner in its pair, in its place."""
+        """Return, for each number, the other one of its pair."""
         if self.pairing == "halves":
             a, b = heads.chunk(2, dim=-1)
         else:
@@ -309,7 +309,7 @@ class Rotary(nn.Module):
     def at(
         self, start: int, stop: int, like: Tensor
     ) -> tuple[Float[Tensor, "length head_dim"], Float[Tensor, "length head_dim"]]:
-        """Cosines and sines of the positions from `start` to before `stop`, made for `like`."""
+        """Compute cosines and sines of positions in [`start`, `stop`), for tensors like `like`."""
         turns = self._turns
         if (
             turns is None
@@ -334,7 +334,7 @@ class Rotary(nn.Module):
         return self._paired(cosines, cosines).to(like), self._paired(-sines, sines).to(like)
 
     def _paired(self, a: Tensor, b: Tensor) -> Tensor:
-        """What belongs to the first and to the second number of each pair, in their places."""
+        """Arrange the values for the first and second number of each pair in place."""
         if self.pairing == "halves":
             return torch.cat([a, b], dim=-1)
         return torch.stack([a, b], dim=-1).flatten(-2)

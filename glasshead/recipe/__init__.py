@@ -1,1 +1,1 @@
-"""The recipe: the few choices that make an attention, and the problem they are made for."""
+"""The recipe: the settings that define an attention, and the problem they apply to."""

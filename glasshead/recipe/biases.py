@@ -1,4 +1,4 @@
-"""Biases: numbers added to the scores before the mask, from a tensor or from a rule."""
+"""Biases added to the scores before the mask: tensors, or functions of position."""
 
 import math
 from abc import abstractmethod
@@ -13,7 +13,7 @@ from glasshead.recipe.validation import check_covers, check_heads, whole_number
 
 
 class Bias(nn.Module):
-    """b_ij, added to the scores after the softcap and before the mask, by a rule.
+    """Base class of biases b_ij, added to the scores after the softcap and before the mask.
 
     Attributes:
         hides: Whether the rule may answer -inf, which hides a pair as a mask does. A rule that
@@ -27,17 +27,17 @@ class Bias(nn.Module):
 
     @abstractmethod
     def forward(self, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
-        """The bias of each pair of the tile; axes along which nothing changes may be 1."""
+        """Compute the bias of each pair of the tile; constant axes may have size 1."""
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        """Raise a ValueError where this bias cannot cover scores `[*batch, heads, queries, keys]`.
+        """Raise a ValueError where the bias cannot cover scores `[*batch, heads, queries, keys]`.
 
         The tile is the whole problem's.
         """
 
 
 def as_bias(bias: Any) -> Bias | Tensor | None:
-    """What a caller gives as `bias=`: a bias, a float tensor that broadcasts to scores, or None."""
+    """Check `bias=`: a bias, a float tensor that broadcasts to the scores, or None."""
     if bias is None or isinstance(bias, Bias):
         return bias
     if not isinstance(bias, Tensor):
@@ -54,7 +54,7 @@ def as_bias(bias: Any) -> Bias | Tensor | None:
 
 
 def bias_values(bias: Bias | Tensor, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
-    """The bias of each pair of the tile, of either kind."""
+    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile."""
     if isinstance(bias, Bias):
         return bias(tile)
     return tile.cut(bias)
@@ -63,12 +63,12 @@ def bias_values(bias: Bias | Tensor, tile: Tile) -> Float[Tensor, "*leading #que
 def bias_shows(
     bias: Bias | Tensor, values: Float[Tensor, "*shape"]
 ) -> Bool[Tensor, "*shape"] | None:
-    """Which pairs a bias of these values does not hide; None where it never hides."""
+    """Return which pairs a bias leaves visible (not -inf), or None if it never hides."""
     return None if isinstance(bias, Bias) and not bias.hides else ~values.isneginf()
 
 
 def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None:
-    """Raise a ValueError where `bias` cannot cover scores `[*batch, heads, queries, keys]`."""
+    """Check that `bias` covers scores `[*batch, heads, queries, keys]`, else raise a ValueError."""
     if isinstance(bias, Bias):
         bias.check(tile, scores)
         return
@@ -77,7 +77,7 @@ def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None
 
 
 class ALiBi(Bias):
-    """b_ij = -slope · |i + offset - j|, with a fixed slope for each head.
+    """Attention with linear biases: b_ij = -slope · |i + offset - j|, one fixed slope per head.
 
     For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), …, 2^(-8). For another n
     they are those of the power of two below it, then every other one of the power of two above.
@@ -100,7 +100,7 @@ class ALiBi(Bias):
 
     @property
     def slopes(self) -> Float[Tensor, " heads"]:
-        """The slope of each head, in float64: most are not exact in fewer digits."""
+        """Return the slope of each head, in float64: most are not exact in fewer digits."""
         return torch.tensor(_slopes(self.heads), dtype=torch.float64)
 
     def forward(self, tile: Tile) -> Float[Tensor, "*leading heads queries keys"]:
@@ -122,7 +122,7 @@ def _slopes(heads: int) -> list[float]:
 
 
 class RelativeBias(Bias):
-    """b_ij = weight[bucket(j - i - offset), head]: one learned number for a bucket of distances.
+    """T5 relative position bias: b_ij = weight[bucket(j - i - offset), head], learned.
 
     Near distances have a bucket each; from half of the buckets on they widen logarithmically up to
     `max_distance`, beyond which all share the last. With `bidirectional`, half of the buckets are
@@ -169,7 +169,7 @@ class RelativeBias(Bias):
         return values.movedim(-1, -3)
 
     def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-        """The bucket of each distance i + offset - j."""
+        """Return the bucket of each distance i + offset - j."""
         count = self.buckets // 2 if self.bidirectional else self.buckets
         far = distance.abs() if self.bidirectional else distance.clamp(min=0)
         exact = count // 2

@@ -1,4 +1,4 @@
-"""Normalizers: how the scores of a query become its attention weights."""
+"""Normalizers: softmax and its alternatives, which turn scores into attention weights."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -12,7 +12,7 @@ from glasshead.recipe.validation import check_per_head, number_or_tensor, per_he
 
 
 class Normalizer(nn.Module):
-    """Turns the scores of each query into weights; hidden pairs get 0, empty rows only zeros.
+    """Base class of normalizers: scores to weights; hidden pairs get 0, empty rows zeros only.
 
     A subclass writes `normalize`; what is hidden is dealt with here, once for all.
 
@@ -30,7 +30,7 @@ class Normalizer(nn.Module):
         scores: Float[Tensor, "*leading queries keys"],
         visible: Bool[Tensor, "*#leading #queries #keys"] | None = None,
     ) -> Float[Tensor, "*leading queries keys"]:
-        """The weights for scores that are -inf where they are not visible.
+        """Compute the weights of scores that are -inf where not visible.
 
         A row of which nothing is visible would be 0/0 in most formulas, so it is normalised as if
         all of it were 0 and then cleared; its gradient is 0 for the same reason.
@@ -46,12 +46,12 @@ class Normalizer(nn.Module):
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]
     ) -> Float[Tensor, "*leading queries keys"]:
-        """The weights for rows that each have a score above -inf."""
+        """Compute the weights of rows that each have a score above -inf."""
 
     def logsumexp(
         self, scores: Float[Tensor, "*leading queries keys"]
     ) -> Float[Tensor, "*leading queries"]:
-        """ln of what every exp s_j is divided by, where the weights are exponentials.
+        """Return the logarithm of the denominator, where the weights are exponentials.
 
         Errors: a ValueError where this normalizer has none.
         """
@@ -62,11 +62,11 @@ class Normalizer(nn.Module):
         )
 
     def check(self, heads: int) -> None:
-        """Raise a ValueError where this normalizer cannot serve `heads` heads."""
+        """Raise a ValueError where this normalizer does not support `heads` heads."""
 
 
 class Softmax(Normalizer):
-    """p_j = exp s_j / Σ_k exp s_k.
+    """Softmax: p_j = exp s_j / Σ_k exp s_k.
 
     Source: Bridle 1990; Vaswani et al. 2017, equation 1.
 
@@ -88,7 +88,7 @@ class Softmax(Normalizer):
 
 
 class SoftmaxOne(Normalizer):
-    """p_j = exp s_j / (exp sink + Σ_k exp s_k): a query may look at nothing.
+    """Softmax with a sink: p_j = exp s_j / (exp sink + Σ_k exp s_k), so a row may sum to less.
 
     The sink is one more score that takes weight and gives no value, so that the weights sum to
     less than 1. At 0 it is the "+ 1" of the name; as a parameter per head it is what GPT-OSS
@@ -134,13 +134,13 @@ class SoftmaxOne(Normalizer):
 
 
 def exponential(normalizer: Normalizer) -> bool:
-    """Whether the weights are exp(s - logsumexp), as a subclass may have made them otherwise."""
+    """Return whether the weights are exp(s - logsumexp); a subclass may override `normalize`."""
     own = type(normalizer).normalize
     return own in (Softmax.normalize, SoftmaxOne.normalize)
 
 
 class HardMax(Normalizer):
-    """p_j = 1 for the largest score (the first of equals), else 0.
+    """Hard attention: p_j = 1 for the largest score (the first of equals), else 0.
 
     A step has no useful gradient, so the softmax's passes straight through.
 
@@ -165,7 +165,7 @@ class HardMax(Normalizer):
 
 
 class Sigmoid(Normalizer):
-    """p_j = 1 / (1 + exp(-s_j)): keys do not compete, and the weights need not sum to 1.
+    """Sigmoid attention: p_j = 1 / (1 + exp(-s_j)); the weights need not sum to 1.
 
     The paper adds a bias of -ln(keys) to the scores; give it as `bias=`.
 
@@ -191,7 +191,7 @@ _REACH = 4.0
 
 
 class Sparsemax(Normalizer):
-    """p = argmin |p - s|² over the simplex: p_j = max(s_j - τ, 0), with τ such that Σ p = 1.
+    """Sparsemax: p = argmin |p - s|² over the simplex; p_j = max(s_j - τ, 0), Σ p = 1.
 
     Source: Martins and Astudillo 2016, algorithm 1.
 
@@ -214,7 +214,7 @@ class Sparsemax(Normalizer):
 
 
 class Entmax15(Normalizer):
-    """p_j = max(s_j/2 - τ, 0)², with τ such that Σ p = 1: halfway from softmax to sparsemax.
+    """Entmax with α = 1.5: p_j = max(s_j/2 - τ, 0)², Σ p = 1; between softmax and sparsemax.
 
     Source: Peters et al. 2019, section 3 and algorithm 2 (α = 1.5).
 
@@ -241,16 +241,16 @@ class Entmax15(Normalizer):
 
 
 def _within_reach(scores: Tensor) -> Tensor:
-    """Scores relative to their row's largest; all out of reach alike, -inf too."""
+    """Subtract each row's largest score, and clamp what is too low to get weight, -inf too."""
     return (scores - scores.detach().amax(-1, keepdim=True)).clamp(min=-_REACH)
 
 
 def _at_least_one(supported: Tensor) -> Tensor:
-    """How many keys have weight: one at least, but NaN compares with nothing."""
+    """Return the size of the support, at least 1: NaN compares with nothing."""
     return supported.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The scores from the largest on, and their ranks 1, 2, and so on."""
+    """Sort the scores in descending order, and return them with their ranks 1, 2, and so on."""
     rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     return scores.sort(-1, descending=True).values, rank

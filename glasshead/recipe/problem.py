@@ -1,4 +1,4 @@
-"""One attention, stated: the tensors, the settings, and the trace of every step."""
+"""One attention call: its tensors and checked settings, and the trace of every step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from glasshead.recipe.validation import check_offset
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What an engine is given: inputs that always have heads, and a recipe that has been checked.
+    """Input of an engine: tensors that always have a heads axis, and a checked recipe.
 
     The order is fixed: score → β → softcap → bias → mask → normalizer → dropout → context.
 
@@ -48,26 +48,26 @@ class Problem:
 
     @property
     def scores_shape(self) -> tuple[int, ...]:
-        """`(*batch, heads, queries, keys)`."""
+        """Return `(*batch, heads, queries, keys)`."""
         return (*self.query.shape[:-1], self.key.shape[-2])
 
     @property
     def group(self) -> int:
-        """How many query heads read one key head."""
+        """Return how many query heads share one key head."""
         return self.query.shape[-3] // self.key.shape[-3]
 
     @property
     def scale(self) -> float | Float[Tensor, "*heads_1_1"]:
-        """β, shaped to multiply the scores."""
+        """Return β, shaped to multiply the scores."""
         return self.score.scale(self.query.shape[-1])
 
     @property
     def dtype(self) -> torch.dtype:
-        """In which numbers to compute: half precision is too coarse for sums."""
+        """Return the dtype to compute in, float32 at least: half precision is too coarse."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
     def tile(self) -> Tile:
-        """All pairs of a query and a key."""
+        """Return the tile of all query-key pairs."""
         queries, keys = self.scores_shape[-2:]
         return Tile(
             queries=Span(0, queries),
@@ -97,7 +97,7 @@ class Problem:
         Float[Tensor, "*#batch #heads #queries #keys"] | None,
         Bool[Tensor, "*#batch #heads #queries #keys"] | None,
     ]:
-        """The sum of the biases, 0 where one hides, and which pairs neither bias nor mask hides.
+        """Sum the biases, with 0 where one hides, and return which pairs are visible.
 
         None stands for no bias at all, and for nothing hidden. `mask` is the problem's own, or a
         simpler one that says the same of the tile.
@@ -113,17 +113,17 @@ class Problem:
         return total, visible
 
     def detached(self) -> "Problem":
-        """The same without the history of the inputs."""
+        """Return the problem with its inputs detached from the autograd graph."""
         query, key, value = (x.detach() for x in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value)
 
     def as_given(self, tensor: Tensor) -> Tensor:
-        """A result in the layout of the caller's inputs."""
+        """Return a result in the layout of the caller's inputs."""
         return tensor if self.axes > 3 else tensor.squeeze(self.query.ndim - 3)
 
 
 def visible_pairs(mask: Mask, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-    """What the mask says of the tile; a TypeError where a mask of one's own gives no booleans."""
+    """Evaluate the mask on a tile; raise a TypeError where a custom mask returns no booleans."""
     visible = mask.visible(tile)
     if visible.dtype != torch.bool:
         raise TypeError(
@@ -136,7 +136,7 @@ def visible_pairs(mask: Mask, tile: Tile) -> Bool[Tensor, "*leading #queries #ke
 def sees_and_seen(
     visible: Bool[Tensor, "*#batch #heads #queries #keys"],
 ) -> tuple[Bool[Tensor, "*#batch #heads #queries 1"], Bool[Tensor, "*#batch 1 #keys 1"]]:
-    """Which queries see any key, and which keys any query of their batch row sees.
+    """Return which queries see any key, and which keys any query of their batch row sees.
 
     What is not seen, and what sees nothing, may hold anything, NaN included, and 0 · NaN would
     spread it, in the value or in the gradient: so engines put zeros in its place.
@@ -161,7 +161,7 @@ STEPS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """What an attention did, step by step; a step that does nothing repeats the one before it.
+    """Every step of an attention; a step that does nothing repeats the one before it.
 
     The steps are in the layout of the inputs. Those between `values` and `context` are as they
     were computed: in float32 where the inputs are of half precision.
@@ -201,7 +201,7 @@ class Trace:
     problem: Problem
 
     def steps(self) -> Iterator[tuple[str, Tensor]]:
-        """Each step's name and tensor, in order."""
+        """Iterate over each step's name and tensor, in order."""
         return ((name, getattr(self, name)) for name in STEPS)
 
     def __repr__(self) -> str:

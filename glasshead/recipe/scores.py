@@ -1,4 +1,4 @@
-"""Scores: how a query and a key make a number, and how sharply."""
+"""Score functions of a query and a key, and their inverse temperature β."""
 
 import math
 from abc import abstractmethod
@@ -19,7 +19,7 @@ from glasshead.recipe.validation import (
 
 
 class Score(nn.Module):
-    """s_ij = β · score(q_i, k_j): the raw score first, then the inverse temperature β.
+    """Base class of scores: s_ij = β · score(q_i, k_j), with the inverse temperature β.
 
     Attributes:
         beta: How sharp the weights are: a number, or a tensor `[heads]`, which learns if it is a
@@ -40,24 +40,24 @@ class Score(nn.Module):
         query: Float[Tensor, "*leading queries dim"],
         key: Float[Tensor, "*leading keys dim"],
     ) -> Float[Tensor, "*leading queries keys"]:
-        """The raw score of each pair, before β."""
+        """Compute the raw score of each pair, before β."""
 
     def scale(self, dim: int) -> float | Float[Tensor, "*heads_1_1"]:
-        """β for queries that are `dim` wide, shaped to multiply the scores."""
+        """Return β for queries of width `dim`, shaped to multiply the scores."""
         return per_head(self.default_beta(dim) if self.beta is None else self.beta)
 
     def default_beta(self, dim: int) -> float:
-        """The β that None stands for."""
+        """Return the β used when `beta` is None."""
         del dim
         return 1.0
 
     def numbers_a_pair(self, dim: int) -> int:
-        """How many numbers the score keeps for each pair of a query and a key, the score aside."""
+        """Return how many numbers per pair the score needs as temporary memory."""
         del dim
         return 0
 
     def check(self, heads: int, dim: int) -> None:
-        """Raise a ValueError where this score cannot serve `heads` queries of width `dim`."""
+        """Raise a ValueError where this score does not support `heads` queries of width `dim`."""
         del dim
         check_per_head("beta", self.beta, heads)
 
@@ -66,7 +66,7 @@ class Score(nn.Module):
 
 
 def shown(value: Any) -> str:
-    """A number as it is; a tensor by its shape."""
+    """Format a number, or a tensor by its shape."""
     if isinstance(value, Tensor):
         kind = "parameter" if isinstance(value, nn.Parameter) else "tensor"
         return f"{kind}{list(value.shape)}"
@@ -74,7 +74,7 @@ def shown(value: Any) -> str:
 
 
 class InnerProduct(Score):
-    """score(q, k) = f(q) · g(k), with features f and g as wide as the vectors themselves."""
+    """Base class of inner products of features: score(q, k) = f(q) · g(k), widths unchanged."""
 
     @final
     def forward(
@@ -87,11 +87,11 @@ class InnerProduct(Score):
 
     @abstractmethod
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """f(query) and g(key), in the inputs' shapes."""
+        """Compute f(query) and g(key), in the inputs' shapes."""
 
 
 class Dot(InnerProduct):
-    """score(q, k) = q · k, as in the worked examples of the texts.
+    """Dot product: score(q, k) = q · k.
 
     Args:
         beta: The inverse temperature, a number or a tensor `[heads]`.
@@ -110,7 +110,7 @@ class Dot(InnerProduct):
 
 
 class ScaledDot(Dot):
-    """score(q, k) = q · k with β = 1/√dim, so that wide vectors do not make the softmax hard.
+    """Scaled dot product: score(q, k) = q · k with β = 1/√dim.
 
     The inner product of two vectors of `dim` independent numbers of variance 1 has variance `dim`;
     divided by √dim it has variance 1, whatever the width.
@@ -133,7 +133,7 @@ class ScaledDot(Dot):
 
 
 class Cosine(InnerProduct):
-    """score(q, k) = q · k / (|q| |k|): the cosine of the angle, whatever the lengths.
+    """Cosine similarity: score(q, k) = q · k / (|q| |k|).
 
     It lies in [-1, 1], so a β above 1 (often learned) is what makes the weights differ. A vector
     of zeros scores 0.
@@ -155,13 +155,13 @@ class Cosine(InnerProduct):
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; the floor under the length is 0 in half precision, so not there."""
+    """Normalize vectors to length 1, in float32 at least: the floor is 0 in half precision."""
     exact = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return F.normalize(exact, dim=-1).to(vectors.dtype)
 
 
 class Gaussian(Score):
-    """score(q, k) = -|q - k|²: with the softmax, a Gaussian kernel of variance 1/(2β).
+    """Gaussian kernel (after a softmax, of variance 1/(2β)): score(q, k) = -|q - k|².
 
     Args:
         beta: The inverse temperature, a number or a tensor `[heads]`.
@@ -188,7 +188,7 @@ class Gaussian(Score):
 
 
 class Additive(Score):
-    """score(q, k) = v · tanh(W_query q + W_key k), with learned W_query, W_key and v.
+    """Additive (Bahdanau) attention: score(q, k) = v · tanh(W_query q + W_key k), learned.
 
     In the paper q is the decoder's last state s, k the encoder's annotation h, and the names are
     W_a, U_a and v_a. All heads share the parameters.

@@ -1,4 +1,4 @@
-"""A rectangle of query-key pairs: what a mask or a bias is asked about."""
+"""Tiles: rectangles of query-key pairs, on which masks and biases are evaluated."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Span(NamedTuple):
-    """What a range is, of ends that torch.compile may keep symbolic; a range would fix them."""
+    """Index range whose ends torch.compile may keep symbolic; a `range` would fix them."""
 
     start: int
     stop: int
@@ -17,7 +17,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """The pairs (i, j) of some queries with some keys, and where they stand to each other.
+    """Pairs (i, j) of a range of queries and a range of keys, and their relative position.
 
     Query i stands at position i + offset among the keys, so that `distance` is i + offset - j:
     positive for keys before the query, 0 for its own, negative for keys after it.
@@ -44,25 +44,25 @@ class Tile:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many queries and how many keys."""
+        """Return the number of queries and of keys."""
         return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
 
     def columns(self) -> Int[Tensor, " keys"]:
-        """The keys j."""
+        """Return the keys j as a tensor."""
         return torch.arange(self.keys.start, self.keys.stop, device=self.device)
 
     def positions(self, offset: int | Tensor | None = None) -> Int[Tensor, "*leading queries 1"]:
-        """Where each query stands among the keys, i + offset; an `offset` given here wins."""
+        """Return each query's position among the keys, i + offset; an `offset` given here wins."""
         offset = self.offset if offset is None else offset
         rows = torch.arange(self.queries.start, self.queries.stop, device=self.device)[:, None]
         return rows + (per_batch(offset, self.device) if isinstance(offset, Tensor) else offset)
 
     def distance(self) -> Int[Tensor, "*leading queries keys"]:
-        """i + offset - j for every pair of the tile."""
+        """Compute i + offset - j for every pair of the tile."""
         return self.positions() - self.columns()
 
     def cut(self, tensor: Tensor) -> Tensor:
-        """The part of `tensor` `[..., queries, keys]` that lies in this tile; axes of 1 stay."""
+        """Slice `[..., queries, keys]` to this tile; axes of size 1 stay."""
         tensor = torch.atleast_2d(tensor)
         if tensor.shape[-1] != 1:
             tensor = tensor[..., self.keys.start : self.keys.stop]
@@ -72,16 +72,16 @@ class Tile:
 
 
 def per_batch(values: Tensor, device: torch.device) -> Tensor:
-    """Values `[*batch]` shaped to meet scores `[*batch, heads, queries, keys]`."""
+    """Reshape values `[*batch]` to broadcast with scores `[*batch, heads, queries, keys]`."""
     values = values.to(device)
     return values[..., None, None, None] if values.ndim else values
 
 
 def with_heads(tensor: Tensor, *, headed: bool) -> Tensor:
-    """A tensor of the caller's layout, given a heads axis of 1 where that layout has none."""
+    """Add a heads axis of size 1 to a tensor of the caller's layout where that has none."""
     return tensor if headed or tensor.ndim < 3 else tensor.unsqueeze(-3)
 
 
 def three_axes(tensor: Tensor) -> Tensor:
-    """A tensor that broadcasts to scores, with the axes heads, queries and keys at least."""
+    """Reshape what broadcasts to scores to at least the axes heads, queries and keys."""
     return tensor if tensor.ndim >= 3 else tensor[(None,) * (3 - tensor.ndim)]

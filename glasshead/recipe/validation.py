@@ -1,4 +1,4 @@
-"""Validation of shapes and numbers at the public boundary, each refusal in one sentence."""
+"""Validation of shapes and numbers at the public boundary, one sentence per error."""
 
 import math
 import operator
@@ -16,7 +16,7 @@ _LONG = 1024
 
 
 def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | None = None) -> int:
-    """`value` as an int, or an error that names the argument and the bound.
+    """Return `value` as an int, or raise an error that names the argument and the bound.
 
     >>> whole_number(-1, "window(before=…)")
     Traceback (most recent call last):
@@ -37,7 +37,7 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
 
 
 def _index(value: Any, expected: str) -> int:
-    """A whole number of another type, such as NumPy's."""
+    """Convert an integer of another type, such as NumPy's."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -47,7 +47,7 @@ def _index(value: Any, expected: str) -> int:
 
 
 def whole_numbers(values: Any, name: str) -> Tensor:
-    """`values` as an integer tensor: from a tensor, a number or nested lists of them."""
+    """Return `values` as an integer tensor: from a tensor, a number or nested lists of them."""
     if isinstance(values, list | tuple) and not values:
         return torch.empty(0, dtype=torch.long)
     try:
@@ -62,7 +62,7 @@ def whole_numbers(values: Any, name: str) -> Tensor:
 
 
 def offset_of(value: Any, name: str) -> int | Tensor:
-    """An offset: a whole number, or a tensor of them, one per batch row."""
+    """Check an offset: a whole number, or a tensor of them, one per batch row."""
     if not isinstance(value, Tensor):
         return whole_number(value, name, least=None)
     numbers = whole_numbers(value, name)
@@ -78,7 +78,7 @@ def offset_of(value: Any, name: str) -> int | Tensor:
 
 
 def finite(value: Any, name: str) -> float:
-    """`value` as it is, or an error where it is not a finite number."""
+    """Check that `value` is a finite number, and return it."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} takes a number, and got {shown(value)}.")
     if not _is_finite(value):
@@ -87,21 +87,21 @@ def finite(value: Any, name: str) -> float:
 
 
 def positive(value: Any, name: str) -> float:
-    """`value` as it is, or an error where it is not a finite number above 0."""
+    """Check that `value` is a finite number above 0, and return it."""
     if finite(value, name) <= 0:
         raise ValueError(f"{name} takes a number above 0, and got {shown(value)}.")
     return float(value)
 
 
 def probability(value: Any, name: str) -> float:
-    """`value` as it is, or an error where it is not a number from 0 up to below 1."""
+    """Check that `value` is a number in [0, 1), and return it."""
     if not 0 <= finite(value, name) < 1:
         raise ValueError(f"{name} takes a probability from 0 to below 1, and got {shown(value)}.")
     return float(value)
 
 
 def number_or_tensor(value: Any, name: str) -> float | Tensor:
-    """`value` as it is, or an error where it is neither a number nor a floating-point tensor."""
+    """Check that `value` is a finite number or a floating-point tensor, and return it."""
     if not isinstance(value, Tensor):
         return finite(value, name)
     if not value.is_floating_point():
@@ -117,7 +117,7 @@ def _is_finite(value: Real) -> bool:
 
 
 def shown(value: Any) -> str:
-    """What came, of any length, in a few characters."""
+    """Describe a rejected value in at most 60 characters."""
     if isinstance(value, int) and value.bit_length() > _LONG:
         return f"a number of {value.bit_length()} bits"
     text = f"{type(value).__name__} {value!r}" if not isinstance(value, Real) else f"{value!r}"
@@ -128,7 +128,7 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def check_inputs(query: Any, key: Any, value: Any) -> None:
-    """Raise where query, key and value cannot meet in one attention."""
+    """Check types, dtypes, devices and shapes of query, key and value."""
     inputs = (("query", query), ("key", key), ("value", value))
     for name, tensor in inputs:
         _check_input(name, tensor)
@@ -205,7 +205,7 @@ def _shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
 
 
 def check_covers(name: str, shape: Iterable[int], scores: Iterable[int]) -> None:
-    """Raise where a tensor of `shape` does not broadcast to `scores`."""
+    """Check that a tensor of `shape` broadcasts to `scores`."""
     shape, scores = tuple(shape), tuple(scores)
     aligned = scores[len(scores) - len(shape) :] if len(shape) <= len(scores) else ()
     # Not `in (1, whole)`: under torch.compile sizes may be symbols, which compare one by one.
@@ -219,13 +219,13 @@ def check_covers(name: str, shape: Iterable[int], scores: Iterable[int]) -> None
 
 
 def check_heads(name: str, heads: int, scores: tuple[int, ...]) -> None:
-    """Raise where a part made for `heads` query heads meets another number of them."""
+    """Check that the scores have as many query heads as a part was made for."""
     if scores[-3] != heads:
         raise ValueError(f"{name} takes {heads} query heads, and got {scores[-3]}.")
 
 
 def check_per_head(name: str, value: object, heads: int) -> None:
-    """Raise where a tensor meant to hold one number per head holds another count."""
+    """Check that a tensor with one number per head has that many."""
     if isinstance(value, Tensor) and value.ndim and tuple(value.shape) != (heads,):
         raise ValueError(
             f"{name} takes a number, or one per head ([{heads}]), and got {list(value.shape)}."
@@ -233,7 +233,7 @@ def check_per_head(name: str, value: object, heads: int) -> None:
 
 
 def check_offset(name: str, offset: int | Tensor, scores: tuple[int, ...]) -> None:
-    """Raise where a tensor of offsets is not one number a batch row."""
+    """Check that a tensor of offsets has one number per batch row."""
     if isinstance(offset, Tensor):
         check_covers(f"{name}, one number a batch row,", offset.shape, scores[:-3])
 
@@ -262,5 +262,5 @@ def register_value(module: nn.Module, name: str, value: object) -> None:
 
 
 def per_head(value: float | Tensor) -> float | Tensor:
-    """A number, or a tensor `[heads]` shaped to multiply scores `[..., heads, queries, keys]`."""
+    """Shape a number or a tensor `[heads]` to multiply scores `[..., heads, queries, keys]`."""
     return value[:, None, None] if isinstance(value, Tensor) and value.ndim else value

@@ -1,4 +1,4 @@
-"""Statistics: what can be known of attention weights without keeping them."""
+"""Statistics of attention weights, computed without materializing the matrix."""
 
 from glasshead.statistics.base import Statistic, normalize_statistics
 from glasshead.statistics.maps import DistanceHistogram, PooledMap, Received

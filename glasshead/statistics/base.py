@@ -1,4 +1,4 @@
-"""The base classes of statistics, and lists of them normalized to a dict keyed by name."""
+"""Base classes of statistics, and normalization of requests to a dict keyed by name."""
 
 import keyword
 import re
@@ -18,7 +18,7 @@ KEY = "key"
 
 
 class Statistic(ABC):
-    """Something to know of the attention weights, without keeping them.
+    """Base class of statistics of attention weights, computed without keeping the weights.
 
     A statistic is a frozen dataclass of numbers and tuples. `of` defines it on a trace, where the
     whole matrix lies open; `reductions` and `finish` say how the same is had from sums that every
@@ -37,26 +37,26 @@ class Statistic(ABC):
 
     @property
     def has_mean(self) -> bool:
-        """Whether a mean of its numbers tells something: that of the places of keys does not."""
+        """Return whether a mean is meaningful; that of key indices is not."""
         return self.unit != KEY
 
     @abstractmethod
     def of(self, trace: Trace) -> Any:
-        """The statistic of the full matrix, in the layout of the inputs: its definition."""
+        """Compute the statistic from the full matrix, in the inputs' layout: its definition."""
 
     @abstractmethod
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        """The sums that `finish` wants."""
+        """Return the reductions that `finish` needs."""
 
     @abstractmethod
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
-        """The statistic, `[*batch, heads, …]`, from the results of each reduction."""
+        """Compute the statistic, `[*batch, heads, …]`, from the results of each reduction."""
 
     def check(self, problem: Problem) -> None:  # noqa: B027 - most statistics fit all
-        """Raise a ValueError where the statistic does not fit the problem; no number is read."""
+        """Raise a ValueError where the statistic does not fit the problem; values are not read."""
 
     def joined(self, first: Any, second: Any) -> Any:
-        """The statistic of the queries of one chunk and those of the next.
+        """Merge the statistic of one chunk of queries with that of the next.
 
         Errors: a ValueError where it does not follow from those of the chunks.
         """
@@ -67,24 +67,24 @@ class Statistic(ABC):
 
 
 class PerQuery(Statistic):
-    """A statistic that is a number for each query, `[..., queries]`: chunks follow each other."""
+    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
         return torch.cat([first, second], -1)
 
 
 def headed(trace: Trace) -> bool:
-    """Whether the steps have a heads axis, as those of its problem always do."""
+    """Return whether the steps have a heads axis, as those of its problem always do."""
     return trace.weights.ndim == trace.problem.query.ndim
 
 
 def sees_nothing(trace: Trace) -> Bool[Tensor, "*leading queries"]:
-    """Which queries have no key, all being hidden."""
+    """Return which queries see no key at all."""
     return trace.masked.isneginf().all(-1)
 
 
 def distances(trace: Trace) -> Int[Tensor, "*leading queries keys"]:
-    """|i + offset - j| of each pair; the leading axes broadcast to those of the weights."""
+    """Compute |i + offset - j| of each pair; leading axes broadcast to those of the weights."""
     distance = trace.problem.tile().distance().abs()
     return distance if headed(trace) or distance.ndim < 3 else distance.squeeze(-3)
 
@@ -120,7 +120,7 @@ _TAKEN = (
 
 
 def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
-    """Each statistic by its name; from a list that is the name of its class, in snake case.
+    """Normalize a list or dict of statistics to a dict keyed by name.
 
     Errors: a TypeError for what is not a statistic; a ValueError for one asked for twice, two of
     one class in a list, and for a name that cannot be an attribute of an observation.
@@ -143,7 +143,7 @@ def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
 
 
 def snake_case(name: str) -> str:
-    """The name of a class as that of an attribute.
+    """Convert a class name to snake case.
 
     >>> snake_case("LogSumExp"), snake_case("TopK"), snake_case("KLFromUniform")
     ('log_sum_exp', 'top_k', 'kl_from_uniform')

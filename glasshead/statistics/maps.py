@@ -1,4 +1,4 @@
-"""Statistics over keys and distances: received mass, distance histograms, pooled maps."""
+"""Statistics over keys and distances: received weight, distance histograms, pooled maps."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from glasshead.statistics.reductions import (
 
 @dataclass(frozen=True)
 class Received(Statistic):
-    """Σ_i P_ij, `[..., keys]`, a weight: the mass that each key receives from the queries.
+    """Received attention per key: Σ_i P_ij, `[..., keys]`, a weight.
 
     1 is all of the attention of one query. Caches keep the keys that receive most.
 
@@ -81,7 +81,7 @@ class Received(Statistic):
             )
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        """The sum; keys that only one of the chunks has received nothing from the other.
+        """Add both; keys that only one of the chunks has received nothing from the other.
 
         Errors: a ValueError with `last`, as the last queries may lie in both chunks.
         """
@@ -92,13 +92,13 @@ class Received(Statistic):
         return first + second
 
     def _first(self, problem: Problem) -> int:
-        """The first query that counts."""
+        """Return the first query that counts."""
         return 0 if self.last is None else problem.scores_shape[-2] - self.last
 
 
 @dataclass(frozen=True)
 class DistanceHistogram(Statistic):
-    """mean_i Σ_j P_ij [edge_b ≤ |i + offset - j| < edge_b+1], `[..., bins]`, a weight.
+    """Distance histogram: mean_i Σ_j P_ij [edge_b ≤ |i + offset - j| < edge_b+1], `[..., bins]`.
 
     The mean is over the queries that see a key, and 0 where none does.
 
@@ -146,14 +146,14 @@ class DistanceHistogram(Statistic):
         return torch.stack(bins, -1) / count.clamp(min=1)
 
     def _bins(self, distance: Int[Tensor, "..."]) -> list[Tensor]:
-        """For each bin, which distances lie in it."""
+        """Return, for each bin, which distances lie in it."""
         # Whole numbers and edges are compared in float64, which holds both.
         places = distance.double()
         return [(low <= places) & (places < high) for low, high in pairwise(self.edges)]
 
 
 def _distance_of_diagonals(problem: Problem, diagonals: int) -> Int[Tensor, "*leading diagonals"]:
-    """|i + offset - j| along each diagonal, where queries - 1 - i + j is its place."""
+    """Compute |i + offset - j| of each diagonal, indexed by queries - 1 - i + j."""
     offset, device = problem.offset, problem.query.device
     if isinstance(offset, Tensor):
         offset = per_batch(offset, device).flatten(-2) if offset.ndim else offset.to(device)
@@ -182,7 +182,7 @@ def _rising(edges: Any) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class PooledMap(Statistic):
-    """mean_{i in block r} Σ_{j in block c} P_ij, `[..., rows, columns]`, a weight.
+    """Pooled map: mean_{i in block r} Σ_{j in block c} P_ij, `[..., rows, columns]`, a weight.
 
     A row that sums to 1 still does. Of n queries, row r begins with query r · n // rows; of keys
     likewise.

@@ -25,7 +25,7 @@ from glasshead.statistics.reductions import (
 
 @dataclass(frozen=True)
 class Entropy(PerQuery):
-    """-Σ_j P_ij ln P_ij, `[..., queries]`, in nats; exp of it is a number of keys.
+    """Entropy of each query's weights: -Σ_j P_ij ln P_ij, `[..., queries]`, in nats.
 
     From 0, all weight on one key, to ln(keys), the same weight on each. 0 ln 0 is 0, and so is the
     entropy where a query sees nothing. Of weights that do not sum to 1 (`SoftmaxOne`, `Sigmoid`)
@@ -64,7 +64,7 @@ class Entropy(PerQuery):
 
 @dataclass(frozen=True)
 class LogSumExp(PerQuery):
-    """ln Σ_j exp s_ij, `[..., queries]`, in nats; a sink of `SoftmaxOne` is one more s.
+    """Logsumexp of each query's scores: ln Σ_j exp s_ij, `[..., queries]`, sink included.
 
     With it in hand any weight is exact on its own: P_ij = exp(s_ij - lse_i). It is -inf where a
     query sees nothing.
@@ -114,7 +114,7 @@ class LogSumExp(PerQuery):
 
 @dataclass(frozen=True)
 class MaxWeight(PerQuery):
-    """max_j P_ij, `[..., queries]`, a weight: how sure each query is; 0 where it sees nothing.
+    """Largest weight of each query: max_j P_ij, `[..., queries]`; 0 where it sees nothing.
 
     Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 4, whose mean over the
     queries is the confidence of a head.
@@ -144,7 +144,7 @@ class MaxWeight(PerQuery):
 
 @dataclass(frozen=True)
 class ArgMax(PerQuery):
-    """argmax_j P_ij, `[..., queries]`, a key: where each query looks most; -1 if it sees nothing.
+    """Key with the largest weight: argmax_j P_ij, `[..., queries]`; -1 where none is visible.
 
     Of weights that are equal the larger score decides, and of equal scores the lower key.
 
@@ -180,7 +180,7 @@ class ArgMax(PerQuery):
 
 @dataclass(frozen=True)
 class MaxScore(Statistic):
-    """max_ij s_ij of each head, `[...]`, a score; -inf for a head that sees nothing.
+    """Largest score of each head: max_ij s_ij, `[...]`; -inf for a head that sees nothing.
 
     s is what the normalizer is given: after β, softcap, bias and mask. Scores that grow without
     bound tell of a training that is about to diverge.
@@ -216,7 +216,7 @@ class MaxScore(Statistic):
 def _largest(
     values: Float[Tensor, "*leading length"], of_nothing: float
 ) -> Float[Tensor, "*leading"]:
-    """The largest along the last axis, which may be of length 0."""
+    """Return the maximum along the last axis, which may be of length 0."""
     if values.shape[-1] == 0:
         return values.new_full(values.shape[:-1], of_nothing)
     return values.amax(-1)
@@ -224,7 +224,7 @@ def _largest(
 
 @dataclass(frozen=True)
 class MassOn(PerQuery):
-    """Σ_{j in keys} P_ij, `[..., queries]`, a weight: how much each query gives to some keys.
+    """Weight on given keys: Σ_{j in keys} P_ij, `[..., queries]`.
 
     `MassOn([0])` is what the first key takes, the sink of many language models.
 
@@ -293,7 +293,7 @@ def _distinct(keys: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class MeanDistance(PerQuery):
-    """Σ_j P_ij |i + offset - j|, `[..., queries]`, in places: how far each query looks.
+    """Mean attention distance: Σ_j P_ij |i + offset - j|, `[..., queries]`, in positions.
 
     0 where a query sees nothing. Weights that sum to less than 1 are not scaled up.
 
@@ -325,7 +325,7 @@ class MeanDistance(PerQuery):
 
 
 class TopKeys(NamedTuple):
-    """The largest weights of each query, from the largest on, and whose they are.
+    """Largest weights of each query, in descending order, and their keys.
 
     Attributes:
         weights: The weights; 0 where fewer keys have any.
@@ -338,7 +338,7 @@ class TopKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class TopK(Statistic):
-    """The k largest P_ij of each query and their keys j, twice `[..., queries, k]`, as `TopKeys`.
+    """The k largest weights P_ij of each query and their keys j, twice `[..., queries, k]`.
 
     Of equal weights the lower key comes first. A weight of 0 takes no place: what is missing is
     weight 0 and key -1.

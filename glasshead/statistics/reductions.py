@@ -1,4 +1,4 @@
-"""What engines can take from the weights on their way, without keeping them: a closed set.
+"""Reductions that engines compute from the weights in one pass: a closed set.
 
 Each reduction says what it is on complete rows of weights; an engine that streams knows them by
 their classes. One of a user's own is taken from such rows, a block of queries at a time.
@@ -35,7 +35,7 @@ class Rows:
     visible: Bool[Tensor, "*#batch #heads #queries #keys"] | None
 
     def empty(self) -> Bool[Tensor, "*batch heads queries"]:
-        """Which queries see no key."""
+        """Return which queries see no key."""
         shape = self.weights.shape
         if self.visible is None:
             return torch.full(shape[:-1], shape[-1] == 0, device=self.weights.device)
@@ -43,7 +43,7 @@ class Rows:
 
 
 class Reduction(ABC):
-    """Some numbers out of the weights P and the scores s.
+    """Base class of reductions of the weights P and the scores s.
 
     Attributes:
         query_axis: The axis of the results along which those of further queries follow; None where
@@ -54,12 +54,12 @@ class Reduction(ABC):
 
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
-        """The results for these rows, `[*batch, heads, …]` each."""
+        """Compute the results for these rows, `[*batch, heads, …]` each."""
 
 
 @dataclass(frozen=True)
 class LogSum(Reduction):
-    """ln Σ_j exp s_ij, the normalizer's sink included; -inf where a query sees nothing."""
+    """Logsumexp: ln Σ_j exp s_ij, with the normalizer's sink; -inf where a query sees nothing."""
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         empty = rows.empty()
@@ -70,7 +70,7 @@ class LogSum(Reduction):
 
 @dataclass(frozen=True)
 class Largest(Reduction):
-    """The largest weight of each query, its key (the first of equals), and the largest score.
+    """Largest weight of each query, its key (the first of equals), and the largest score.
 
     Where a query sees nothing they are 0, -1 and -inf.
     """
@@ -89,7 +89,7 @@ class Largest(Reduction):
 
 @dataclass(frozen=True)
 class EntropySum(Reduction):
-    """-Σ_j P_ij ln P_ij, in nats."""
+    """Entropy: -Σ_j P_ij ln P_ij, in nats."""
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         # entr(1) is 0 as entr(0) is, whose gradient would be infinite.
@@ -99,7 +99,7 @@ class EntropySum(Reduction):
 
 @dataclass(frozen=True)
 class ScoreSum(Reduction):
-    """Σ_j P_ij s_ij, where a weight of 0 counts 0 whatever the score."""
+    """Weighted sum of scores: Σ_j P_ij s_ij, where a weight of 0 counts 0 whatever the score."""
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         scores = rows.scores.masked_fill(rows.weights == 0, 0.0)
@@ -108,7 +108,7 @@ class ScoreSum(Reduction):
 
 @dataclass(frozen=True)
 class DistanceSum(Reduction):
-    """Σ_j P_ij · |i + offset - j|."""
+    """Weighted sum of distances: Σ_j P_ij · |i + offset - j|."""
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         distance = rows.tile.distance().abs().to(rows.weights.dtype)
@@ -117,7 +117,7 @@ class DistanceSum(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class TimesKeys(Reduction):
-    """P·R: Σ_j P_ij R_jr.
+    """Right product P·R: Σ_j P_ij R_jr.
 
     Attributes:
         per_key: R, `[*#batch, #heads, keys, r]` or `[keys, r]`.
@@ -132,7 +132,7 @@ class TimesKeys(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class TimesQueries(Reduction):
-    """Pᵀ·L: Σ_i P_ij L_il.
+    """Left product Pᵀ·L: Σ_i P_ij L_il.
 
     Attributes:
         per_query: L, `[*#batch, #heads, queries, l]` or `[queries, l]`.
@@ -149,7 +149,7 @@ class TimesQueries(Reduction):
 
 @dataclass(frozen=True)
 class DiagonalSum(Reduction):
-    """Σ of P_ij over each diagonal: place queries - 1 - i + j of `[queries + keys - 1]`."""
+    """Sum of P_ij over each diagonal: index queries - 1 - i + j of `[queries + keys - 1]`."""
 
     query_axis = None
 
@@ -184,7 +184,7 @@ class LargestWeights(Reduction):
 
 @dataclass(frozen=True)
 class BlockSum(Reduction):
-    """Sums over blocks of keys, means over blocks of queries; 0 of a block without any.
+    """Block map: sums over blocks of keys, means over blocks of queries; 0 of an empty block.
 
     Of n queries, row r of the map begins with query r · n // rows; of keys likewise.
     """
@@ -203,12 +203,12 @@ class BlockSum(Reduction):
 
 
 def edges(length: int, parts: int) -> list[int]:
-    """Where each part of a length begins, and the last one ends."""
+    """Return where each of `parts` blocks of a length begins, and the last one ends."""
     return [part * length // parts for part in range(parts + 1)]
 
 
 def membership(length: int, parts: int, like: Tensor) -> Tensor:
-    """1 where a place belongs to a part, `[parts, length]`."""
+    """Return 1 where a position belongs to a block, `[parts, length]`."""
     begins = torch.tensor(edges(length, parts), device=like.device)
     places = torch.arange(length, device=like.device)
     inside = (places >= begins[:-1, None]) & (places < begins[1:, None])

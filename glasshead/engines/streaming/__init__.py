@@ -1,4 +1,4 @@
-"""The streaming engine: blocks of queries, compiled, on every core, in O(T) memory."""
+"""The streaming engine: compiled blocks of queries on every core, in O(T) memory."""
 
 from glasshead.engines.streaming.engine import STREAMING, Streaming
 

@@ -1,4 +1,4 @@
-"""Arrays that the kernels read and write, one head at a time."""
+"""NumPy arrays for the kernels, one head at a time, and the tensors that hold results."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from glasshead.engines.streaming.threads import Schedule, WorkItem
 
 
 class PassResults(NamedTuple):
-    """The results of a pass, `[batch, heads, …]` each; what was not wanted has a size of 0.
+    """Results of a forward pass, `[batch, heads, …]` each; size 0 where not requested.
 
     Attributes:
         context: `[…, queries, value_dim]`.
@@ -43,7 +43,7 @@ def room_for_sums(
     wanted: Wanted,
     zeros: Callable[[tuple[int, ...], torch.dtype], Tensor],
 ) -> PassResults:
-    """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
+    """Allocate zeros in the shapes of the results, from shapes alone, so that tracing works."""
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     exact = torch.promote_types(query.dtype, torch.float32)
@@ -66,7 +66,7 @@ def room_for_sums(
 
 
 class GradOutputs(NamedTuple):
-    """The gradients of results; None where none arrives.
+    """Incoming gradients of the results; None where there is none.
 
     Attributes:
         context: `[batch, heads, queries, value_dim]`.
@@ -83,7 +83,7 @@ class GradOutputs(NamedTuple):
 
 
 class GradInputs(NamedTuple):
-    """The gradients of the inputs, in their shapes; of size 0 where they were not wanted."""
+    """Gradients of the inputs, in their shapes; size 0 where not required."""
 
     query: Tensor
     key: Tensor
@@ -100,7 +100,7 @@ def room_for_gradients(
     structure: RecipeTensors,
     wanted: tuple[bool, ...],
 ) -> GradInputs:
-    """Zeros of the results' shapes; no numbers are read, so that traced tensors will do."""
+    """Allocate zeros in the shapes of the gradients, from shapes alone, so that tracing works."""
     exact = torch.promote_types(query.dtype, torch.float32)
 
     def room(tensor: Tensor | None, *, want: bool = True) -> Tensor:
@@ -119,12 +119,12 @@ def room_for_gradients(
 
 
 def at(tensor: Tensor, batch: int, head: int) -> Tensor:
-    """The part of `[#batch, #heads, …]` that belongs to a head; axes of 1 serve all."""
+    """Select one head of `[#batch, #heads, …]`; axes of size 1 broadcast."""
     return tensor[batch if len(tensor) > 1 else 0, head if tensor.shape[1] > 1 else 0]
 
 
 def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
-    """Vectors `[length, dim]` where they lie, or a copy where they must be of another type.
+    """View vectors `[length, dim]` as a flat array, or copy them where the dtype differs.
 
     The copy is also made where `dim` is not a multiple of `width`, and filled up with 0.
     """
@@ -140,7 +140,7 @@ def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
 
 
 def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
-    """Vectors as a product wants those on its right."""
+    """Pack vectors as the right operand of a matrix product."""
     width = columns_of(dtype.itemsize)
     packed = np.empty(-(-count // width) * width * vectors.width, dtype)
     pack(vectors, count, width, packed)
@@ -148,7 +148,7 @@ def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> KernelGrid:
-    """One head's pairs of `[#batch, #heads, #queries, keys]`, the keys side by side."""
+    """Return one head's pairs of `[#batch, #heads, #queries, keys]`; keys are contiguous."""
     if tensor is None:
         return KernelGrid(np.empty(0, empty), 0, 0)
     pairs = at(tensor, batch, head)
@@ -157,12 +157,12 @@ def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> Kerne
 
 
 def _flat(tensor: Tensor, extent: int) -> np.ndarray:
-    """So many numbers from a tensor's first on, as they lie in memory."""
+    """View the first `extent` numbers of a tensor's memory as a flat array."""
     return tensor.detach().as_strided((extent,), (1,)).numpy()
 
 
 def _as_real(vectors: Tensor) -> np.ndarray:
-    """A copy in numbers that NumPy knows; it has no bfloat16, the upper half of a float32."""
+    """Copy to a dtype of NumPy, which has no bfloat16: the upper half of a float32."""
     if vectors.dtype == torch.bfloat16:
         bits = vectors.detach().contiguous().view(torch.int16).numpy().view(np.uint16)
         return (bits.astype(np.uint32) << 16).view(np.float32)
@@ -172,7 +172,7 @@ def _as_real(vectors: Tensor) -> np.ndarray:
 def recipe_of(
     structure: RecipeTensors, query: Tensor, keys: np.ndarray, count: int, batch: int, head: int
 ) -> KernelRecipe:
-    """What makes the scores of one head."""
+    """Build the kernel arguments that define the scores of one head."""
     real = keys.dtype
     row = lambda tensor: batch if len(tensor) > 1 else 0  # noqa: E731
     table = structure.table
@@ -197,7 +197,7 @@ def recipe_of(
 def spans(
     structure: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: KernelGrid
 ) -> Iterator[tuple[tuple[int, int, int], KernelGrid]]:
-    """The rows of a unit, as a kernel wants them, each with what says which pairs are visible.
+    """Yield the row ranges of a work item as a kernel takes them, each with its visible pairs.
 
     That is all rows at once, or block by block where a rule has to be asked for each.
     """

@@ -1,4 +1,4 @@
-"""The streaming engine: one pass over blocks of scores, which never exist as a whole."""
+"""The streaming engine: one pass over blocks of scores, never the full matrix."""
 
 import math
 from collections.abc import Sequence
@@ -48,12 +48,12 @@ _KNOWN = (
 
 
 def known(reduction: Reduction) -> bool:
-    """Whether the kernels take it on their way."""
+    """Return whether the kernels compute this reduction within their pass."""
     return type(reduction) in _KNOWN
 
 
 def wanted(problem: Problem, reductions: Sequence[Reduction]) -> Wanted:
-    """What a pass is to take for these reductions, each of them known."""
+    """Return the output specification of a pass that computes these built-in reductions."""
     kinds = {type(reduction) for reduction in reductions}
     right = [r.per_key for r in reductions if isinstance(r, TimesKeys)]
     left = [r.per_query for r in reductions if isinstance(r, TimesQueries)]
@@ -73,7 +73,7 @@ def wanted(problem: Problem, reductions: Sequence[Reduction]) -> Wanted:
 def found(
     problem: Problem, reductions: Sequence[Reduction], sums: PassResults
 ) -> list[tuple[Tensor, ...]]:
-    """The results of each reduction, `[*batch, heads, …]`."""
+    """Extract the results of each reduction from those of a pass, `[*batch, heads, …]`."""
     batch = problem.scores_shape[:-3]
     places = {"by_key": 0, "by_query": 0, "maps": 0}
     results = []
@@ -95,7 +95,7 @@ _SAID = {
 def _found(  # noqa: PLR0911 - a result each
     reduction: Reduction, sums: PassResults, places: dict[str, int]
 ) -> tuple[Tensor, ...]:
-    """The results of one, `[batch, heads, …]`; `places` counts what those before it have taken."""
+    """Extract one reduction, `[batch, heads, …]`; `places` counts what earlier ones have used."""
 
     def next_of(name: str, width: int) -> slice:
         first = places[name]
@@ -126,7 +126,7 @@ def _found(  # noqa: PLR0911 - a result each
 
 
 def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
-    """Columns `[..., length, n]` of all parts as rows `[#batch, #heads, n, length]`."""
+    """Stack columns `[..., length, n]` of all parts as rows `[#batch, #heads, n, length]`."""
     if not parts:
         return None
     batch = problem.scores_shape[:-3]
@@ -142,7 +142,7 @@ def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
 
 
 class Streaming:
-    """Goes through the scores a block of queries at a time, each with the keys that it sees.
+    """Engine that computes blocks of queries, each with the keys between its mask's bounds only.
 
     The products, the softmax and every sum over the weights happen while a block is near the core.
     What the mask hides at either end of a row is not computed.
@@ -155,7 +155,7 @@ class Streaming:
     about = "compiled blocks of queries on every core, only the keys that they see"
 
     def refusal(self, problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
-        """The kernels know inner products, exponentials, and the processor."""
+        """Return why the kernels cannot compute it: they need inner products, exp and a CPU."""
         if type(problem.score).forward is not InnerProduct.forward:
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not exponential(problem.normalizer):
@@ -171,7 +171,7 @@ class Streaming:
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        """The pairs between what each query sees first and last; some blocks of them in memory."""
+        """Estimate the cost from the pairs within the mask's bounds, and a few blocks of memory."""
         pairs = seen_pairs(problem)
         pairs = math.prod(problem.scores_shape) if pairs is None else pairs
         keys = problem.scores_shape[-1]
@@ -185,13 +185,13 @@ class Streaming:
         return Cost(2 * pairs * (width + value_width), extra + _made(problem))
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """The context, with a gradient."""
+        """Compute the context, differentiably."""
         return self.observe(problem, ()).context
 
     def observe(
         self, problem: Problem, reductions: Sequence[Reduction], *, context: bool = True
     ) -> Observed:
-        """The context and the reductions of one pass; those of one's own take another."""
+        """Compute context and built-in reductions in one pass; custom reductions take a second."""
         with without_autocast(problem.query.device):
             taken = [reduction for reduction in reductions if known(reduction)]
             query, key, value, structure = lower(problem)
@@ -204,11 +204,11 @@ class Streaming:
         return Observed(made, [results[id(reduction)] for reduction in reductions])
 
     def knows(self, reduction: Reduction) -> bool:
-        """Whether the kernels take it on their way; one of one's own takes rows of weights."""
+        """Return whether the kernels compute it; a custom reduction takes complete rows."""
         return known(reduction)
 
     def skips(self, problem: Problem) -> bool:
-        """Whether the mask hides so much at either end of the rows that this is the fastest.
+        """Return whether the mask hides so much at either end of the rows that this is the fastest.
 
         Of a tensor's numbers nothing is known while a call is compiled.
         """
@@ -228,7 +228,7 @@ STREAMING = Streaming()
 
 
 def _transformed() -> bool:
-    """Whether PyTorch follows the call in a way that an operator of our own does not know."""
+    """Return whether forward-mode autodiff or a transform of torch.func is active."""
     if torch.compiler.is_compiling():
         return False
     forwards = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 - it has no other name
@@ -236,7 +236,7 @@ def _transformed() -> bool:
 
 
 def _made(problem: Problem) -> int:
-    """The bytes of what is made of the recipe pair by pair: biases by rules of one's own."""
+    """Estimate the bytes of biases that the recipe expands pair by pair."""
     total = 0
     for bias in problem.biases:
         if isinstance(bias, Bias) and not bias.by_distance:

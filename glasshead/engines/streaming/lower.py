@@ -1,4 +1,4 @@
-"""A problem lowered to the tensors that the passes read."""
+"""Lowering of a problem to the tensors that the passes read."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ VisibleRule = Callable[[range, range], Tensor]
 
 
 class RecipeTensors(NamedTuple):
-    """What the passes read beside queries, keys and values.
+    """Tensors and numbers of the recipe that the passes read beside query, key and value.
 
     Attributes:
         bounds: The first key that each query sees, and the one after the last,
@@ -51,7 +51,7 @@ class RecipeTensors(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which sums are taken beside the context.
+    """Output specification: the sums to compute beside the context.
 
     Attributes:
         keyed: The key of each row's maximum.
@@ -72,12 +72,12 @@ class Wanted(NamedTuple):
     per_query: Tensor | None = None
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Rows and columns of each map."""
+        """Return the rows and columns of each map."""
         return list(zip(self.maps[::2], self.maps[1::2], strict=True))
 
 
 def real_of(tensor: Tensor) -> np.dtype:
-    """In which numbers a tensor is computed."""
+    """Return the NumPy dtype in which a tensor is computed."""
     return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
 
 
@@ -86,7 +86,7 @@ _ROWS = 64
 
 
 class LoweredProblem(NamedTuple):
-    """Vectors whose inner product, times β, is the score; values; and all else."""
+    """Query and key whose inner product times β is the score, the values, and the recipe."""
 
     query: Tensor
     key: Tensor
@@ -95,12 +95,12 @@ class LoweredProblem(NamedTuple):
 
 
 def _is_traced() -> bool:
-    """Whether the call is recorded: then no object of ours can be asked again."""
+    """Return whether the call is being traced, so that no mask object can be called later."""
     return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
 
 
 class Rule:
-    """A mask that has no simpler form, asked for a block of pairs at a time."""
+    """A mask without a simpler form, evaluated for one block of pairs at a time."""
 
     def __init__(self, mask: Mask, tile: Tile, batch: tuple[int, ...]) -> None:
         self.mask, self.tile, self.batch = mask, tile, batch
@@ -111,7 +111,7 @@ class Rule:
 
 
 def lower(problem: Problem) -> LoweredProblem:
-    """The problem as tensors of four axes."""
+    """Lower a problem to tensors of four axes."""
     batch = tuple(problem.scores_shape[:-3])
     tile = problem.tile()
     mask = None if problem.mask is None else problem.mask.simplified(tile)
@@ -146,7 +146,7 @@ def lower(problem: Problem) -> LoweredProblem:
 
 
 def seen_pairs(problem: Problem) -> int | None:
-    """How many pairs lie between what each query sees first and last, over batch and heads.
+    """Count the pairs within each query's first and last visible key, over batch and heads.
 
     None where that cannot be told from the mask without asking for every pair.
     """
@@ -177,7 +177,7 @@ def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...
 
 
 def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
-    """`[*leading, #queries, 1]` as `[#batch, queries]`."""
+    """Reshape `[*leading, #queries, 1]` to `[#batch, queries]`."""
     side = side.squeeze(-1)
     if side.ndim > 1:
         side = side.squeeze(-2)  # The heads.
@@ -188,7 +188,7 @@ def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
 
 
 def _narrowed(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
-    """The bounds, no wider than what a rule shows to each few queries."""
+    """Narrow the bounds to the keys that a rule shows to each few queries."""
     queries = tile.shape[0]
     bounds = bounds.clone()
     for first in range(0, queries, _ROWS):
@@ -199,7 +199,7 @@ def _narrowed(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
 
 
 def _four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """What broadcasts to scores, with the axes batch, heads, queries and keys."""
+    """Reshape what broadcasts to scores to the axes batch, heads, queries and keys."""
     tensor = three_axes(tensor)
     if tensor.ndim > 4:
         return tensor.expand(*batch, *tensor.shape[-3:]).flatten(0, -4)
@@ -207,7 +207,7 @@ def _four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 
 def _full_keys(tensor: Tensor, problem: Problem) -> Tensor:
-    """The same with every key, side by side in memory."""
+    """Expand the last axis to every key, contiguous in memory."""
     keys = problem.scores_shape[-1]
     if tensor.shape[-1] != keys:
         tensor = tensor.expand(*tensor.shape[:-1], keys)
@@ -217,7 +217,7 @@ def _full_keys(tensor: Tensor, problem: Problem) -> Tensor:
 
 
 def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
-    """The sum of the biases given pair by pair, and of those given by distance."""
+    """Sum the biases given pair by pair, and those given by distance."""
     tile, pairs, tables = problem.tile(), [], []
     queries, keys = problem.scores_shape[-2:]
     for bias in problem.biases:
@@ -241,7 +241,7 @@ def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Te
 
 
 def _softcap(problem: Problem) -> float:
-    """The softcap, or 0 where it is so far away that it changes no finite score."""
+    """Return the softcap, or 0 for none or one so large that it changes no finite score."""
     softcap = problem.softcap
     return 0.0 if softcap is None or softcap > 1e30 else softcap
 
@@ -278,7 +278,7 @@ def _features(
 def _without_unseen(
     problem: Problem, bounds: Tensor, *, simple: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs, with 0 in what no query of the batch row sees, or in what sees nothing.
+    """Return the inputs, with 0 in queries that see no key and in keys that no query sees.
 
     Such rows may hold anything, NaN included, which a product would spread.
     """
@@ -313,7 +313,7 @@ def _without_unseen(
 
 
 def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:
-    """Which queries see a key, and which keys a query sees, `[#batch, length]`."""
+    """Return which queries see a key, and which keys a query sees, `[#batch, length]`."""
     starts, stops = bounds[:, 0].clamp(0, keys), bounds[:, 1].clamp(0, keys)
     sees = starts < stops
     stops = torch.maximum(starts, stops)
@@ -324,7 +324,7 @@ def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:
 
 
 def _seen_by_blocks(problem: Problem) -> tuple[Tensor, Tensor]:
-    """The same of any mask and bias, a few queries at a time."""
+    """Find seeing queries and seen keys for any mask and bias, a few queries at a time."""
     *batch, heads, queries, keys = problem.scores_shape
     sees = torch.ones(*batch, heads, queries, 1, dtype=torch.bool)
     seen = torch.zeros(*batch, 1, keys, 1, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""The passes as operators of PyTorch: compiled, exported and differentiated as its own are."""
+"""The passes as `torch.library` operators that compile, export and differentiate."""
 
 import itertools
 import weakref
@@ -22,7 +22,7 @@ _rules: weakref.WeakValueDictionary[int, VisibleRule] = weakref.WeakValueDiction
 
 
 def number_of(rule: VisibleRule | None) -> int:
-    """A number for a rule, since an operator takes no objects; 0 for none.
+    """Register a rule, since an operator takes no objects, and return its number; 0 for none.
 
     It holds for as long as the rule lives.
     """
@@ -34,7 +34,7 @@ def number_of(rule: VisibleRule | None) -> int:
 
 
 def _rule(number: int) -> VisibleRule | None:
-    """The rule of this number, without which nothing would be hidden."""
+    """Return the rule with this number; without it nothing would be hidden."""
     if number and number not in _rules:
         raise RuntimeError(
             "the streaming operator takes the mask that it was traced with, which is no more: give "
@@ -75,7 +75,7 @@ def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     maps: list[int],
     rule: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The forward pass, as `forward` tells it; `rule` is the number of one."""
+    """Run `forward` on the operator's flat arguments; `rule` is a registered number."""
     # Numba takes a while to import, and is wanted here alone.
     from glasshead.engines.streaming.passes import forward
 
@@ -130,7 +130,7 @@ def _(  # noqa: PLR0913, PLR0917
     wanted: list[bool],
     rule: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The backward pass, as `backward` tells it; `rule` is the number of one."""
+    """Run `backward` on the operator's flat arguments; `rule` is a registered number."""
     from glasshead.engines.streaming.passes import backward
 
     structure = RecipeTensors(
@@ -215,7 +215,7 @@ streaming_backward = torch.ops.glasshead.streaming_backward.default
 def run(
     query: Tensor, key: Tensor, value: Tensor | None, structure: RecipeTensors, wanted: Wanted
 ) -> PassResults:
-    """The operator, called with a structure and what is wanted."""
+    """Call the operator with the recipe's tensors and an output specification."""
     of = structure
     return PassResults(
         *streaming(

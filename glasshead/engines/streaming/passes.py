@@ -1,4 +1,4 @@
-"""The forward and the backward pass: work shared among threads, and its sums put together."""
+"""Forward and backward pass: work shared among threads, and its sums combined."""
 
 import threading
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ _FORWARD_NUMBERS = 2**21
 
 
 class _Stripe(NamedTuple):
-    """Sums over the queries of one stripe, in float64, which are added to the other stripes'."""
+    """Float64 sums over the queries of one stripe, added to the other stripes' in the end."""
 
     by_query: Tensor
     diagonals: Tensor
@@ -52,7 +52,7 @@ class _Stripe(NamedTuple):
 def forward(
     query: Tensor, key: Tensor, value: Tensor | None, structure: RecipeTensors, wanted: Wanted
 ) -> PassResults:
-    """The context of each query and the sums that are wanted, in one pass over the scores.
+    """Compute the context and the requested sums in one pass over the scores.
 
     Args:
         query: `[batch, heads, queries, dim]`.
@@ -83,13 +83,13 @@ def forward(
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros that PyTorch's threads do not make: after work these spin, on cores that are wanted."""
+    """Allocate zeros with NumPy: PyTorch's threads would spin afterwards on cores in use."""
     numbers = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
     return torch.from_numpy(np.zeros(shape, numbers[dtype]))
 
 
 def _divide(maps: Tensor, wanted: Wanted, queries: int) -> None:
-    """Make means over the queries of each row of blocks."""
+    """Divide each row of blocks by its number of queries, in place."""
     first = 0
     for rows, columns in wanted.sizes():
         sizes = torch.tensor(edges(queries, rows)).diff().clamp(min=1)
@@ -99,7 +99,7 @@ def _divide(maps: Tensor, wanted: Wanted, queries: int) -> None:
 
 
 class _ForwardPass:
-    """One thread's way through its units, with the room that it needs."""
+    """One thread's forward pass over its work items, with its scratch memory."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _ForwardPass:
         )
 
     def run(self, unit: WorkItem, stripe: _Stripe) -> None:
-        """Every block of a unit."""
+        """Process every block of a work item."""
         head = unit.heads.start // self.cut.group
         vectors = matrix(self.key[unit.batch, head])
         keys = panels(vectors, self.cut.keys, self.real)
@@ -182,7 +182,7 @@ class _ForwardPass:
 
 
 def _span(row: np.ndarray) -> tuple[int, int]:
-    """From the first number that is not 0 to after the last."""
+    """Return the index of the first nonzero number, and one past the last."""
     (present,) = row.nonzero()
     return (present[0], present[-1] + 1) if len(present) else (0, 0)
 
@@ -200,7 +200,7 @@ def backward(
     arriving: GradOutputs,
     wanted: tuple[bool, bool, bool],
 ) -> GradInputs:
-    """The gradients of all inputs, O(T) memory.
+    """Compute the gradients of all inputs in O(T) memory.
 
     Args:
         query, key, value, structure: As given to `forward`.
@@ -235,7 +235,7 @@ def backward(
 
 
 class _BackwardPass:
-    """One thread's way through its units, with the room that it needs."""
+    """One thread's backward pass over its work items, with its scratch memory."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class _BackwardPass:
         )
 
     def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
-        """Every block of a unit."""
+        """Process every block of a work item."""
         batch, kv_head = unit.batch, unit.heads.start // self.cut.group
         vectors = self.key[batch, kv_head]
         packed = panels(matrix(vectors), self.cut.keys, self.real)
@@ -302,13 +302,13 @@ class _BackwardPass:
                 self._add(self.leaving.value, batch, kv_head, value_sums)
 
     def _fits(self, result: Tensor) -> bool:
-        """Whether a head's result is whole panels, which no other unit adds to."""
+        """Return whether a head's result is whole panels that no other work item adds to."""
         length, dim = result.shape[-2:]
         whole = length == self.cut.padded(length) and dim == self.cut.padded(dim)
         return whole and self.cut.stripes == 1
 
     def _sums(self, result: Tensor, batch: int, head: int, width: int) -> np.ndarray:
-        """Where sums over queries go, in whole panels of keys: the result itself where it fits."""
+        """Return an array for sums over queries, in whole panels: the result itself if it fits."""
         if self._fits(result):
             return result[batch, head].numpy().reshape(-1)
         return np.zeros(self.cut.padded(self.cut.keys) * width, self.real)

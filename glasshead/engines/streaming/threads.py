@@ -1,4 +1,4 @@
-"""Threads of our own beside PyTorch's, and the schedule that shares work among them."""
+"""A thread pool beside PyTorch's, and the schedule that divides work among its threads."""
 
 import math
 import os
@@ -20,7 +20,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threads: int) -> None:
-    """Call `work` in each of the threads with what is left of the units; each is taken once.
+    """Call `work` in each thread with an iterator over the remaining units; each is taken once.
 
     An error in one of the threads, or Ctrl-C here, ends the work of all and is raised here.
     """
@@ -40,7 +40,7 @@ def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threa
 
 
 def threads_for(operations: int) -> int:
-    """How many threads are worth their start: one for little work, else as many as PyTorch uses."""
+    """Return how many threads to use: one for little work, else as many as PyTorch uses."""
     return 1 if operations < 50_000_000 else torch.get_num_threads()
 
 
@@ -52,7 +52,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """Begin anew in a child process, where the lock may be held by a thread that is not there."""
+    """Reset the pools in a forked child, where the lock may be held by a thread that is gone."""
     global _lock  # noqa: PLW0603 - it is the module's
     _lock = threading.Lock()
     _pools.clear()
@@ -62,7 +62,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class _Shared(Iterator[_Unit]):
-    """An iterator that several threads take from."""
+    """Thread-safe iterator shared by several threads."""
 
     def __init__(self, units: Iterable[_Unit]) -> None:
         self._units = iter(units)
@@ -73,7 +73,7 @@ class _Shared(Iterator[_Unit]):
             return next(self._units)
 
     def end(self) -> None:
-        """Let no more be taken."""
+        """End the iteration for all threads."""
         with self._lock:
             self._units = iter(())
 
@@ -83,7 +83,7 @@ _HEIGHT = 64
 
 
 class WorkItem(NamedTuple):
-    """What a thread does in one go: every so many-th block of some heads of a batch row."""
+    """Unit of work for a thread: every n-th block of some heads of one batch row."""
 
     batch: int
     heads: range
@@ -91,7 +91,7 @@ class WorkItem(NamedTuple):
 
 
 class Schedule:
-    """Blocks of queries, stripes of blocks, units of heads and stripes.
+    """Division of the work into blocks of queries, stripes of blocks, and work items.
 
     Args:
         query, key: `[batch, heads, length, dim]`.
@@ -123,11 +123,11 @@ class Schedule:
         self.threads = min(self.threads, sets * self.stripes)
 
     def padded(self, length: int) -> int:
-        """A length made up to whole panels."""
+        """Round a length up to whole panels."""
         return -(-length // self.width) * self.width
 
     def units(self) -> list[WorkItem]:
-        """All units; the heads of one read the same keys."""
+        """Return all work items; the heads of one share their keys."""
         return [
             WorkItem(batch, range(head * self.group, (head + 1) * self.group), stripe)
             for batch in range(self.batch)
@@ -136,11 +136,11 @@ class Schedule:
         ]
 
     def rows(self, stripe: int) -> tuple[int, int]:
-        """The first row of a stripe, and the step to its next block."""
+        """Return the first row of a stripe, and the step to its next block."""
         return stripe * self.height, self.stripes * self.height
 
     def largest(self, bounds: np.ndarray) -> int:
-        """How many keys a block spans at most, in whole panels."""
+        """Return the most keys that a block spans, in whole panels."""
         most = 0
         for first in range(0, self.queries, self.height):
             starts, stops = bounds[:, :, first : first + self.height].swapaxes(0, 1)

@@ -1,4 +1,4 @@
-"""Masks: which pairs of a query and a key may see each other."""
+"""Attention masks: which query-key pairs are visible."""
 
 from glasshead.recipe.masks.base import Mask, combined
 from glasshead.recipe.masks.convert import from_additive, from_huggingface, from_torch_mha

@@ -1,4 +1,4 @@
-"""The base class of masks: answer for a tile, combine, simplify to ranges, be drawn."""
+"""Base class of masks: evaluate a tile, combine, simplify to key ranges, draw."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ SHADES = "·░▒▓■"
 
 
 def picture(visible: Callable[[Tile], Tensor], tile: Tile, index: int, width: int) -> str:
-    """Draw what `visible` says of `tile`, at most `width` columns; blocks show their mean shade.
+    """Draw `visible` over `tile`, at most `width` columns wide; blocks show their mean shade.
 
     Only one band of rows is looked at at a time, so that a long mask can be drawn too.
     """
@@ -35,7 +35,7 @@ def picture(visible: Callable[[Tile], Tensor], tile: Tile, index: int, width: in
 def _band(
     visible: Callable[[Tile], Tensor], tile: Tile, rows: range, index: int, block: int
 ) -> tuple[Tensor, ...]:
-    """A band of rows, cut into blocks of columns."""
+    """Evaluate a band of rows, and split it into blocks of columns."""
     band = three_axes(visible(replace(tile, queries=rows)))
     try:
         band = band.expand(*band.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
@@ -52,14 +52,14 @@ def _band(
 
 
 def _shade(share: float) -> str:
-    """All visible and all hidden have a sign of their own; what lies between is shaded."""
+    """Return the shade of a block; all visible and all hidden have characters of their own."""
     if share in (0.0, 1.0):
         return SHADES[-1] if share else SHADES[0]
     return SHADES[1 + min(int(share * 3), 2)]
 
 
 class Intervals(NamedTuple):
-    """Query i sees the keys from `starts[i]` to before `stops[i]`, and no others.
+    """Visible key ranges: query i sees the keys in [`starts[i]`, `stops[i]`), and no others.
 
     Keys are counted among all keys, and lie in the tile that was asked about. A query that sees
     nothing has a start that is its stop. The leading axes are those of the batch and a heads axis
@@ -76,7 +76,7 @@ class Intervals(NamedTuple):
 
 
 def values_unavailable(tile: Tile) -> bool:
-    """Whether numbers in tensors cannot be read now: in a trace, or where there are none."""
+    """Return whether tensor values cannot be read: under torch.compile, or on the meta device."""
     return torch.compiler.is_compiling() or tile.device.type == "meta"
 
 
@@ -85,7 +85,7 @@ def within(
     starts: Int[Tensor, "*#leading #queries 1"] | Int[Tensor, ""],
     stops: Int[Tensor, "*#leading #queries 1"] | Int[Tensor, ""],
 ) -> Intervals:
-    """The part of these ranges that lies in the tile, for each of its queries."""
+    """Clip ranges to the tile's keys, one for each of its queries."""
     first, last = tile.keys.start, tile.keys.stop
     starts = starts.to(torch.int64).clamp(first, last)
     stops = torch.maximum(starts, stops.to(torch.int64).clamp(first, last))
@@ -94,7 +94,7 @@ def within(
 
 
 def intersect(first: Intervals, second: Intervals) -> Intervals:
-    """The keys that are in both."""
+    """Intersect two sets of key ranges."""
     starts, stops = torch.broadcast_tensors(
         torch.maximum(first.starts, second.starts), torch.minimum(first.stops, second.stops)
     )
@@ -102,7 +102,7 @@ def intersect(first: Intervals, second: Intervals) -> Intervals:
 
 
 def union(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
-    """The keys that are in any of `parts`, where no query has a gap between them.
+    """Unite key ranges, or return None where a query has a gap between them.
 
     In the order of their starts, each range must begin before or where those so far have ended.
     """
@@ -117,7 +117,7 @@ def union(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
 
 
 def complement(part: Intervals, tile: Tile) -> Intervals | None:
-    """The other keys of the tile, where no query has some both before and after its range."""
+    """Return the complement within the tile, or None where it is not one range per query."""
     first, last = tile.keys.start, tile.keys.stop
     empty = part.starts == part.stops
     leading = empty | (part.starts == first)
@@ -128,7 +128,7 @@ def complement(part: Intervals, tile: Tile) -> Intervals | None:
 
 
 def from_boolean(shown: Bool[Tensor, "*batch keys"], tile: Tile) -> Intervals | None:
-    """The keys of the tile that are True, where in each batch row they are side by side."""
+    """Convert booleans per key to ranges, or return None where a row has a gap."""
     if not shown.shape[-1]:
         none = torch.full(shown.shape[:-1], tile.keys.start, device=tile.device)
         return within(tile, none[..., None, None, None], none[..., None, None, None])
@@ -141,7 +141,7 @@ def from_boolean(shown: Bool[Tensor, "*batch keys"], tile: Tile) -> Intervals | 
 
 
 class Mask(ABC):
-    """Which keys each query may see: True = may attend.
+    """Base class of attention masks: True = may attend.
 
     A mask is a frozen value. It holds no device: its tensors follow the query's. Masks combine
     with `&` (seen by both), `|` (seen by either) and `~` (the opposite).
@@ -157,10 +157,10 @@ class Mask(ABC):
 
     @abstractmethod
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-        """Whether each pair of the tile is visible; axes along which nothing changes may be 1."""
+        """Return which pairs of the tile are visible; constant axes may have size 1."""
 
     def key_range(self, tile: Tile) -> range:
-        """The keys of the tile that any of its queries can see, without looking at each pair.
+        """Return a range that holds every key visible to the tile, without evaluating each pair.
 
         The answer is a range that holds every visible key; between its ends some may be hidden.
 
@@ -171,7 +171,7 @@ class Mask(ABC):
         return range(tile.keys.start, tile.keys.stop)
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        """The keys that each query of the tile sees, where for all of them they are one range.
+        """Return the one range of keys that each query of the tile sees, or None.
 
         None where they are not, or where that would have to be read from numbers that are not
         known yet: while torch.compile traces, and on the meta device.
@@ -186,16 +186,16 @@ class Mask(ABC):
         del tile
 
     def simplified(self, tile: Tile) -> "Mask | None":
-        """The simplest mask that says the same of this tile, or None where nothing is hidden."""
+        """Return the simplest equivalent mask for this tile, or None where nothing is hidden."""
         del tile
         return self
 
     def meet(self, other: "Mask") -> "Mask | None":
-        """One mask that is this and the other, where that is as simple as either."""
+        """Return one mask equal to `self & other`, or None where none is as simple as either."""
         del other
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:  # noqa: B027 - most masks fit all
-        """Raise a ValueError where this mask cannot cover scores `[*batch, heads, queries, keys]`.
+        """Raise a ValueError where the mask cannot cover scores `[*batch, heads, queries, keys]`.
 
         The tile is the whole problem's.
         """
@@ -203,7 +203,7 @@ class Mask(ABC):
     def picture(
         self, queries: int, keys: int, *, offset: int | None = None, index: int = 0, width: int = 72
     ) -> str:
-        """The mask as text: ■ visible, · hidden, a line a query; long ones as shaded blocks.
+        """Draw the mask as text: ■ visible, · hidden, a line a query; long ones as shaded blocks.
 
         Args:
             queries, keys: The size of the matrix.
@@ -245,7 +245,7 @@ def _members(mask: Mask, kind: "type[CompositeMask]") -> tuple[Mask, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompositeMask(Mask):
-    """Masks that are combined."""
+    """Base class of masks combined by an operator."""
 
     masks: tuple[Mask, ...]
     sign: ClassVar[str]
@@ -255,7 +255,7 @@ class CompositeMask(Mask):
             mask.check(tile, scores)
 
     def _parts(self, tile: Tile) -> list[Intervals] | None:
-        """The intervals of every mask, or None where one has none."""
+        """Return the intervals of every mask, or None where one has none."""
         parts: list[Intervals] = []
         for mask in self.masks:
             part = mask.intervals(tile)
@@ -269,7 +269,7 @@ class CompositeMask(Mask):
 
 
 class AllOf(CompositeMask):
-    """Visible where every one of `masks` is: `first & second`."""
+    """Intersection: visible where every one of `masks` is, `first & second`."""
 
     sign = "&"
 
@@ -291,7 +291,7 @@ class AllOf(CompositeMask):
 
 
 class AnyOf(CompositeMask):
-    """Visible where at least one of `masks` is: `first | second`."""
+    """Union: visible where at least one of `masks` is, `first | second`."""
 
     sign = "|"
 
@@ -314,7 +314,7 @@ class AnyOf(CompositeMask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Mask):
-    """Visible where `mask` hides: `~mask`."""
+    """Complement: visible where `mask` hides, `~mask`."""
 
     mask: Mask
 
@@ -336,7 +336,7 @@ class Not(Mask):
 
 
 def _merged(masks: list[Mask]) -> list[Mask]:
-    """The same masks, with those made one that can be."""
+    """Merge the masks of a conjunction that `meet` in one."""
     merged: list[Mask] = []
     for mask in masks:
         for place, one in enumerate(merged):
@@ -350,18 +350,18 @@ def _merged(masks: list[Mask]) -> list[Mask]:
 
 
 def combined(masks: Sequence[Mask | None]) -> Mask | None:
-    """The and of masks of which some may be None, which hides nothing."""
+    """Combine masks with `&`; None stands for a mask that hides nothing."""
     present = [mask for mask in masks if mask is not None]
     return reduce(and_, present) if present else None
 
 
 def nothing(tile: Tile) -> range:
-    """The range of no key at all."""
+    """Return an empty key range."""
     return range(tile.keys.start, tile.keys.start)
 
 
 def bounding_range(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
-    """The range of the tile's keys from the first that is seen to the last."""
+    """Return the smallest range that holds all visible keys of the tile."""
     columns = seen.nonzero()
     if not len(columns):
         return nothing(tile)
@@ -373,7 +373,7 @@ def _bracketed(mask: Mask) -> str:
 
 
 def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]:
-    """The part of `mask` that is one range of keys a query, and the part that remains.
+    """Split `mask` into one key range per query, and the mask that remains.
 
     A query sees the keys that are in its range and that the remaining mask shows; None stands for
     every key. Of masks that are combined by `&`, those with ranges make the first part.

@@ -14,7 +14,7 @@ MaskAndBias = tuple[Mask | None, Tensor | None]
 
 
 def from_additive(tensor: Float[Tensor, "..."]) -> MaskAndBias:
-    """An additive float mask: -inf hides, finite numbers are added to the scores.
+    """Convert an additive float mask: -inf hides, finite numbers are added to the scores.
 
     Args:
         tensor: Broadcasts to the scores, as `dense` does.
@@ -36,7 +36,7 @@ def from_additive(tensor: Float[Tensor, "..."]) -> MaskAndBias:
 
 
 def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
-    """A mask of Hugging Face transformers, in any of the three forms that its models use.
+    """Convert a mask of Hugging Face transformers, in any of the three forms its models use.
 
     Args:
         attention_mask: The tokenizer's `[batch, keys]` of 1 (real) and 0 (padding), whichever side
@@ -76,7 +76,7 @@ def from_torch_mha(
     *,
     num_heads: int | None = None,
 ) -> MaskAndBias:
-    """The masks of `torch.nn.MultiheadAttention`, whose booleans mean the opposite: True hides.
+    """Convert the masks of `torch.nn.MultiheadAttention`, whose booleans are inverted: True hides.
 
     Args:
         attn_mask: `[queries, keys]`, or `[batch * num_heads, queries, keys]`; boolean (True hides)
@@ -124,21 +124,21 @@ def _by_head(attn_mask: Tensor, num_heads: int | None) -> Tensor:
 
 
 def _opposite(tensor: Tensor, name: str) -> MaskAndBias:
-    """What hides where it is True, or by -inf."""
+    """Convert an `attn_mask` of torch, which hides where it is True, or by -inf."""
     if tensor.dtype == torch.bool:
         return dense(~tensor), None
     return _split(tensor, -torch.inf, name)
 
 
 def _opposite_keys(tensor: Tensor) -> MaskAndBias:
-    """The same, of keys alone."""
+    """Convert a `key_padding_mask` of torch, which hides keys where it is True, or by -inf."""
     if tensor.dtype == torch.bool:
         return Keys(~tensor), None
     return _opposite(tensor[..., None, None, :], "from_torch_mha(key_padding_mask)")
 
 
 def _split(tensor: Any, hides: float, name: str) -> MaskAndBias:
-    """Numbers up to `hides` become a mask, the others a bias."""
+    """Split an additive mask: numbers up to `hides` become a mask, the others a bias."""
     if not _tensor(tensor, name).is_floating_point():
         raise TypeError(
             f"{name} takes a floating-point tensor, and got {_described(tensor)}: "

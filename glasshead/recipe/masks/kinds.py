@@ -1,4 +1,4 @@
-"""The masks: causal and windows, dense tensors, documents, padding and prefixes."""
+"""Mask constructors: causal, sliding window, dense, documents, padding and prefix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from glasshead.recipe.validation import (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Band(Mask):
-    """Key j is visible to query i when -after <= i + offset - j <= before; None is unbounded."""
+    """Band of diagonals: visible when -after <= i + offset - j <= before; None is unbounded."""
 
     before: int | None
     after: int | None
@@ -89,7 +89,7 @@ class Band(Mask):
             check_offset(f"the offset of {self}", self.offset, scores)
 
     def is_top_left_causal(self, tile: Tile) -> bool:
-        """Whether this is the lower triangle that starts in the first row with one key."""
+        """Return whether this is the lower triangle whose first row shows one key."""
         offset = tile.offset if self.offset is None else self.offset
         return (
             self.before is None
@@ -107,7 +107,7 @@ class Band(Mask):
 
 
 def causal(offset: int | Tensor | None = None) -> Mask:
-    """Key j is visible to query i when j <= i + offset: no query sees a later key.
+    """Causal mask: key j is visible to query i when j <= i + offset.
 
     Args:
         offset: The position of query 0 among the keys, a number or one per batch row, `[*batch]`.
@@ -129,7 +129,7 @@ def causal(offset: int | Tensor | None = None) -> Mask:
 def window(
     before: int | None = None, after: int | None = 0, offset: int | Tensor | None = None
 ) -> Mask:
-    """A sliding window: each query sees its own position and some neighbours.
+    """Sliding window: each query sees its own position and some neighbours.
 
     Args:
         before: How many keys before its own a query sees; None: all of them.
@@ -156,7 +156,7 @@ def window(
 
 
 def _ends(offset: int | Tensor) -> tuple[int, int]:
-    """The smallest and the largest offset of the batch."""
+    """Return the smallest and the largest offset of the batch."""
     if isinstance(offset, Tensor) and not offset.numel():
         return 0, 0
     if isinstance(offset, Tensor):
@@ -165,14 +165,14 @@ def _ends(offset: int | Tensor) -> tuple[int, int]:
 
 
 def _same(first: int | Tensor | None, second: int | Tensor | None) -> bool:
-    """Whether two offsets are surely the same; numbers in tensors may have yet to be computed."""
+    """Return whether two offsets are surely equal; values of tensors are not read."""
     if isinstance(first, Tensor) or isinstance(second, Tensor):
         return first is second
     return first == second
 
 
 def _least(first: int | None, second: int | None) -> int | None:
-    """The smaller of two bounds, of which None is none."""
+    """Return the smaller of two bounds; None is unbounded."""
     bounds = [bound for bound in (first, second) if bound is not None]
     return min(bounds) if bounds else None
 
@@ -183,7 +183,7 @@ def _short(offset: int | Tensor) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Mask):
-    """Pair (i, j) is visible where the tensor, in the layout of the caller's scores, is True."""
+    """Dense mask: pair (i, j) is visible where the tensor, laid out as the scores, is True."""
 
     tensor: Bool[Tensor, "..."]
 
@@ -205,7 +205,7 @@ class Dense(Mask):
 
 
 def dense(tensor: Bool[Tensor, "..."]) -> Mask:
-    """A mask given pair by pair: True = may attend, as in SDPA, ONNX and Keras.
+    """Dense mask, given pair by pair: True = may attend, as in SDPA, ONNX and Keras.
 
     Args:
         tensor: Broadcasts, from the right, to the scores in the caller's own layout:
@@ -238,7 +238,7 @@ def _boolean(tensor: Any) -> Tensor:
 
 
 def as_mask(mask: Any) -> Mask | None:
-    """What a caller gives as `mask=`: a mask, a boolean tensor, or None."""
+    """Check `mask=`: a mask, a boolean tensor, or None."""
     if mask is None or isinstance(mask, Mask):
         return mask
     if isinstance(mask, Tensor):
@@ -250,7 +250,7 @@ def as_mask(mask: Any) -> Mask | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Keys(Mask):
-    """Key j is visible to every query of its batch row where the tensor is True."""
+    """Key mask: key j is visible to every query of its batch row where the tensor is True."""
 
     tensor: Bool[Tensor, "*batch keys"]
 
@@ -281,7 +281,7 @@ class Keys(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LengthMask(Mask):
-    """Key j is visible to every query of its batch row when j < length of that row."""
+    """Length mask: key j is visible to every query of its batch row when j < its length."""
 
     name: str
     lengths: Int[Tensor, "*batch"]
@@ -309,7 +309,7 @@ class LengthMask(Mask):
 
 
 def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
-    """Hide what pads short rows: key j of batch row b is visible when j < lengths[b].
+    """Padding mask: key j of batch row b is visible when j < lengths[b].
 
     Args:
         lengths: How many keys of each batch row are real, `[*batch]`.
@@ -328,7 +328,7 @@ def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
 
 
 def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
-    """Every query sees the first `length` keys; `causal() | prefix(length)` is a prefix model.
+    """Prefix mask: every query sees the first `length` keys; `causal() | prefix(length)`.
 
     Args:
         length: How many keys belong to the prefix, a number or one per batch row, `[*batch]`.
@@ -347,7 +347,7 @@ def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Documents(Mask):
-    """Key j is visible to query i when the key at i + offset and key j have the same id."""
+    """Document mask: visible when the keys at i + offset and j have equal ids."""
 
     ids: Int[Tensor, "*batch keys"]
 
@@ -399,7 +399,7 @@ class Documents(Mask):
 
 
 def documents(ids: Sequence[int] | Int[Tensor, "*batch keys"]) -> Mask:
-    """Documents packed into one sequence do not see each other.
+    """Document mask: documents packed into one sequence do not attend to each other.
 
     Args:
         ids: The document of each key, `[*batch, keys]`. A query belongs to the document of the
@@ -422,7 +422,7 @@ def documents(ids: Sequence[int] | Int[Tensor, "*batch keys"]) -> Mask:
 
 
 def _at_own(tile: Tile, *values: Shaped[Tensor, "*batch keys"]) -> tuple[Tensor, list[Tensor]]:
-    """Whether each query stands on a key, and that key's values: `[*#batch, 1, 1, queries]`."""
+    """Gather values at each query's own key, and whether it has one: `[*#batch, 1, 1, queries]`."""
     positions = tile.positions().transpose(-1, -2)
     positions = positions if positions.ndim > 2 else positions[None]
     *batch, keys = values[0].shape
@@ -437,7 +437,7 @@ def _at_own(tile: Tile, *values: Shaped[Tensor, "*batch keys"]) -> tuple[Tensor,
 
 
 def _changes(ids: Int[Tensor, "*batch keys"]) -> Bool[Tensor, "*batch keys"]:
-    """Whether a key is the last of its row, or followed by one of another id."""
+    """Return whether a key is the last of its row, or followed by one of another id."""
     last = torch.ones_like(ids[..., :1], dtype=torch.bool)
     return torch.cat([ids[..., 1:] != ids[..., :-1], last], dim=-1)
 
@@ -445,7 +445,7 @@ def _changes(ids: Int[Tensor, "*batch keys"]) -> Bool[Tensor, "*batch keys"]:
 def _runs(
     changes: Bool[Tensor, "*batch keys"],
 ) -> tuple[Int[Tensor, "*batch keys"], Int[Tensor, "*batch keys"]]:
-    """The first key of the run that each key lies in, and the one after the last."""
+    """Return the first key of each key's run, and the one after its last."""
     keys = changes.shape[-1]
     after = torch.arange(1, keys + 1, device=changes.device)
     stops = after.where(changes, keys).flip(-1).cummin(-1).values.flip(-1)

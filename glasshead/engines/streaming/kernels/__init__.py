@@ -1,1 +1,1 @@
-"""Loops over one block of scores, compiled; each does one thing, and holds no lock meanwhile."""
+"""Compiled kernels over one block of scores; each does one thing and releases the GIL."""

@@ -1,4 +1,4 @@
-"""Arguments of the kernels, in groups of arrays and numbers, and how they are compiled."""
+"""Arguments of the kernels, grouped in named tuples, and the options they are compiled with."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @kernel
 def fill(numbers, value):
-    """Every number becomes the value: a loop, which compiles sooner than an assignment."""
+    """Fill an array in a loop, which compiles sooner than an assignment."""
     for j in range(len(numbers)):
         numbers[j] = value
 
@@ -61,7 +61,7 @@ MANY = 2**20
 
 
 class KernelGrid(NamedTuple):
-    """Numbers for pairs of a query and a key, wherever they lie in memory.
+    """Numbers per pair of query and key, at any stride.
 
     Attributes:
         numbers: All of them, flat; of size 0 where there are none.
@@ -75,7 +75,7 @@ class KernelGrid(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """Vectors in memory: flat numbers, the step from one vector to the next, and their width."""
+    """Vectors in memory: a flat array, the stride from one vector to the next, and their width."""
 
     numbers: np.ndarray
     row: int
@@ -83,7 +83,7 @@ class Matrix(NamedTuple):
 
 
 class KernelRecipe(NamedTuple):
-    """What makes scores of one head's queries and keys.
+    """Inputs that define the scores of one head.
 
     Attributes:
         query: The queries.
@@ -110,7 +110,7 @@ class KernelRecipe(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """Which sums are taken.
+    """Output specification: the sums to compute.
 
     Attributes:
         keyed: The key of each row's maximum.
@@ -130,7 +130,7 @@ class Wants(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Where the results of one head go; a size of 0 says that one is not wanted.
+    """Output arrays of one head; size 0 where not requested.
 
     Attributes:
         context: `[queries, value_dim]`.
@@ -153,7 +153,7 @@ class Results(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Workspace for one block at a time."""
+    """Scratch memory for one block at a time."""
 
     query: np.ndarray
     scores: np.ndarray
@@ -166,7 +166,7 @@ class Workspace(NamedTuple):
 
 
 class KernelGradOutputs(NamedTuple):
-    """The gradients that arrive at one head.
+    """Incoming gradients of one head.
 
     Attributes:
         context: Of the context; of no numbers where none arrives.
@@ -183,7 +183,7 @@ class KernelGradOutputs(NamedTuple):
 
 
 class KernelGradients(NamedTuple):
-    """Where the gradients of one head go; a size of 0 says that one is not wanted.
+    """Output arrays for the gradients of one head; size 0 where not required.
 
     Attributes:
         query: `[queries, dim]`.
@@ -203,7 +203,7 @@ class KernelGradients(NamedTuple):
 
 
 class BackwardWorkspace(NamedTuple):
-    """Room for one block at a time: as in `Room`, and for the gradients of its scores."""
+    """Scratch memory for one block at a time: that of `Workspace`, and for its gradients."""
 
     query: np.ndarray
     scores: np.ndarray

@@ -1,4 +1,4 @@
-"""The backward pass over the blocks of one head: weights are made anew, row by row."""
+"""Backward pass over the blocks of one head: weights are recomputed, row by row."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from glasshead.engines.streaming.kernels.weigh import exponential
 def backward_blocks(
     recipe, key, values, said, given, gradients, room, width, height, first_row, step, last_row
 ):
-    """Every `step`-th row from the first on begins a block of at most `height` queries.
+    """Compute the gradients of blocks of at most `height` queries, one every `step` rows.
 
     Args:
         recipe: What makes the scores.
@@ -98,7 +98,7 @@ def backward_blocks(
 
 @kernel
 def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, given, sink):
-    """Scores become weights, and the gradients of weights those of scores.
+    """Turn scores into weights, and gradients of weights into gradients of scores, in place.
 
     With u_j the gradient of p_j, that of s_j is p_j (u_j - Σ_k p_k u_k + that of the logsumexp).
     A logsumexp alone would not do: next to scores of 1e9, the logarithm of a sum is rounded away.
@@ -151,7 +151,7 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, 
 
 @kernel
 def _add_to_bias(gradient, first, last, first_key, bounds, bias):
-    """The bias's gradient is that of the scores, summed where one number serves several."""
+    """Add the gradients of scores to the bias's, summed where the bias broadcasts."""
     for i in range(first, last):
         start, stop = bounds[0, i], bounds[1, i]
         place = bias.first + i * bias.row + start
@@ -163,7 +163,7 @@ def _add_to_bias(gradient, first, last, first_key, bounds, bias):
 
 @kernel
 def _add_transposed(block, rows, keys, vectors, across, sums, first_key, width):
-    """sums += blockᵀ · vectors, from the row `first_key` of the sums on."""
+    """Add blockᵀ · vectors to `sums`, from the row `first_key` on."""
     for j in range(0, keys, ROWS):
         for d in range(0, across, width):
             multiply_tile(

@@ -1,4 +1,4 @@
-"""Blocks of queries and keys: packed, multiplied, and scored."""
+"""Blocks of queries and keys: packing, matrix products, and scores."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from glasshead.engines.streaming.kernels.weigh import add_bias, add_table, cap, 
 
 
 class _Tile(NamedTuple):
-    """A product's tile: so many rows, and so many vectors of so many bytes side by side."""
+    """Register tile of a product: its rows, and its vector registers of so many bytes."""
 
     rows: int
     vectors: int
@@ -19,7 +19,7 @@ class _Tile(NamedTuple):
 
 
 def _tile() -> _Tile:
-    """What fits the registers of this machine, half of which at most hold sums."""
+    """Return the tile that fits this machine's registers, at most half of which hold sums."""
     features = binding.get_host_cpu_features()
     if features.get("avx512f"):
         return _Tile(8, 2, 64)
@@ -31,7 +31,7 @@ ROWS = TILE.rows
 
 
 def columns_of(itemsize: int) -> int:
-    """How many columns a tile has, of numbers of so many bytes."""
+    """Return how many columns a tile has for numbers of `itemsize` bytes."""
     return TILE.vectors * TILE.bytes // itemsize
 
 
@@ -52,7 +52,7 @@ def multiply_tile(
     add: Any,
     scale: Any,
 ) -> Any:
-    """C = scale · A B, or C = scale · (C + A B), for one tile of C.
+    """Compute C = scale · A B, or C = scale · (C + A B), for one tile of C.
 
     A, B and C are flat arrays. Each begins at its first place; a step down a row of A, B and C is
     so many places, one to the next column of A too. Scaling the sum, rather than what is summed,
@@ -150,7 +150,7 @@ def multiply_tile(
 
 
 def real_bytes(real: ir.Type) -> int:
-    """How many bytes a number takes."""
+    """Return the bytes of one number."""
     return 4 if isinstance(real, ir.FloatType) else 8
 
 
@@ -160,7 +160,7 @@ _DEPTH = 128
 
 @entry
 def pack(matrix, count, width, panels):
-    """Vectors as panels of `width` vectors each, transposed, the last one filled up with 0.
+    """Pack vectors as panels of `width` vectors each, transposed, the last one padded with 0.
 
     A product that goes through a panel reads memory in order.
     """
@@ -179,7 +179,7 @@ def pack(matrix, count, width, panels):
 
 @kernel
 def copy_rows(matrix, first, count, across, block):
-    """The vectors from the first on, in rows of `across` numbers; the rest is 0."""
+    """Copy vectors into rows of `across` numbers, padded with 0."""
     dim = matrix.width
     for i in range(count):
         place = (first + i) * matrix.row
@@ -193,7 +193,7 @@ def copy_rows(matrix, first, count, across, block):
 
 @kernel
 def hull(bounds, first, last, width):
-    """The keys between the first and the last that the queries see, made whole panels."""
+    """Return the range of keys that the queries see, widened to whole panels."""
     start, stop = -1, 0
     for i in range(first, last):
         if bounds[0, i] < bounds[1, i]:
@@ -206,7 +206,7 @@ def hull(bounds, first, last, width):
 
 @together
 def times_panels(block, rows, across, dim, panels, first_key, keys, width, scale, product):
-    """scale · block · vectorsᵀ, `[rows, keys]`, of packed vectors and rows that fill tiles."""
+    """Compute scale · block · vectorsᵀ, `[rows, keys]`; vectors are packed, rows fill tiles."""
     for j in range(0, keys, width):
         panel = (first_key + j) * dim
         for i in range(0, rows, ROWS):
@@ -229,7 +229,7 @@ def times_panels(block, rows, across, dim, panels, first_key, keys, width, scale
 
 @together
 def score(recipe, first, last, first_key, keys, width, across, query, scores, capped):
-    """β q·k of a block and what follows up to the normalizer; what is hidden within bounds is -inf.
+    """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
     q goes to `query`, in rows of `across` numbers; what the softcap made of the scores is kept
     in `capped`, if that has room. Returns the scores as a matrix, of which the rows beyond the
@@ -270,7 +270,7 @@ def score(recipe, first, last, first_key, keys, width, across, query, scores, ca
 
 @together
 def times_matrix(block, rows, across, first, count, matrix, product, width):
-    """block · vectors, `[rows, dim]`, for the vectors from the first on, `count` in all.
+    """Compute block · vectors, `[rows, dim]`, for `count` vectors from the first one on.
 
     They pass by in parts that stay in the nearest cache.
     """

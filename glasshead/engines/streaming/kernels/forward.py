@@ -1,4 +1,4 @@
-"""The forward pass over the blocks of one head."""
+"""Forward pass over the blocks of one head."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from glasshead.engines.streaming.kernels.weigh import weigh
 
 @entry
 def forward_blocks(recipe, value, wants, results, room, width, height, first_row, step, last_row):
-    """Every `step`-th row from the first on begins a block of at most `height` queries.
+    """Compute context and sums of blocks of at most `height` queries, one every `step` rows.
 
     Args:
         recipe: What makes the scores, which are rounded as those of the reference are.
@@ -137,7 +137,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
 
 @together
 def _mix(scores, count, start, keys, value, factors, product, width, context):
-    """context_i = factors_i · Σ_j scores_ij value_j."""
+    """Compute context_i = factors_i · Σ_j scores_ij value_j."""
     rows, across = scores.shape
     flat = scores.reshape(scores.size)
     times_matrix(flat, rows, across, start, keys, value, product, width)

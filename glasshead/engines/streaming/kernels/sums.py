@@ -7,7 +7,7 @@ from glasshead.engines.streaming.kernels.arguments import fill, kernel
 
 @kernel
 def sum_by_key(weights, factors, first_key, per_key, span, sums):
-    """sums_i = factors_i · Σ_j weights_ij · per_key_j, over the keys of the span."""
+    """Compute sums_i = factors_i · Σ_j weights_ij · per_key_j, over the keys of the span."""
     low = max(span[0] - first_key, 0)
     high = min(span[1] - first_key, weights.shape[1])
     for i in range(len(weights)):
@@ -21,7 +21,7 @@ def sum_by_key(weights, factors, first_key, per_key, span, sums):
 
 @kernel
 def sum_distances(weights, factors, first_position, sums):
-    """sums_i = factors_i · Σ_j weights_ij · |first_position + i - j|."""
+    """Compute sums_i = factors_i · Σ_j weights_ij · |first_position + i - j|."""
     real = weights.dtype.type
     for i in range(len(weights)):
         row = weights[i]
@@ -34,7 +34,7 @@ def sum_distances(weights, factors, first_position, sums):
 
 @kernel
 def largest(weights, factors, first_key, groups, order, top, keys):
-    """The largest weights of each row and their keys; of equals, the lower key first.
+    """Find the largest weights of each row and their keys; of equals, the lower key first.
 
     The maxima of strided groups of keys are vector code. As many groups as are asked for hold a
     weight of at least the k-th largest of these maxima, so that only such groups are looked into.
@@ -102,7 +102,7 @@ def largest(weights, factors, first_key, groups, order, top, keys):
 
 @kernel
 def add_columns(weights, factors, sums):
-    """sums_j += Σ_i factors_i · weights_ij, eight rows at a time, in float64 between."""
+    """Add Σ_i factors_i · weights_ij to sums_j, eight rows at a time, in float64 between."""
     rows, last = len(weights), len(weights) - 1
     zero = weights.dtype.type(0)
     for first in range(0, rows, 8):
@@ -130,7 +130,7 @@ def add_columns(weights, factors, sums):
 
 @kernel
 def add_diagonals(weights, factors, sums):
-    """sums_(last - i + j) += factors_i · weights_ij, in a table that ends with the last key."""
+    """Add factors_i · weights_ij to sums_(last - i + j), in a table that ends with the last key."""
     last = len(weights) - 1
     for i in range(len(weights)):
         diagonal = sums[last - i : last - i + weights.shape[1]]
@@ -142,7 +142,7 @@ def add_diagonals(weights, factors, sums):
 
 @kernel
 def add_blocks(weights, factors, first, queries, first_key, keys, room, cells):
-    """cells_(r, c) += Σ_ij factors_i · weights_ij over the queries and keys of that cell.
+    """Add Σ_ij factors_i · weights_ij over each cell's queries and keys to cells_(r, c).
 
     Row r of `cells` begins with query r · queries // rows, column c with key c · keys // columns.
 

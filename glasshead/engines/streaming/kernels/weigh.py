@@ -1,4 +1,4 @@
-"""Scores of a block become weights, and the sums of each row are taken on the way."""
+"""Softmax of a block: scores become weights, and row sums are taken in the same loop."""
 
 import math
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from glasshead.engines.streaming.kernels.arguments import (
 
 
 class _Format(NamedTuple):
-    """What the exponential needs to know of a floating-point format.
+    """Constants of a floating-point format that the exponential needs.
 
     Attributes:
         real, whole: The type, and the integer as wide.
@@ -64,7 +64,7 @@ _STRICT = ("contract",)
 
 @intrinsic
 def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """e^x for x <= 0, to about an ulp; 0 where it would be subnormal, NaN where x is.
+    """Compute e^x for x <= 0, to about an ulp; 0 where it would be subnormal, NaN where x is.
 
     x = n ln 2 + r, so that e^x = 2ⁿ e^r; e^r is a Taylor polynomial, 2ⁿ an exponent's field. The
     C library's function is a call, which no compiler turns into vector code.
@@ -103,7 +103,7 @@ def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's p
 
 @kernel
 def cap(scores, softcap):
-    """s = softcap · tanh(s / softcap), of what is vector code.
+    """Apply s = softcap · tanh(s / softcap), in vectorized code.
 
     Far from 0 by e^(-2|y|) for y = s / softcap; near to it, where that would lose the digits, by
     the series of tanh, whose next term is below 4e-15 of the sum.
@@ -124,7 +124,7 @@ def cap(scores, softcap):
 
 @kernel
 def add_table(scores, table, first):
-    """s_ij += table_(first + last row - i + j), one number a diagonal, and -inf where that is."""
+    """Add table_(first + last row - i + j) to s_ij, one number a diagonal; -inf hides."""
     hidden = scores.dtype.type(-np.inf)
     last = len(scores) - 1
     for i in range(len(scores)):
@@ -138,7 +138,7 @@ def add_table(scores, table, first):
 
 @kernel
 def add_bias(scores, first, first_key, bias, bounds):
-    """s_ij += bias_ij, and -inf where the bias is, whatever the score."""
+    """Add bias_ij to s_ij; where the bias is -inf so is the sum, whatever the score."""
     hidden = scores.dtype.type(-np.inf)
     for i in range(len(scores)):
         start, stop = bounds[0, first + i], bounds[1, first + i]
@@ -151,7 +151,7 @@ def add_bias(scores, first, first_key, bias, bounds):
 
 @kernel
 def hide(scores, first, first_key, visible, bounds):
-    """s_ij = -inf where pair (i, j) is not visible."""
+    """Set s_ij = -inf where pair (i, j) is not visible."""
     hidden = scores.dtype.type(-np.inf)
     for i in range(len(scores)):
         start, stop = bounds[0, first + i], bounds[1, first + i]
