@@ -1,4 +1,4 @@
-"""Watching: the attentions of any PyTorch model, observed while it runs as it is."""
+"""Watching: observe the attention of any PyTorch model while it runs unchanged."""
 
 from glasshead.watching.errors import BudgetError, UnseenError
 from glasshead.watching.layer_record import Call, Watched

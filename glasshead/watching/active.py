@@ -1,4 +1,4 @@
-"""Who watches or ablates in this thread, and whether an attention is being captured already."""
+"""The active watches and ablations of this thread, and whether interception is suspended."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from glasshead.watching.watcher import Watcher
 
 
 def without_heads(x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
-    """The same numbers, but 0 for those of some heads, which have no gradient then.
+    """Set some heads to 0 along an axis; no gradient flows through them.
 
     >>> without_heads(torch.ones(2, 3), [0, 2], axis=-1).tolist()
     [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
@@ -35,21 +35,21 @@ def without_heads(x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
 
 
 class Ablater:
-    """Knows which heads each attention of a model loses, and which attentions it met.
+    """The heads to ablate in each attention of a model, and a record of the attentions reached.
 
     Args:
-        model: What runs.
-        heads: Which, by the names of their modules.
+        model: The model to run.
+        heads: Head indices by module name.
 
     Attributes:
-        compiled: Whether a part of what ran, and may lose heads, was compiled meanwhile.
+        compiled: Whether a module with heads to ablate was compiled meanwhile.
 
-    Errors: a ValueError for a name that no module has.
+    Errors: a ValueError for an unknown module name.
     """
 
     def __init__(self, model: nn.Module, heads: Mapping[str, Sequence[int]]) -> None:
         self._kind, self._names, self._heads = type(model).__name__, names_of(model), heads
-        self._met: dict[str, None] = {}
+        self._reached: dict[str, None] = {}
         self.compiled = False
         known = list(self._names.values())
         for name in heads:
@@ -61,20 +61,20 @@ class Ablater:
                 )
 
     def removed(self, module: nn.Module | None, count: int | None) -> Sequence[int]:
-        """Which heads an attention loses that has run.
+        """Return the heads to ablate in an attention that has run.
 
         Args:
-            module: Whose it is; None: that of the innermost module that is being called.
-            count: How many heads it has; None: it was given no axis of heads.
+            module: The module of the attention; None: the innermost module in progress.
+            count: Its number of heads; None: its inputs have no head axis.
 
-        Errors: a ValueError where a head is not there.
+        Errors: a ValueError for a head out of range.
         """
         if module is None or module not in self._names:
             module = calling(self._names)
         if module is None:
             return ()
         name = self._names[module]
-        self._met[name] = None
+        self._reached[name] = None
         heads = self._heads.get(name, ())
         if heads and count is None:
             raise ValueError(
@@ -88,18 +88,18 @@ class Ablater:
             )
         return heads
 
-    def is_compiled(self) -> None:
-        """Take note that a part of what runs is being compiled, where it may lose heads."""
+    def record_compiled(self) -> None:
+        """Record that a module is being compiled, where it has heads to ablate."""
         module = calling(self._names)
-        # Of a model that is compiled as a whole no module is called any more.
+        # A model compiled as a whole calls none of its modules.
         name = "" if module is None else self._names[module]
         if any(not name or f"{one}.".startswith(f"{name}.") for one in self._heads):
             self.compiled = True
 
-    def check_met(self) -> None:
-        """Say loudly which attention has kept its heads, as it was never met.
+    def check_complete(self) -> None:
+        """Check that every named attention was reached.
 
-        Errors: a RuntimeError where there is one.
+        Errors: a RuntimeError where one was not, or a module was compiled.
         """
         if self.compiled:
             raise RuntimeError(
@@ -107,11 +107,12 @@ class Ablater:
                 "on the way: run it as it was before torch.compile, and give generate "
                 "disable_compile=True."
             )
-        missed = [name for name in self._heads if name not in self._met]
-        if missed and self._met:
+        missed = [name for name in self._heads if name not in self._reached]
+        if missed and self._reached:
             raise RuntimeError(
-                f"ablate met no attention at {_listed(missed)}, only at {_listed(self._met)}: take "
-                f"such names; what computes its attention by code of its own cannot be ablated."
+                f"ablate met no attention at {_listed(missed)}, only at {_listed(self._reached)}: "
+                f"take such names; what computes its attention by code of its own cannot be "
+                f"ablated."
             )
         if missed:
             raise RuntimeError(
@@ -123,7 +124,7 @@ class Ablater:
 
 
 def _listed(names: Sequence[str] | Mapping[str, None]) -> str:
-    """A few of them."""
+    """Quote the first three names."""
     shown = [repr(name) for name in names]
     return ", ".join(shown[:3]) + (" …" if len(shown) > 3 else "")
 
@@ -131,189 +132,191 @@ def _listed(names: Sequence[str] | Mapping[str, None]) -> str:
 _functorch: Any = torch._C._functorch  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
-# Those of all threads.
+# The ablaters and watchers of all threads.
 _ANYWHERE: list[Ablater] = []
 _WATCHERS: list[Watcher] = []
-# After so many operators in which no module of a watched model is at work, nobody looks for it.
+# Operators without any module of a watched model after which nobody looks for it any more.
 _PATIENCE = 4096
 
 
 class Active(threading.local):
-    """Who watches in this thread. Modes of PyTorch belong to a thread, and so does a watch.
+    """The active watchers and ablaters of this thread; PyTorch's modes are per thread, too.
 
     Attributes:
-        watchers: The open ones, in the order in which they were opened.
-        ablaters: Those that remove heads, which they do after the watchers have looked.
-        watching, ablating: What closes the doors again when the last of either has left.
-        crosses: Whether the layer that is at work was given the keys of another text.
-        waiting: For how many more operators somebody wants to know whether a model has run.
+        watchers: The open watchers, in order of opening.
+        ablaters: The open ablaters; they apply after the watchers have observed.
+        watch_stack, ablate_stack: What to close when the last watcher or ablater has left.
+        is_cross_attention: Whether the keys of the running layer belong to another text.
+        pending: Number of operators for which to check whether a watched model runs.
     """
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
         self.ablaters: list[Ablater] = []
-        self.watching, self.ablating = ExitStack(), ExitStack()
-        self.crosses: Callable[[], bool] = _stays
-        self.waiting = 0
+        self.watch_stack, self.ablate_stack = ExitStack(), ExitStack()
+        self.is_cross_attention: Callable[[], bool] = _never
+        self.pending = 0
         self._inside = 0
-        self._told: list[Tensor] = []
+        self._logsumexps: list[Tensor] = []
 
     @property
-    def looking(self) -> bool:
-        """Whether what is called now is to be looked at, or to lose heads.
+    def enabled(self) -> bool:
+        """Whether calls are to be observed or ablated.
 
-        What an attention calls that is being looked at already, and what we call ourselves, is not.
+        False within an attention that is being observed already, and within our own computations.
         """
         return bool(self.watchers or self.removing) and not self._inside
 
     @property
     def removing(self) -> list[Ablater]:
-        """Who removes heads of what is called now.
+        """The ablaters that apply to the current call.
 
-        PyTorch may run a backward pass in threads of its own, as it does for a GPU: what gradient
-        checkpointing computes again there is to lose the heads that it lost before.
+        PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
+        checkpointing recomputes there, and has to ablate the same heads.
         """
         return self.ablaters or ([*_ANYWHERE] if _ANYWHERE and _in_backward() else [])
 
     @contextmanager
-    def running(self) -> Iterator[list[Tensor]]:
-        """While the model's own attention runs; gives the logsumexps that kernels tell in it."""
-        outer, self._told = self._told, []
+    def suspended(self) -> Iterator[list[Tensor]]:
+        """Suspend interception while the model's own attention runs; yield its logsumexps."""
+        outer, self._logsumexps = self._logsumexps, []
         self._inside += 1
         try:
-            yield self._told
+            yield self._logsumexps
         finally:
             self._inside -= 1
-            self._told = outer
+            self._logsumexps = outer
 
     @contextmanager
-    def within(self, crosses: Callable[[], bool]) -> Iterator[None]:
-        """While a layer runs that knows whether its keys are of another text; asked when met."""
-        outer, self.crosses = self.crosses, crosses
+    def in_layer(self, crosses: Callable[[], bool]) -> Iterator[None]:
+        """Set `is_cross_attention` while a layer runs that knows; it is called on capture."""
+        outer, self.is_cross_attention = self.is_cross_attention, crosses
         try:
             yield
         finally:
-            self.crosses = outer
+            self.is_cross_attention = outer
 
-    def told(self, logsumexp: Tensor) -> None:
-        """A kernel has told the logsumexp of its rows."""
+    def record_logsumexp(self, logsumexp: Tensor) -> None:
+        """Record the logsumexp of the rows of a kernel."""
         if self._inside:
-            self._told.append(logsumexp)
+            self._logsumexps.append(logsumexp)
 
-    def saw(self, module: nn.Module | None, met: Callable[[], CapturedCall], output: Any) -> None:
-        """Let each watcher observe what has run; of none the module, that which is being called.
+    def observe(
+        self, module: nn.Module | None, capture: Callable[[], CapturedCall], output: Any
+    ) -> None:
+        """Let each watcher observe an attention that has run.
 
-        What runs in a backward pass has been seen: there gradient checkpointing runs the forward
-        pass again. What cannot be observed, as under vmap, where a tensor stands for many, is
-        refused at the end of the block, so that the model runs on.
+        Calls in a backward pass are skipped: gradient checkpointing recomputes the forward pass
+        there. Calls that cannot be observed, as under vmap, are reported at the end of the block,
+        so that the model runs on.
 
         Args:
-            module: Whose attention it is.
-            met: Tells what it was.
-            output: What it gave.
+            module: The module of the attention; None: the innermost module in progress.
+            capture: Returns the captured call.
+            output: Its output.
 
-        Errors: a ValueError and an `UnseenError` as of `Watcher.saw`.
+        Errors: a ValueError and an `UnseenError` as of `Watcher.observe`.
         """
         if not self.watchers or _in_backward():
             return
-        if why := _hindrance(output):
-            self.missed(why, module)
+        if why := _unsupported_reason(output):
+            self.record_unseen(why, module)
             return
-        one: list[CapturedCall] = []
+        calls: list[CapturedCall] = []
 
         def once() -> CapturedCall:
-            if not one:
-                one.append(met())
-            return one[0]
+            if not calls:
+                calls.append(capture())
+            return calls[0]
 
-        # Our own operators are nobody's business, be it this watch or somebody who counts them.
-        with self.running(), _disable_current_modes():
+        # Hide our own operators from every mode, this watch's or that of an operator counter.
+        with self.suspended(), _disable_current_modes():
             for watcher in self.watchers:
                 try:
-                    watcher.saw(module, once)
+                    watcher.observe(module, once)
                 except (UnseenError, BudgetError):
                     raise
                 except Exception as error:
-                    if one and not isinstance(error, RuntimeError):
+                    if calls and not isinstance(error, RuntimeError):
                         raise
-                    # Whatever a model may hand to its attention is no reason to end its run.
-                    watcher.missed(unreadable(error), module)
+                    # Unusual inputs of an attention are no reason to end the model's run.
+                    watcher.record_unseen(unreadable(error), module)
 
-    def missed(self, why: str, module: nn.Module | None = None) -> None:
-        """Let each watcher take note of attention that has run and cannot be observed.
-
-        Args:
-            why: As `Watcher.missed` takes it.
-            module: Whose attention it is; None: that of the innermost module being called.
-        """
-        for watcher in self.watchers if not _in_backward() else ():
-            watcher.missed(why, module)
-
-    def computed_a_softmax(self, axes: int) -> None:
-        """Let each watcher take note of a softmax outside of any attention that it knows.
+    def record_unseen(self, why: str, module: nn.Module | None = None) -> None:
+        """Record in each watcher an attention that cannot be observed.
 
         Args:
-            axes: How many axes it has.
+            why: The reason, as of `Watcher.record_unseen`.
+            module: The module of the attention; None: the innermost module in progress.
         """
         for watcher in self.watchers if not _in_backward() else ():
-            watcher.computed_a_softmax(axes)
+            watcher.record_unseen(why, module)
+
+    def record_softmax(self, axes: int) -> None:
+        """Record in each watcher a softmax outside of any known attention.
+
+        Args:
+            axes: Number of axes of its output.
+        """
+        for watcher in self.watchers if not _in_backward() else ():
+            watcher.record_softmax(axes)
 
     @contextmanager
-    def everywhere(self, watcher: Watcher) -> Iterator[None]:
-        """While a watcher is open, learn whether its model runs, in this thread or another."""
-        self.waiting = _PATIENCE
+    def listening(self, watcher: Watcher) -> Iterator[None]:
+        """Register an open watcher, to learn whether its model runs in this thread or another."""
+        self.pending = _PATIENCE
         _WATCHERS.append(watcher)
         try:
             yield
         finally:
             _WATCHERS.remove(watcher)
 
-    def noticed(self) -> None:
-        """An operator has run: learn whose models are at work."""
-        runs = [watcher.runs() for watcher in self.watchers]
-        self.waiting = 0 if all(runs) else self.waiting - 1
+    def update_running(self) -> None:
+        """Update, after an operator, which watched models are running."""
+        runs = [watcher.update_running() for watcher in self.watchers]
+        self.pending = 0 if all(runs) else self.pending - 1
 
-    def overheard(self) -> None:
-        """Attention has run that nobody looks at: tell other threads' watchers that wait for it."""
+    def notify_other_threads(self) -> None:
+        """Tell the watchers of other threads that an unobserved attention has run here."""
         if not (self.watchers or self._inside):
             for watcher in [*_WATCHERS]:
-                watcher.runs(elsewhere=True)
+                watcher.update_running(elsewhere=True)
 
     def removed(self, module: nn.Module | None, count: int | None) -> list[int]:
-        """Which heads are removed from what has run; of none the module, as for `saw`.
+        """Return the heads to ablate in an attention that has run.
 
-        In a backward pass, too, as what runs again there is to be what it was.
+        In a backward pass, too, where gradient checkpointing recomputes the forward pass.
 
         Args:
-            module: Whose they are.
-            count: How many it has; None: it was given no axis of heads.
+            module: The module of the attention; None: the innermost module in progress.
+            count: Its number of heads; None: its inputs have no head axis.
 
-        Errors: a ValueError where a head is not there.
+        Errors: a ValueError for a head out of range.
         """
         return sorted({head for one in self.removing for head in one.removed(module, count)})
 
     @contextmanager
-    def anywhere(self, ablater: Ablater) -> Iterator[None]:
-        """While a block that removes heads lasts, let backward passes in other threads know it."""
+    def ablating_backward(self, ablater: Ablater) -> Iterator[None]:
+        """Register an open ablater for backward passes in other threads."""
         _ANYWHERE.append(ablater)
         try:
             yield
         finally:
             _ANYWHERE.remove(ablater)
 
-    def is_compiled(self, *, seen: bool) -> None:
-        """Let all take note that a part of what runs is being compiled.
+    def record_compiled(self, *, seen: bool) -> None:
+        """Record in watchers and ablaters that a module is being compiled.
 
         Args:
-            seen: Whether watchers see it all the same, by the kernels that it runs.
+            seen: Whether watchers still see it, through the kernels that it runs.
         """
         for watcher in self.watchers if not seen else ():
-            watcher.is_compiled()
+            watcher.record_compiled()
         for ablater in self.ablaters:
-            ablater.is_compiled()
+            ablater.record_compiled()
 
 
-def _stays() -> bool:
+def _never() -> bool:
     return False
 
 
@@ -326,8 +329,8 @@ def _under_vmap() -> bool:
     return any(one.key() == _functorch.TransformType.Vmap for one in transforms)
 
 
-def _hindrance(output: Any) -> str | None:
-    """Why attention cannot be observed that gave this; None where it can."""
+def _unsupported_reason(output: Any) -> str | None:
+    """Return why an attention with this output cannot be observed; None where it can."""
     if _under_vmap():
         return UNDER_VMAP
     if isinstance(output, Tensor) and (output.is_meta or is_fake(output)):

@@ -23,11 +23,11 @@ from glasshead.recipe.tile import Span
 def position_among(
     queries: int, keys: int, visible: Bool[Tensor, "... #queries #keys"] | None
 ) -> int:
-    """The position of query 0 among the keys, as the mask of a causal attention tells it.
+    """Return the position of query 0 among the keys, from the mask of a causal attention.
 
-    A query of a growing text sees no key after its own, so that the last one visible is its own,
-    unless the text is shorter than others of its batch. Where a cache has room for keys to come,
-    fewer than keys - queries stand before the first query; never more do.
+    In a growing text a query sees no key after its own, so the last visible key is its own, unless
+    the text is shorter than others of its batch. A static cache has room for later keys, so fewer
+    than keys - queries may precede the first query; never more.
 
     >>> position_among(1, 7, None)
     6
@@ -45,17 +45,17 @@ def position_among(
 
 @dataclass(frozen=True, eq=False)
 class CapturedCall:
-    """What an attention was given, and what it made of it.
+    """A captured attention call: inputs, mask, scale and output.
 
     Attributes:
-        problem: What was computed, without dropout.
-        position: Of the first query in the text, where a cache tells it.
-        sliding: Whether the keys are the last of those that its module was given so far, as a
-            cache with a window hands them on.
-        crossing: Whether the keys belong to another text than the queries, where the model tells.
-        logsumexp: Of each row, where the kernel told it, `[*batch, heads, queries]`.
-        output: What the model's own code made, which ours is compared with; None where dropout or
-            a projection stands between.
+        problem: The computation, without dropout.
+        position: Position of the first query in the text, where a cache gives it.
+        sliding: Whether the keys are the last of those given to the module so far, as with a
+            sliding-window cache.
+        crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
+        output: The model's own output, to compare ours with; None where dropout or a projection
+            comes between.
     """
 
     problem: Problem
@@ -67,12 +67,12 @@ class CapturedCall:
 
     @property
     def queries(self) -> int:
-        """How many there are."""
+        """Number of queries."""
         return self.problem.scores_shape[-2]
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The axes before those of heads and queries."""
+        """Shape of the axes before heads and queries."""
         return self.problem.scores_shape[:-3]
 
 
@@ -88,13 +88,13 @@ def problem_from_inputs(
     softcap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,
 ) -> Problem:
-    """A softmax attention of another library as one of ours, with heads.
+    """Build a problem, with heads, from the inputs of another library's softmax attention.
 
     Args:
-        query, key, value: Of two axes or more; batch axes broadcast.
-        scale: What multiplies the scores; 1/√dim if not given.
-        offset: The position of query 0 among the keys.
-        mask, bias, softcap, sinks: As of a recipe.
+        query, key, value: Tensors of two axes or more; batch axes broadcast.
+        scale: Factor of the scores; 1/√dim if not given.
+        offset: Position of query 0 among the keys.
+        mask, bias, softcap, sinks: Parts of a recipe.
     """
     query, key, value = (x.detach() for x in (query, key, value))
     while query.ndim < 4:
@@ -119,7 +119,7 @@ def problem_from_inputs(
 
 
 def first_keys(problem: Problem, count: int) -> Problem:
-    """The same problem with its first keys alone, where all others are hidden."""
+    """Drop all keys after the first `count`, which are hidden."""
     if count >= problem.scores_shape[-1]:
         return problem
     mask, biases = problem.mask, problem.biases
@@ -135,9 +135,9 @@ def first_keys(problem: Problem, count: int) -> Problem:
 
 
 def keys_before(problem: Problem, count: int) -> Problem:
-    """The same problem with hidden keys before its own, so that these are numbered as in the text.
+    """Prepend `count` hidden keys, so that the keys are numbered as in the text.
 
-    Such are the keys that a sliding cache has let go.
+    These stand for the keys that a sliding cache has evicted.
     """
     if not count:
         return problem
@@ -161,36 +161,36 @@ def keys_before(problem: Problem, count: int) -> Problem:
     )
 
 
-# What numbers of a model may differ by, as a share of the largest value.
+# Tolerances of a model's output, relative to the largest value.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _COARSE = 4e-2
 
 
-def output_mismatch(met: CapturedCall) -> bool:
-    """Whether the model's own output is another than the one that its inputs should give.
+def output_mismatch(captured: CapturedCall) -> bool:
+    """Return whether the model's own output differs from what its inputs should give.
 
-    Two rows tell: a mask, a scale or a bias that was misunderstood changes the first or the last of
-    them. Rows that see nothing are passed over, as libraries fill them in different ways.
+    Only the first and the last row are compared: a misread mask, scale or bias changes one of them.
+    Empty rows are skipped, as libraries fill them in different ways.
     """
-    if met.output is None or 0 in met.problem.scores_shape:
+    if captured.output is None or 0 in captured.problem.scores_shape:
         return False
-    problem, output = met.problem, met.output
+    problem, output = captured.problem, captured.output
     tolerance = _TOLERANCES.get(output.dtype, _COARSE)
-    for row in sorted({0, met.queries - 1}):
+    for row in sorted({0, captured.queries - 1}):
         ours, sees, largest = _row(problem, row)
         theirs = output[..., row, :].to(ours.dtype)
         wrong = (ours - theirs).abs().amax(-1) > tolerance * largest
-        # What is not finite is the model's own affair, and compares as not above.
+        # NaN and infinity of the model compare as not above.
         if bool((wrong & sees).any()):
             return True
     return False
 
 
 def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What one query should give.
+    """Compute the context of one query.
 
-    Returns: its context, `[*batch, heads, value_dim]`, whether it sees any key, and the largest
-    number of the values that it may see, `[*batch, heads]`.
+    Returns: the context, `[*batch, heads, value_dim]`, whether the query sees any key, and the
+    largest magnitude among the values that it may see, `[*batch, heads]`.
     """
     tile = replace(problem.tile(), queries=Span(row, row + 1))
     if problem.mask is not None:
@@ -200,7 +200,7 @@ def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
     value = problem.value[..., tile.keys.start : tile.keys.stop, :].to(rows.weights.dtype)
     largest = torch.linalg.vector_norm(value, torch.inf, (-2, -1))
     if not largest.isfinite().all():
-        # A hidden value may be anything, and 0 · NaN is NaN.
+        # A hidden value may be NaN, and 0 · NaN is NaN.
         value = value.nan_to_num(0.0, 0.0, 0.0)
         largest = torch.linalg.vector_norm(value, torch.inf, (-2, -1))
     if problem.group > 1:
@@ -209,15 +209,15 @@ def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
     return (rows.weights @ value)[..., 0, :], ~rows.empty()[..., 0], largest
 
 
-# Copies of one shape that a tensor is compared with, as a model may take turns with a few masks.
+# Copies of one shape that a tensor is compared with, as a model may alternate between a few masks.
 _RECENT = 4
 
 
 class Snapshots:
-    """Copies the masks, biases and parameters of recipes, once for all that have the same numbers.
+    """Copies of the masks, biases and parameters of recipes, one for all that are equal.
 
-    Layers of a model share a mask, and a model may refill it between two calls, in ways that leave
-    no trace, such as by `.data`: so it is compared with what was copied, number by number.
+    Layers of a model share a mask, and a model may write to it between two calls, even through
+    `.data`, which leaves no trace: so it is compared with the copies by value.
     """
 
     def __init__(self) -> None:
@@ -226,11 +226,11 @@ class Snapshots:
         self._inside: set[int] = set()
 
     def of(self, problem: Problem, charge: Callable[[int], None]) -> Problem:
-        """The same problem, with a recipe that nobody else writes to.
+        """Return the problem with copies of its recipe's tensors.
 
         Args:
-            problem: Its queries, keys and values stay as they are.
-            charge: Is told the bytes of each copy before it is made, and may refuse.
+            problem: The problem; its queries, keys and values are not copied.
+            charge: Called with the bytes of each copy before it is made; it may raise.
         """
         self._charge = charge
         return replace(
@@ -249,12 +249,12 @@ class Snapshots:
             return Not(self._mask(mask.mask, problem))
         held = getattr(mask, "__dict__", {}).values()
         if any(callable(value) and not isinstance(value, nn.Module) for value in held):
-            # What a function reads, such as a tensor of its model, is not to be seen from here.
+            # A function may read anything, such as a tensor of its model, which cannot be copied.
             return dense(self._tensor(mask.visible(problem.tile())))
         return self._part(mask)
 
     def _part(self, value: Any) -> Any:
-        """A tensor's copy, or a part of a recipe with copies in place of its tensors."""
+        """Return a copy of a tensor, or a part of a recipe with copies of its tensors."""
         if isinstance(value, Tensor):
             return self._tensor(value)
         if type(value) in (tuple, list):
@@ -264,7 +264,7 @@ class Snapshots:
         own = getattr(value, "__dict__", {})
         if not isinstance(value, Mask | nn.Module) or id(value) in self._inside:
             return value
-        # A module may lead back to itself.
+        # A module may contain itself.
         self._inside.add(id(value))
         try:
             changed = {name: self._part(one) for name, one in own.items()}
@@ -273,12 +273,12 @@ class Snapshots:
         if all(_same(changed[name], one) for name, one in own.items()):
             return value
         twin = copy.copy(value)
-        # A mask is frozen, and a module would take a tensor for a parameter.
+        # A mask is frozen, and a module would register a tensor as a parameter.
         vars(twin).update(changed)
         return twin
 
     def _tensor(self, tensor: Tensor) -> Tensor:
-        # Axes that were expanded hold one number for all.
+        # Expanded axes hold one number for all indices.
         one = tensor.detach()
         for axis, stride in enumerate(one.stride()):
             if stride == 0 and one.shape[axis] > 1:
@@ -290,7 +290,7 @@ class Snapshots:
             self._charge(one.numel() * one.itemsize)
             found = one.clone(memory_format=torch.contiguous_format)
             if isinstance(tensor, nn.Parameter):
-                # PyTorch may multiply in another order by what requires a gradient.
+                # PyTorch may multiply in another order by a tensor that requires a gradient.
                 found = nn.Parameter(found, tensor.requires_grad)
             recent[:] = [found, *recent[: _RECENT - 1]]
         return found if found.shape == tensor.shape else found.expand(tensor.shape)
@@ -302,7 +302,7 @@ def _free(needed: int) -> None:
 
 
 def _same(changed: Any, value: Any) -> bool:
-    """Whether there was no tensor in a value."""
+    """Return whether a value contained no tensor, so that nothing was copied."""
     if isinstance(value, tuple | list):
         return all(_same(*both) for both in zip(changed, value, strict=True))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Errors of a watch: why a model is not watched, and what would help this one."""
+"""Errors of a watch: why a model cannot be observed, and what to do about it."""
 
 import re
 import sys
@@ -8,11 +8,11 @@ from torch import nn
 
 
 def check_not_compiled(model: nn.Module, verb: str) -> None:
-    """Raise where a part of the model is compiled: its attention is code that nobody calls.
+    """Check that no part of a model is compiled, as compiled attention cannot be intercepted.
 
     Args:
-        model: What is to run.
-        verb: What is to be done with it: "watch", "ablate".
+        model: The model to run.
+        verb: The operation, for the error: "watch" or "ablate".
 
     Errors: a ValueError.
     """
@@ -24,7 +24,7 @@ def check_not_compiled(model: nn.Module, verb: str) -> None:
             )
 
 
-# What modules call the switch between their fused path and one of products and a softmax.
+# Names of attributes by which modules switch between a fused kernel and a softmax by hand.
 _SWITCH = re.compile(
     r"_?((use|enable|with|is)_)?(flash|fused|sdpa?|sdp|efficient|scaled_dot_product)"
     r"(_?(attn|attention|sdpa?))?"
@@ -32,14 +32,14 @@ _SWITCH = re.compile(
 
 
 class UnseenError(RuntimeError):
-    """The model ran, and attention of it was not seen, or not as it is; the message says why."""
+    """Attention of a model ran, but was not seen, or not as it is; the message says why."""
 
 
 class BudgetError(ValueError):
-    """What is kept of a model takes more memory than its `budget`."""
+    """Kept weights that need more memory than `budget`."""
 
 
-# Why attention that has run was not observed.
+# Reasons why an attention that ran was not observed.
 UNDER_VMAP = (
     "watch sees a model as it runs, and not under torch.vmap: give the model the batch itself, "
     "which {module} was not given, or leave that out by layers=."
@@ -55,27 +55,27 @@ COMPILED = (
 
 
 def unreadable(error: Exception) -> str:
-    """Return the sentence about attention that gave an error where it was observed."""
-    said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
-    said = said.replace("{", "{{").replace("}", "}}")
+    """Return the message for an attention whose observation raised an error."""
+    reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
+    reason = reason.replace("{", "{{").replace("}", "}}")
     return (
-        f"watch could not observe the attention of {{module}}, which ran all the same ({said}): "
+        f"watch could not observe the attention of {{module}}, which ran all the same ({reason}): "
         f"leave it out by layers=."
     )
 
 
 def described(model: nn.Module, names: Sequence[str]) -> str:
-    """Return the class and the name of the first of some modules, and how many more there are."""
+    """Return the class and name of the first of some modules, and the number of the others."""
     kind = type(model.get_submodule(names[0])).__name__
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{kind} at {names[0] or 'the model'!r}{others}"
 
 
 def not_run(model: nn.Module, *, elsewhere: bool) -> str:
-    """Return the sentence about a model of which no module was called in the thread of the block.
+    """Return the message for a model of which no module was called in the thread of the block.
 
     Args:
-        model: What is watched.
+        model: The watched model.
         elsewhere: Whether it was called in another thread.
     """
     kind = type(model).__name__
@@ -91,11 +91,11 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
 
 
 def without_attention(model: nn.Module, softmaxes: Sequence[str]) -> str:
-    """Return the sentence about a model that ran without any attention that can be seen.
+    """Return the message for a model that ran without any visible attention.
 
     Args:
-        model: What is watched.
-        softmaxes: The names of the modules that computed a softmax by themselves.
+        model: The watched model.
+        softmaxes: Names of the modules that computed a softmax by hand.
     """
     kind = type(model).__name__
     if softmaxes:
@@ -111,11 +111,11 @@ def without_attention(model: nn.Module, softmaxes: Sequence[str]) -> str:
 
 
 def softmax_of(model: nn.Module, names: Sequence[str]) -> str:
-    """Return what would help where softmaxes are attention that does not look so; ends in "else".
+    """Return advice for softmaxes that may be attention by hand; it ends in "else".
 
     Args:
-        model: What is watched.
-        names: Of the modules that computed a softmax by themselves.
+        model: The watched model.
+        names: Names of the modules that computed a softmax by hand.
     """
     return (
         f"if the softmax of {described(model, names)} is attention, {way_out(model, names[0])}, "
@@ -124,12 +124,12 @@ def softmax_of(model: nn.Module, names: Sequence[str]) -> str:
 
 
 def attends(name: str) -> bool:
-    """Return whether the name of a module or a class says that it attends."""
+    """Return whether the name of a module or class suggests attention."""
     return any(word in name.lower() for word in ("attention", "attn"))
 
 
 def is_a_head(model: nn.Module, name: str) -> bool:
-    """Return whether a module is one of the heads that a class of attention lists."""
+    """Return whether a module is one of the heads in a list of an attention class."""
     outer, _, number = name.rpartition(".")
     if not number.isdigit():
         return False
@@ -138,11 +138,11 @@ def is_a_head(model: nn.Module, name: str) -> bool:
 
 
 def way_out(model: nn.Module, name: str) -> str:
-    """Return what makes the attention of a module visible that computes a softmax by itself.
+    """Return how to make the attention of a module visible that computes a softmax by hand.
 
     Args:
-        model: What is watched.
-        name: Of the module.
+        model: The watched model.
+        name: Name of the module.
     """
     module = model.get_submodule(name)
     library = type(module).__module__.partition(".")[0]
@@ -156,7 +156,7 @@ def way_out(model: nn.Module, name: str) -> str:
 
 
 def _of_transformers(model: nn.Module, name: str) -> str | None:
-    """What helps a module of transformers, where it is one."""
+    """Return advice for a module of transformers; None for any other."""
     library = sys.modules.get("transformers.modeling_utils")
     if library is None:
         return None
@@ -181,7 +181,7 @@ def _of_transformers(model: nn.Module, name: str) -> str | None:
 
 
 def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
-    """Yield a module and those that it is a part of, the innermost first."""
+    """Yield a module and its ancestors, innermost first."""
     while name:
         yield model.get_submodule(name)
         name = name.rpartition(".")[0]
@@ -189,7 +189,7 @@ def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def _of_diffusers(module: nn.Module, library: str) -> str | None:
-    """What helps a module of diffusers, whose processor computes its attention."""
+    """Return advice for a module of diffusers, whose processor computes its attention."""
     if library != "diffusers" or not hasattr(module, "set_processor"):
         return None
     processor = type(getattr(module, "processor", None)).__name__
@@ -197,7 +197,7 @@ def _of_diffusers(module: nn.Module, library: str) -> str | None:
 
 
 def _switch(module: nn.Module) -> str | None:
-    """The attribute by which a module has turned its fused path off."""
+    """Return the attribute by which a module has switched its fused kernel off."""
     for name, value in vars(module).items():
         if value is False and _SWITCH.fullmatch(name):
             return name
@@ -205,7 +205,7 @@ def _switch(module: nn.Module) -> str | None:
 
 
 def _switched_on(library: str, switch: str) -> str:
-    """How a library switches its fused path on."""
+    """Return how to switch a library's fused kernel on."""
     if library == "timm":
         return "set it to True, or call timm.layers.set_fused_attn(True) before the model is built"
     if library == "x_transformers":

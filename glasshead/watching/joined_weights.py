@@ -1,4 +1,4 @@
-"""The weights of a text that has grown call by call, as one matrix."""
+"""The lazy weights of a text that grew call by call with a cache, as one matrix."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +18,13 @@ _BUDGET = 2**31
 
 
 class JoinedWeights:
-    """P, `[..., queries, keys]`, of several calls whose queries follow each other.
+    """The lazy matrix P, `[..., queries, keys]`, of consecutive calls on one text.
 
-    Each call has its own lazy `Weights`; what a call did not see, later keys and those that a
-    sliding cache has let go, is 0.
+    Each call has its own lazy `Weights`. Keys outside a call, later ones and those that a sliding
+    cache has evicted, have weight 0.
 
     Attributes:
-        shape: Of the matrix.
+        shape: Shape of the matrix.
 
     >>> import glasshead as gh
     >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3)
@@ -48,7 +48,7 @@ class JoinedWeights:
 
     @property
     def offset(self) -> int | Tensor:
-        """The position of the first query among the keys."""
+        """Position of the first query among the keys."""
         return self._first_keys[0] + self._parts[0]._problem.offset  # noqa: SLF001 - it has no other name
 
     @property
@@ -58,7 +58,7 @@ class JoinedWeights:
 
     @property
     def numbers_a_pair(self) -> int:
-        """How many numbers are held at once for each pair of a query and a key that is computed."""
+        """Numbers held in memory per computed query-key pair."""
         return max(part.numbers_a_pair for part in self._parts)
 
     @property
@@ -67,7 +67,7 @@ class JoinedWeights:
         return JoinedTransposed(self)
 
     def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
-        """The weights of some queries on some keys.
+        """Compute the weights of a range of queries on a range of keys.
 
         Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
         """
@@ -89,14 +89,14 @@ class JoinedWeights:
         return torch.cat(made, -2)
 
     def head(self, *index: int) -> "JoinedWeights":
-        """The weights of one head, `[queries, keys]`, computed without those of other heads.
+        """Return the weights of one head, `[queries, keys]`, computed without the other heads.
 
         Errors: as of `Weights`.
         """
         return JoinedWeights([part.head(*index) for part in self._parts], self._first_keys)
 
     def seen(self, rows: range) -> range:
-        """The keys from the first to the last that some of these queries may see; others weigh 0.
+        """Return the range of keys visible to any of these queries; all others have weight 0.
 
         Errors: as of `Weights`.
         """
@@ -113,7 +113,7 @@ class JoinedWeights:
         return range(min(starts), max(stops))
 
     def __getitem__(self, index: Any) -> Tensor:
-        """`W[..., i, :]`, `W[..., rows, columns]`: as of a tensor, of which this part is made.
+        """Compute a part, as `W[..., i, :]` or `W[..., rows, columns]`, indexed like a tensor.
 
         Errors: as of `Weights`.
         """
@@ -127,7 +127,7 @@ class JoinedWeights:
         return self.tile(rows, columns)[(*index[:-2], row_index, column_index)]
 
     def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
-        """The whole matrix.
+        """Compute the whole matrix.
 
         Errors: a ValueError where it would take more than `budget` bytes.
         """
@@ -136,7 +136,7 @@ class JoinedWeights:
         return self.tile(range(queries), range(keys))
 
     def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
-        """P·R for R `[..., keys, r]`, without P.
+        """Compute P·R for R `[..., keys, r]`, without P.
 
         Errors: as of `Weights`.
         """
@@ -150,7 +150,7 @@ class JoinedWeights:
         )
 
     def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
-        """Sums over blocks of keys, means over blocks of queries, as `PooledMap` has them.
+        """Pool P: sum over blocks of keys and average over blocks of queries, as `PooledMap` does.
 
         Errors: a ValueError where there are fewer queries than rows, or fewer keys than columns.
         """
@@ -174,7 +174,7 @@ class JoinedWeights:
 
 
 class JoinedTransposed:
-    """Pᵀ of a `JoinedWeights`: what keys receive from the queries of all calls."""
+    """The transpose Pᵀ of a `JoinedWeights`."""
 
     def __init__(self, weights: JoinedWeights) -> None:
         self._weights = weights
@@ -191,7 +191,7 @@ class JoinedTransposed:
         return self._weights
 
     def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
-        """Pᵀ·L for L `[..., queries, n]`, without P.
+        """Compute Pᵀ·L for L `[..., queries, n]`, without P.
 
         Errors: as of `Weights`.
         """

@@ -1,4 +1,4 @@
-"""What was seen of one attention of a model, call by call."""
+"""The recorded calls of one attention of a model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CallInfo:
-    """Where a call stands in its text and in the run of the model.
+    """Metadata of a call: its position in the text and in the run of the model.
 
     Attributes:
-        position: Where its first query stands in the text; above 0 with a cache.
-        first_key: Which key of the text its weights begin with; above 0 where a cache with a
-            window has let the first ones go. Statistics count keys from the beginning of the text.
-        keys: How many keys the text has by then.
-        crossing: Whether its keys belong to another text than its queries, where the model tells.
-        heads: Which heads they are, where not all were asked for.
-        real: Which queries are tokens, `[batch, queries]`, and not padding, which statistics that
-            sum over queries leave out; None where all are, or nothing tells.
-        forward: The number of the forward pass of the model.
-        run: Which run of its module it is, where a forward pass runs that several times.
+        position: Position of its first query in the text; above 0 with a cache.
+        first_key: Position in the text of the first key of its weights; above 0 where a
+            sliding-window cache has evicted earlier keys. Statistics count keys from the beginning
+            of the text.
+        keys: Number of keys of the text so far.
+        crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        heads: Indices of its heads, where only some were requested.
+        real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
+            that sum over queries leave out; None where all are, or the padding is unknown.
+        forward: Number of the forward pass of the model.
+        run: Index of the run of its module, where a forward pass runs that several times.
         interleaved: Whether other attention ran between the last run of its module and this one.
     """
 
@@ -47,12 +48,12 @@ class CallInfo:
 
 
 class Call(StatisticResults):
-    """One call of an attention: its statistics, `[batch, heads, …]`, each had by its name.
+    """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved: As of
+        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See
             `CallInfo`.
-        weights: The lazy matrix, `[batch, heads, queries, keys]`, of all heads; None where it was
+        weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
             not kept.
     """
 
@@ -72,25 +73,25 @@ class Call(StatisticResults):
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The axes before those of heads and queries."""
+        """Shape of the axes before heads and queries."""
         return self.shape[:-2]
 
     @property
     def queries(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
         return self.shape[-1]
 
     @property
     def end(self) -> int:
-        """The position after its last query."""
+        """Position after its last query."""
         return self.position + self.queries
 
     def alone(self, name: str) -> "Call":
-        """The same with one of its statistics."""
+        """Return the call with one of its statistics only."""
         return self._with(self.shape, {name: self.statistics[name]}, {name: self.values[name]})
 
     def __add__(self, other: "Call") -> "Call":
-        """Of the queries of both; the weights stay apart.
+        """Join two consecutive calls; the result has no weights.
 
         Errors: a ValueError where a statistic of the whole does not follow from its parts.
         """
@@ -110,10 +111,10 @@ class Call(StatisticResults):
         )
 
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
-        """The statistics as a pandas table, without rows of queries that are padding.
+        """Return the statistics as a pandas table, without rows for padding.
 
         Args:
-            names: As of `Observation.to_frame`.
+            names: See `Observation.to_frame`.
 
         Errors: as of `Observation.to_frame`.
         """
@@ -127,7 +128,7 @@ class Call(StatisticResults):
         return table.loc[real[places]]
 
     def _real_like(self, other: "Call") -> Bool[Tensor, "batch queries"]:
-        """Return which queries are real, where another call of the text has padding."""
+        """Return which queries are real, where either call of the text has padding."""
         if self.real is not None or other.real is None:
             return self.real  # type: ignore[return-value] - one of both has some
         return other.real.new_ones(other.real.shape[0], self.queries)
@@ -139,7 +140,7 @@ class Call(StatisticResults):
         values: dict[str, Any],
         **changed: Any,
     ) -> "Call":
-        """Return a call like this one of other statistics, without weights."""
+        """Return the call with other statistics, without weights."""
         return Call(shape, statistics, values, replace(self._info, **changed))
 
     def __repr__(self) -> str:
@@ -151,17 +152,17 @@ class Call(StatisticResults):
 
 
 class Watched(Sequence[Call]):
-    """The calls of one attention, in order, and what they say together.
+    """The calls of one attention, in order, and their joined statistics.
 
-    `seen["layer"].entropy` is that of the last text: of one call, or, where a cache let the text
-    grow call by call, of all these calls together, the prefill first. `seen["layer"][i]` is one
-    call, and `texts` has all the texts.
+    `seen["layer"].entropy` is that of the last text: of its only call, or, where the text grew with
+    a cache, of all its calls joined, the prefill first. `seen["layer"][i]` is one call, and `texts`
+    lists all texts.
 
-    A module that runs several times in one forward pass, as where layers share their weights, is a
-    layer in each run: `runs` has these one by one.
+    A module that runs several times in one forward pass, as where layers share weights, counts as
+    one layer per run: see `runs`.
 
     Attributes:
-        name: Of the module; of a run `name#run`.
+        name: Name of the module; of a run `name#run`.
 
     >>> import torch
     >>> import glasshead as gh
@@ -183,13 +184,13 @@ class Watched(Sequence[Call]):
         self._together: dict[str, Any] = {}
 
     def add(self, call: Call) -> None:
-        """Add one more call."""
+        """Append a call."""
         self._calls.append(call)
         self._together = {}
 
     @property
     def runs(self) -> list["Watched"]:
-        """Each run of the module in a forward pass as a layer of its own; itself if it is one.
+        """Each run of the module in a forward pass as a layer of its own; itself if there is one.
 
         >>> import torch
         >>> import glasshead as gh
@@ -215,9 +216,9 @@ class Watched(Sequence[Call]):
 
     @property
     def texts(self) -> list[list[Call]]:
-        """The calls of each text: a call that begins where the last one ended goes on with it.
+        """The calls of each text; a call that begins where the last one ended continues its text.
 
-        Those of a module that runs several times in a forward pass are run by run.
+        For a module that runs several times in a forward pass, the texts are grouped by run.
         """
         runs = self.runs
         if len(runs) > 1:
@@ -241,7 +242,7 @@ class Watched(Sequence[Call]):
 
     @property
     def steps(self) -> list[Call]:
-        """The other calls of the last text, such as a step for each token that was written.
+        """The calls of the last text after the prefill, such as the decoding steps.
 
         Errors: a ValueError where the module runs several times in a forward pass.
         """
@@ -249,7 +250,7 @@ class Watched(Sequence[Call]):
 
     @property
     def joined(self) -> Call:
-        """All calls of the last text as one.
+        """The calls of the last text, joined.
 
         Errors: a ValueError where a statistic of the whole does not follow from its parts, or the
         module runs several times in a forward pass.
@@ -258,7 +259,7 @@ class Watched(Sequence[Call]):
 
     @property
     def weights(self) -> Weights | JoinedWeights:
-        """The lazy matrix of the last text: that of its only call, or those of all, as one map.
+        """The lazy matrix of the last text, over all of its calls.
 
         Errors: a ValueError where they were not kept, or the module runs several times in a
         forward pass.
@@ -275,7 +276,7 @@ class Watched(Sequence[Call]):
 
     @property
     def real(self) -> Bool[Tensor, "batch tokens"] | None:
-        """Which tokens of the last text are no padding; None where all are, or nothing tells.
+        """Which tokens of the last text are real; None where all are, or the padding is unknown.
 
         Errors: a ValueError where the module runs several times in a forward pass.
         """
@@ -284,14 +285,13 @@ class Watched(Sequence[Call]):
         if known is None:
             return None
         ones = (known.new_ones(len(known), call.queries) for call in calls)
-        told = [call.real for call in calls]
-        return torch.cat([o if t is None else t for t, o in zip(told, ones, strict=True)], -1)
+        masks = [call.real for call in calls]
+        return torch.cat([o if m is None else m for m, o in zip(masks, ones, strict=True)], -1)
 
     def _last_text(self) -> list[Call]:
         """Return the calls of the last text.
 
-        Errors: a ValueError where the module runs several times in a forward pass, and each run is
-        a layer.
+        Errors: a ValueError where the module runs several times in a forward pass.
         """
         runs = self.runs
         if len(runs) > 1:
@@ -308,11 +308,11 @@ class Watched(Sequence[Call]):
         known = vars(self._calls[-1])["values"]
         return self[name] if name in known else getattr(self.joined, name)
 
-    def __getitem__(self, asked: Any) -> Any:
-        if isinstance(asked, int | slice):
-            return self._calls[asked]
-        # By itself, as others may be of a kind that cannot be joined.
-        name = self._calls[-1].name_of(asked)
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int | slice):
+            return self._calls[key]
+        # Join this statistic only, as others may not be joinable.
+        name = self._calls[-1].name_of(key)
         if name not in self._together:
             self._together[name] = _sum([call.alone(name) for call in self._last_text()])[name]
         return self._together[name]
@@ -328,7 +328,7 @@ class Watched(Sequence[Call]):
 
 
 def _sum(calls: Sequence[Call]) -> Call:
-    """All of them as one; by halves, so that no tensor is copied as often as there are calls."""
+    """Join calls pairwise, by halves, so that tensors are copied O(log n) times."""
     if len(calls) == 1:
         return calls[0]
     middle = len(calls) // 2

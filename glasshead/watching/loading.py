@@ -1,4 +1,4 @@
-"""Loading: whatever the library has saved, read again as what it is."""
+"""Loading: read any file that the library has saved."""
 
 import os
 from pathlib import Path
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 
 def load(file: str | os.PathLike[str]) -> "Observation | Weights | Seen | CorpusResult":
-    """Read a file that `save` or `glasshead observe --save` has written, as what it holds.
+    """Read a file written by `save` or `glasshead observe --save`.
 
-    That is an `Observation` of one attention, the `Weights` of one, the `Seen` of a watched model,
-    or the `CorpusResult` of texts that a model has read, whichever the file tells. Nothing in it is
-    run.
+    The file gives the type: an `Observation` or the `Weights` of one attention, the `Seen` of a
+    watched model, or the `CorpusResult` of a corpus. No code of the file is run.
 
     Errors: an OSError where the file cannot be read; a ValueError where it holds none of these.
 

@@ -1,4 +1,4 @@
-"""Module calls: which modules of a model are running, and where in the text each call stands."""
+"""Module calls: the modules of a model in progress, and the position of each call in its text."""
 
 import inspect
 import sys
@@ -17,36 +17,36 @@ from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.layer_record import Call
 
-# Every call of a module goes through this function, whatever has become of its `forward`.
+# Every call of a module goes through this function, even if its `forward` is patched.
 _CALL = nn.Module._wrapped_call_impl.__code__  # noqa: SLF001 - it has no other name
-# A further local variable of such a call, which tells it from every other.
+# An extra local variable of the frame of such a call, which identifies it.
 _IDENTITY = "__glasshead_call__"
 
 
 class ModuleCall(NamedTuple):
-    """A call of a module that is in progress, as the Python stack shows it."""
+    """A call of a module in progress, found on the Python stack."""
 
     module: nn.Module
     frame: FrameType
 
     @property
     def identity(self) -> object:
-        """An object that this call has to itself; frames and their ids are used again."""
+        """An object unique to this call; frames and their ids are reused."""
         return self.frame.f_locals.setdefault(_IDENTITY, object())
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `forward` by name, those that were not given with their defaults."""
+        """The arguments of `forward` by name, defaults included."""
         names, defaults = _parameters(type(self.module))
         local = self.frame.f_locals
         return {**defaults, **dict(zip(names, local["args"], strict=False)), **local["kwargs"]}
 
 
 def calls_in_progress(names: dict[nn.Module, str]) -> list[ModuleCall]:
-    """Return the calls of these modules that are in progress in this thread, innermost first.
+    """Return the calls of these modules in progress in this thread, innermost first.
 
-    They are read from the stack. A hook on each module would tell the same, and turn off the
-    fast paths of PyTorch's own layers, which look for hooks.
+    They are read from the stack. Hooks on the modules would disable the fast paths of PyTorch's own
+    layers, which check for hooks.
     """
     calls, frame = [], sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
@@ -69,9 +69,9 @@ def _parameters(kind: type[nn.Module]) -> tuple[tuple[str, ...], dict[str, Any]]
 
 
 def names_of(model: nn.Module) -> dict[nn.Module, str]:
-    """The dotted name of each module.
+    """Return the dotted name of each module.
 
-    A rule of ours goes by the name of the module that applies it, as several may share one, and so
+    An `Attention` goes by the name of the module that calls it, as several may share one, and so
     does a softmax.
     """
     return {
@@ -82,11 +82,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def calling(names: dict[nn.Module, str]) -> nn.Module | None:
-    """The innermost of these modules that is being called in this thread.
-
-    It is read from the stack of calls. A hook on each module would tell the same, and turn off the
-    fast paths of PyTorch's own layers, which look for hooks.
-    """
+    """Return the innermost of these modules in progress in this thread; None if there is none."""
     frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
         if frame.f_code is _CALL and (module := frame.f_locals["self"]) in names:
@@ -96,16 +92,16 @@ def calling(names: dict[nn.Module, str]) -> nn.Module | None:
 
 
 class Layers:
-    """The layers of a model that are asked for, by patterns of their names.
+    """The layers of a model selected by patterns of module names.
 
-    A pattern such as "model.layers.1*" names modules; every attention in these belongs to it. `*`
-    stands for anything, dots too, `?` for one letter, `[01]` for one of some.
+    A pattern such as "model.layers.1*" selects modules, and every attention within them. `*`
+    matches anything, dots included, `?` one character, `[01]` one of a set.
 
     Args:
-        patterns: One pattern, or several; None: all of the model.
-        names: Of all its modules.
+        patterns: One pattern, or several; None: all layers.
+        names: Names of all modules of the model.
 
-    Errors: a TypeError for what is no text, and a ValueError for a pattern that names nothing.
+    Errors: a TypeError for a pattern that is no string, a ValueError for one that matches nothing.
     """
 
     def __init__(self, patterns: str | Sequence[str] | None, names: Iterable[str]) -> None:
@@ -127,20 +123,20 @@ class Layers:
         return any(_within(name, layer) for named in self._named.values() for layer in named)
 
     def touch(self, name: str) -> bool:
-        """Whether a module is asked for, or one within it."""
+        """Return whether a module, or one within it, is selected."""
         inner = (layer for named in (self._named or {}).values() for layer in named)
         return name in self or any(_within(layer, name) for layer in inner)
 
     def check_seen(self, seen: Iterable[str], others: Iterable[str] = (), why: str = "") -> None:
-        """Say loudly which pattern, or which layer of a pattern, has shown no attention.
+        """Check that every pattern, and every layer of a pattern, has shown attention.
 
         Args:
-            seen: The names of modules whose attention was seen.
-            others: Those of attention that was not asked for, told where there is no other.
-            why: What may be the matter, a sentence that ends with "else".
+            seen: Names of modules whose attention was seen.
+            others: Names of attentions that were not selected, for the error.
+            why: A possible reason, a clause that ends with "else".
 
-        Errors: an `UnseenError` for a pattern; of a layer among others it is a warning, as models
-        with layers of several kinds exist.
+        Errors: an `UnseenError` for a pattern without any; for one layer of several it is a
+        warning, as models may have layers of several kinds.
         """
         seen = list(seen)
         for pattern, named in (self._named or {}).items():
@@ -171,7 +167,7 @@ def _texts(patterns: Any) -> list[str]:
 
 
 def _outermost(pattern: str, names: list[str]) -> list[str]:
-    """What the pattern names, without what lies within another that it names."""
+    """Return the names that match a pattern, except those within another match."""
     named: list[str] = []
     for name in names:
         if fnmatchcase(name, pattern) and not any(_within(name, other) for other in named):
@@ -184,22 +180,22 @@ def _within(name: str, layer: str) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    """A few of them."""
+    """Quote the first three names."""
     shown = [repr(name) for name in names if name] or ["nothing"]
     return ", ".join(shown[:3]) + (" …" if len(shown) > 3 else "")
 
 
-# A decoder layer attends to itself and then to one other text, or two.
+# A decoder layer has self-attention, then cross-attention to one other text, or two.
 _PASSED = 3
 
 
 class CallPosition(NamedTuple):
-    """The place of a call in its text.
+    """The position of a call in its text.
 
     Attributes:
-        position: Of its first query in the text.
-        first_key: Which key of the text its first one is.
-        offset: Of query 0 among the keys, where it is another than that of the problem.
+        position: Position of its first query in the text.
+        first_key: Position of its first key in the text.
+        offset: Position of query 0 among the keys, where it differs from that of the problem.
     """
 
     position: int
@@ -208,7 +204,7 @@ class CallPosition(NamedTuple):
 
 
 class _SelfAttention(NamedTuple):
-    """The last attention of a text to itself: in which forward pass, and which queries."""
+    """The forward pass and the queries of the last self-attention."""
 
     forward: int = -1
     position: int = 0
@@ -216,12 +212,11 @@ class _SelfAttention(NamedTuple):
 
 
 class SequenceTracker:
-    """Places the calls of a model in their texts, most of which their keys place.
+    """Tracks the position of each call in its text, which mostly follows from its keys.
 
-    Two are placed otherwise. A sliding cache hands on the last keys alone: the cache tells where
-    these stand, and where it is out of sight the tokens fed so far are counted. Cross-attention
-    stands where the self-attention before it in the same forward pass stood, whether that one is
-    watched or not.
+    There are two exceptions. A sliding cache holds the last keys only: the cache gives their
+    position, or, where it is inaccessible, the number of tokens fed so far. Cross-attention has the
+    position of the self-attention before it in the same forward pass, watched or not.
     """
 
     def __init__(self) -> None:
@@ -229,62 +224,65 @@ class SequenceTracker:
         self._passed: deque[tuple[int, Callable[[], CapturedCall]]] = deque(maxlen=_PASSED)
         self._unplaced: tuple[int, str, int] | None = None
 
-    def place(self, name: str, met: CapturedCall, last: Call | None, forward: int) -> CallPosition:
-        """Return where a call stands.
+    def place(
+        self, name: str, captured: CapturedCall, last: Call | None, forward: int
+    ) -> CallPosition:
+        """Return the position of a call.
 
         Args:
-            name: Of its module.
-            met: The call.
-            last: The call before it of the same layer.
-            forward: The number of the forward pass.
+            name: Name of its module.
+            captured: The captured call.
+            last: The previous call of the same layer.
+            forward: Number of the forward pass.
 
-        Errors: an `UnseenError` where cross-attention ran before anything told where it stood.
+        Errors: an `UnseenError` where cross-attention ran before its position was known.
         """
-        if met.crossing:
-            return self._of_crossing(name, met, last, forward)
-        place = _by_keys(met, last)
+        if captured.crossing:
+            return self._of_crossing(name, captured, last, forward)
+        place = _by_keys(captured, last)
         self._passed.clear()
-        self._note(_SelfAttention(forward, place.position, met.queries))
+        self._note(_SelfAttention(forward, place.position, captured.queries))
         return place
 
-    def passed(self, met: Callable[[], CapturedCall], forward: int) -> None:
-        """Take note of an attention that is not watched; cross-attention after it may ask for it.
+    def passed(self, capture: Callable[[], CapturedCall], forward: int) -> None:
+        """Record an unwatched attention, from which later cross-attention may take its position.
 
         Args:
-            met: Tells what it was.
-            forward: The number of the forward pass.
+            capture: Returns the captured call.
+            forward: Number of the forward pass.
         """
-        self._passed.append((forward, met))
+        self._passed.append((forward, capture))
         if self._unplaced and self._unplaced[0] == forward:
             self._look_back(forward)
 
     def _of_crossing(
-        self, name: str, met: CapturedCall, last: Call | None, forward: int
+        self, name: str, captured: CapturedCall, last: Call | None, forward: int
     ) -> CallPosition:
         self._look_back(forward)
         own = self._last
         if own.forward == forward:
-            position = own.position if own.queries == met.queries else 0
-        elif last is not None and _goes_on(met, last, forward):
+            position = own.position if own.queries == captured.queries else 0
+        elif last is not None and _goes_on(captured, last, forward):
             position = last.end
         else:
             position = 0
-            self._unplaced = forward, name, met.queries
+            self._unplaced = forward, name, captured.queries
         return CallPosition(position, offset=position)
 
     def _look_back(self, forward: int) -> None:
-        """Find the last self-attention among what was passed in this forward pass."""
+        """Find the last self-attention among the unwatched calls of this forward pass."""
         while self._passed:
-            passed_in, met = self._passed.pop()
-            one = met() if passed_in == forward else None
-            if one is not None and not one.crossing:
-                self._note(_SelfAttention(forward, _by_keys(one, None).position, one.queries))
+            passed_in, capture = self._passed.pop()
+            captured = capture() if passed_in == forward else None
+            if captured is not None and not captured.crossing:
+                position = _by_keys(captured, None).position
+                self._note(_SelfAttention(forward, position, captured.queries))
                 self._passed.clear()
 
     def _note(self, own: _SelfAttention) -> None:
-        """Keep the last self-attention.
+        """Record the last self-attention.
 
-        Errors: an `UnseenError` where cross-attention before it was placed without it, wrongly.
+        Errors: an `UnseenError` where earlier cross-attention got a wrong position without it.
         """
         self._last = own
         if self._unplaced is None:
@@ -298,24 +296,24 @@ class SequenceTracker:
             )
 
 
-def _by_keys(met: CapturedCall, last: Call | None) -> CallPosition:
-    """Return where a call of self-attention stands."""
-    offset = met.problem.offset
+def _by_keys(captured: CapturedCall, last: Call | None) -> CallPosition:
+    """Return the position of a self-attention call, from its keys."""
+    offset = captured.problem.offset
     if not isinstance(offset, int):
-        # Rows of a batch that stand at different places have no position in common.
+        # Rows of a batch at different positions have none in common.
         return CallPosition(0)
-    if met.position is not None:
-        return CallPosition(met.position, met.position - offset)
-    if met.sliding and offset and last is not None and last.batch == met.batch:
+    if captured.position is not None:
+        return CallPosition(captured.position, captured.position - offset)
+    if captured.sliding and offset and last is not None and last.batch == captured.batch:
         return CallPosition(last.end, max(0, last.end - offset))
     return CallPosition(offset)
 
 
-def _goes_on(met: CapturedCall, last: Call, forward: int) -> bool:
-    """Whether one query follows another of the same forward pass, as in a recurrent decoder."""
-    keys = met.problem.scores_shape[-1]
+def _goes_on(captured: CapturedCall, last: Call, forward: int) -> bool:
+    """Return whether two single queries of one forward pass are consecutive steps of a decoder."""
+    keys = captured.problem.scores_shape[-1]
     return (
-        met.queries == last.queries == 1
+        captured.queries == last.queries == 1
         and last.forward == forward
-        and (last.batch, last.keys) == (met.batch, keys)
+        and (last.batch, last.keys) == (captured.batch, keys)
     )

@@ -1,4 +1,4 @@
-"""Padding: which queries of a call are real tokens, by the mask that the model was called with."""
+"""Padding: find which queries of a call are real tokens, from the mask given to the model."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -20,30 +20,31 @@ from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.module_calls import ModuleCall
 
-# A module that takes one of these reads a text or a signal, whose padding its own mask tells.
+# A module with one of these arguments reads a text or a signal, whose padding is in its own mask.
 _TEXTS = {"input_ids", "inputs_embeds"}
 _SIGNALS = {"pixel_values", "input_values", "input_features"}
 _INPUTS = _TEXTS | _SIGNALS
 
-# So many pairs of a mask are there at once.
+# Mask elements that are held at once.
 _PAIRS = 2**24
 
 
 class PaddingFinder:
-    """Find the real tokens among the queries of each call of an attention.
+    """Finder of the real tokens among the queries of each attention call.
 
-    They follow from the mask that `watch` was given, else from the one that the model was called
-    with: `attention_mask` of transformers, the `key_padding_mask`s of PyTorch's layers, and masks
-    of keys such as `gh.padding` of our own.
+    They follow from the mask given to `watch`, else from the one given to the model:
+    `attention_mask` of transformers, the `key_padding_mask`s of PyTorch's layers, and masks of keys
+    such as our own `gh.padding`.
 
     Args:
-        attention_mask: 1 or True where a token that the model reads is real; None: not given.
-        names: Of all modules of the model.
-        known: Whether the statistics that are asked for know of the padding themselves.
+        attention_mask: 1 or True for real tokens; None: not given.
+        names: Names of all modules of the model.
+        known: Whether the requested statistics handle padding themselves.
 
     Attributes:
-        looks_padded: The first attention whose keys look padded while nothing tells; None: none.
-        fitted: Whether the mask that was given is that of a call.
+        looks_padded: The first attention whose keys look padded although no mask is known; None:
+            there is none.
+        fitted: Whether the given mask fitted any call.
     """
 
     def __init__(
@@ -62,38 +63,43 @@ class PaddingFinder:
         self.fitted = False
 
     def real(
-        self, name: str, met: CapturedCall, position: int, calls: Sequence[ModuleCall], forward: int
+        self,
+        name: str,
+        captured: CapturedCall,
+        position: int,
+        calls: Sequence[ModuleCall],
+        forward: int,
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return which queries are real tokens; None where all are, or nothing tells.
+        """Return which queries are real tokens; None where all are, or the padding is unknown.
 
         Args:
-            name: Of the attention.
-            met: The call.
-            position: Of its first query in the text.
-            calls: The modules that are being called, innermost first.
-            forward: The number of the forward pass, for a check that is made once in each.
+            name: Name of the attention.
+            captured: The captured call.
+            position: Position of its first query in the text.
+            calls: The module calls in progress, innermost first.
+            forward: Number of the forward pass; keys are checked once per pass.
         """
-        batch = torch.Size(met.batch).numel()
-        real = self._by_argument(name, met, position, batch, calls)
+        batch = torch.Size(captured.batch).numel()
+        real = self._by_argument(name, captured, position, batch, calls)
         if real is None:
-            real = _called_with(name, calls, met, position, batch)
+            real = _called_with(name, calls, captured, position, batch)
         if real is None and any(isinstance(call.arguments.get("mask"), Mask) for call in calls):
-            real = _by_recipe(met, position, batch)
+            real = _by_recipe(captured, position, batch)
         if real is None and self._checked != forward and self.looks_padded is None:
             self._checked = forward
-            self.looks_padded = name if _looks_padded(met) else None
+            self.looks_padded = name if _looks_padded(captured) else None
         if real is None or bool(real.all()):
             return None
-        return real.to(met.problem.query.device)
+        return real.to(captured.problem.query.device)
 
     def check(self, seen: Sequence[str]) -> None:
-        """Tell where padding may have counted.
+        """Check whether padding may have been counted as tokens.
 
         Args:
-            seen: The names of the attentions that were seen.
+            seen: Names of the attentions that were seen.
 
-        Errors: an `UnseenError` where the mask that was given is that of no call; where none is
-        known and a batch looks padded it is a warning.
+        Errors: an `UnseenError` where the given mask fitted no call; where no mask is known and a
+        batch looks padded it is a warning.
         """
         if self._given is not None and seen and not self.fitted:
             raise UnseenError(
@@ -109,31 +115,38 @@ class PaddingFinder:
             )
 
     def _by_argument(
-        self, name: str, met: CapturedCall, position: int, batch: int, calls: Sequence[ModuleCall]
+        self,
+        name: str,
+        captured: CapturedCall,
+        position: int,
+        batch: int,
+        calls: Sequence[ModuleCall],
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return what the mask that was given tells, if it is of this text.
+        """Return the real queries by the given mask, if it belongs to this text.
 
-        Of an encoder and a decoder it is that of the encoder's text, and of a text and a picture or
-        sound it is the text's.
+        For an encoder-decoder it is the mask of the encoder's text, and for a text with an image
+        or audio that of the text.
         """
         if self._given is None or (self._has_encoder and _decodes(name)) or _beside_a_text(calls):
             return None
         rows, tokens = self._given.shape
         if position == 0:
-            self._fits[name] = met.queries == tokens and batch % rows == 0
+            self._fits[name] = captured.queries == tokens and batch % rows == 0
         if not self._fits.get(name) or batch % rows:
             return None
         self.fitted = True
-        # Beams of a text follow each other; tokens that were written after it are real.
-        real = self._given.repeat_interleave(batch // rows, 0)[:, position : position + met.queries]
-        missing = met.queries - real.shape[1]
+        # The beams of a text are adjacent rows; generated tokens are real.
+        real = self._given.repeat_interleave(batch // rows, 0)[
+            :, position : position + captured.queries
+        ]
+        missing = captured.queries - real.shape[1]
         return torch.cat([real, real.new_ones(batch, missing)], 1) if missing else real
 
 
 def check_mask(attention_mask: Any) -> Tensor | None:
-    """Return a mask of tokens as booleans.
+    """Check an attention mask and convert it to booleans.
 
-    Errors: a TypeError or ValueError where it is none.
+    Errors: a TypeError or ValueError for an invalid mask.
     """
     if attention_mask is None:
         return None
@@ -152,14 +165,14 @@ def check_mask(attention_mask: Any) -> Tensor | None:
 
 
 def without_padding(problem: Problem, real: Bool[Tensor, "batch queries"]) -> Problem:
-    """Return the problem with empty rows in place of the queries that are padding."""
+    """Return the problem with empty rows for padded queries."""
     *batch, _, queries, _ = problem.scores_shape
     shown = dense(real.reshape(*batch, 1, queries, 1))
     return replace(problem, mask=combined([problem.mask, shown]))
 
 
 def of_real(statistic: Statistic, real: Bool[Tensor, "batch queries"]) -> Statistic:
-    """Return the statistic of the real queries, where empty rows are not all that it takes."""
+    """Return the statistic restricted to real queries, where empty rows alone do not suffice."""
     if type(statistic) is Received and statistic.last is not None:
         return _LastReceived(statistic.last, real=real)
     return statistic
@@ -187,66 +200,66 @@ def last_real(real: Bool[Tensor, "batch queries"], count: int) -> Bool[Tensor, "
 
 
 def _called_with(
-    name: str, calls: Sequence[ModuleCall], met: CapturedCall, position: int, batch: int
+    name: str, calls: Sequence[ModuleCall], captured: CapturedCall, position: int, batch: int
 ) -> Bool[Tensor, "batch queries"] | None:
-    """Return the real queries by the arguments of the modules around; None where these do not tell.
+    """Return the real queries by the arguments of the enclosing modules; None where unknown.
 
-    The innermost mask that fits counts: the same name means other tokens further out, such as
-    those of the encoder for a decoder.
+    The innermost mask that fits counts: further out the same argument may refer to other tokens,
+    such as those of the encoder around a decoder.
     """
     side = None
     for call in calls:
         given = call.arguments
-        # The innermost layer that takes a mask of the source or of the target reads that one.
+        # The innermost layer with a mask of the source or the target reads that text.
         side = side or _side(name, given)
         masks = [(given.get(f"{side}_key_padding_mask"), True)]
         if "tgt_key_padding_mask" not in given:
             masks.append((given.get("attention_mask"), False))
-            if not met.crossing:
+            if not captured.crossing:
                 masks.append((given.get("key_padding_mask"), True))
         for mask, hides in masks:
-            real = _real_queries(mask, met, position, batch, hides=hides)
+            real = _real_queries(mask, captured, position, batch, hides=hides)
             if real is not None:
                 return real
         if "decoder_input_ids" in given:
             return None
         if "attention_mask" in given and not _INPUTS.isdisjoint(given):
-            # It reads the text itself: without a mask, or by one of pairs that was made before.
+            # It reads the text itself: without a mask, or with one that was expanded before.
             if given["attention_mask"] is None:
-                return torch.ones(batch, met.queries, dtype=torch.bool)
-            return _by_columns(met, batch)
+                return torch.ones(batch, captured.queries, dtype=torch.bool)
+            return _by_columns(captured, batch)
         if _is_signal(given):
             return None
     return None
 
 
 def _side(name: str, given: dict[str, Any]) -> str | None:
-    """Return whether a module reads the source or the target, as layers of PyTorch name these."""
+    """Return whether a module reads the source or the target, as PyTorch's layers name them."""
     sides = [side for side in ("tgt", "src") if f"{side}_key_padding_mask" in given]
     return "src" if len(sides) > 1 and _encodes(name) else next(iter(sides), None)
 
 
 def _is_signal(given: dict[str, Any]) -> bool:
-    """Whether a module is given a picture or sound and no text."""
+    """Return whether a module is given an image or audio and no text."""
     return _TEXTS.isdisjoint(given) and not _SIGNALS.isdisjoint(given)
 
 
 def _beside_a_text(calls: Sequence[ModuleCall]) -> bool:
-    """Whether a module reads a picture or sound for a model that reads a text too."""
+    """Return whether a module reads an image or audio for a model that reads a text too."""
     given = [call.arguments for call in calls]
     signals = [place for place, one in enumerate(given) if _is_signal(one)]
     return bool(signals) and any(not _TEXTS.isdisjoint(one) for one in given[signals[0] :])
 
 
-def _by_columns(met: CapturedCall, batch: int) -> Bool[Tensor, "batch queries"] | None:
-    """Return which queries of a text to itself have a key that some query sees.
+def _by_columns(captured: CapturedCall, batch: int) -> Bool[Tensor, "batch queries"] | None:
+    """Return which tokens of a self-attention are visible as keys to any query.
 
-    In models of transformers a token sees itself, so that a key that nobody sees is padding.
+    In models of transformers a token sees itself, so a key that no query sees is padding.
     """
-    problem = met.problem
+    problem = captured.problem
     queries, keys = problem.scores_shape[-2:]
     offset = problem.offset
-    if met.crossing or not isinstance(offset, int) or offset + queries > keys:
+    if captured.crossing or not isinstance(offset, int) or offset + queries > keys:
         return None
     if problem.mask is None or isinstance(problem.mask, Band):
         return torch.ones(batch, queries, dtype=torch.bool)
@@ -261,13 +274,13 @@ def _by_columns(met: CapturedCall, batch: int) -> Bool[Tensor, "batch queries"] 
 
 
 def _real_queries(
-    mask: Any, met: CapturedCall, position: int, batch: int, *, hides: bool
+    mask: Any, captured: CapturedCall, position: int, batch: int, *, hides: bool
 ) -> Bool[Tensor, "batch queries"] | None:
-    """Return the part of a mask of tokens that is about the queries; None where it does not fit."""
+    """Return the columns of a token mask that belong to the queries; None where it does not fit."""
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch:
         return None
-    end = position + met.queries
-    # Masks of tokens grow with the text; one of other tokens has another length.
+    end = position + captured.queries
+    # Token masks grow with the text; the mask of another text has another length.
     if mask.shape[1] != end and not (mask.shape[1] > end and position):
         return None
     mask = mask.detach()[:, position:end]
@@ -278,31 +291,31 @@ def _real_queries(
 
 
 def _by_recipe(
-    met: CapturedCall, position: int, batch: int
+    captured: CapturedCall, position: int, batch: int
 ) -> Bool[Tensor, "batch queries"] | None:
-    """Return the real queries of a text to itself whose mask is told key by key, as `padding`."""
-    problem, mask = met.problem, met.problem.mask
+    """Return the real queries of a self-attention by those of its masks that hide whole keys."""
+    problem, mask = captured.problem, captured.problem.mask
     of_keys = [part for part in _parts(mask) if _is_of_keys(part)]
-    end = position + met.queries
+    end = position + captured.queries
     *leading, _, _, keys = problem.scores_shape
-    if met.crossing or not of_keys or end > keys:
+    if captured.crossing or not of_keys or end > keys:
         return None
     visible = combined(of_keys).visible(problem.tile())  # type: ignore[union-attr]
     return visible.expand(*leading, 1, 1, keys).reshape(batch, keys)[:, position:end]
 
 
 def _is_of_keys(mask: Mask | None) -> bool:
-    """Whether a mask says the same of every query and every head."""
+    """Return whether a mask is the same for every query and every head."""
     return isinstance(mask, LengthMask | Keys) or (isinstance(mask, Not) and _is_of_keys(mask.mask))
 
 
-def _looks_padded(met: CapturedCall) -> bool:
-    """Whether some keys of a text to itself are hidden from all of its queries."""
-    queries, keys = met.problem.scores_shape[-2:]
-    if met.crossing or queries != keys or queries < 2:
+def _looks_padded(captured: CapturedCall) -> bool:
+    """Return whether a self-attention has keys that are hidden from all of its queries."""
+    queries, keys = captured.problem.scores_shape[-2:]
+    if captured.crossing or queries != keys or queries < 2:
         return False
-    mask = met.problem.mask
-    # Those that follow from positions show every token to itself.
+    mask = captured.problem.mask
+    # Masks by position show every token to itself.
     written_out = [one.tensor for one in _parts(mask) if isinstance(one, Dense)]
     return any(
         shown.ndim > 3 and shown.shape[-1] == keys and not bool(shown.any((-3, -2)).all())
@@ -311,7 +324,7 @@ def _looks_padded(met: CapturedCall) -> bool:
 
 
 def _parts(mask: Mask | None) -> Sequence[Mask | None]:
-    """Return the masks that all have to show a pair."""
+    """Return the operands of a conjunction of masks."""
     return mask.masks if isinstance(mask, AllOf) else [mask]
 
 

@@ -1,4 +1,4 @@
-"""What a watch has seen of a model: layers by name, summary tables, pandas, files."""
+"""The result of a watch: layers by name, summary tables, pandas tables and files."""
 
 import os
 from collections import defaultdict
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Numbers of each layer and head, that print as tables, in a notebook too.
+    """A summary of each layer and head, printed as tables, in notebooks too.
 
     Attributes:
-        names: Of the layers.
-        values: Of each statistic a number a head, a row for each layer; NaN where there is none.
-        statistics: What they are.
-        heads: Which heads they are, where not all were asked for.
+        names: Names of the layers.
+        values: For each statistic a row per layer, with one number per head; NaN where undefined.
+        statistics: The statistics by name.
+        heads: Indices of the heads, where only some were requested.
 
     >>> import glasshead as gh
     >>> rule, x = gh.Attention(mask=gh.causal()), torch.eye(4).expand(2, 3, 4, 4)
@@ -53,7 +53,7 @@ class Summary:
 
     @classmethod
     def of(cls, watched: Mapping[str, Watched]) -> "Summary":
-        """The numbers of all calls of each attention."""
+        """Summarize all calls of each attention."""
         statistics = next(iter(watched.values()))[0].statistics if watched else {}
         values = {
             name: [_of_heads(one, name, statistic) for one in watched.values()]
@@ -65,16 +65,16 @@ class Summary:
         return cls(tuple(watched), values, statistics, heads)
 
     def document(self) -> Document:
-        """The same as a document for the terminal or a page."""
+        """Return the tables as a document for the terminal or a page."""
         blocks: list[Block] = [self._table(name, rows) for name, rows in self.values.items()]
         blocks += [
             Paragraph(f"{name} names keys, which have no mean: to_frame() has each.")
             for name, one in self.statistics.items()
             if one.axes == ("query",) and not one.has_mean
         ]
-        said = Paragraph("Nothing that was asked is a number a query or a head.")
+        empty = Paragraph("Nothing that was asked is a number a query or a head.")
         layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
-        return Document(blocks or [said], title=f"The attention of {layers}")
+        return Document(blocks or [empty], title=f"The attention of {layers}")
 
     def _table(self, name: str, rows: list[list[float]]) -> Table:
         statistic = self.statistics[name]
@@ -98,7 +98,7 @@ class Summary:
 
 
 def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
-    """A number for each head, over all calls."""
+    """Reduce a statistic over all calls to one number per head."""
     axes = len(statistic.axes)
     flat = [
         _tokens(_heads_last(call[name], len(call.shape) > 2, axes), call, axes) for call in watched
@@ -106,28 +106,28 @@ def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     every = torch.cat(flat)
     if isinstance(statistic, MaxScore):
         return every.amax(0).tolist()
-    # The logsumexp of a query that sees nothing is -inf, and has no part in a mean.
+    # The logsumexp of an empty row is -inf, and is left out of the mean.
     return torch.where(every.isfinite(), every, torch.nan).nanmean(0).tolist()
 
 
 def _tokens(
     values: Float[Tensor, "numbers heads"], call: Call, axes: int
 ) -> Float[Tensor, "tokens heads"]:
-    """Leave out the queries that are padding, of what is a number a query."""
+    """Drop the rows of padded queries from a statistic with one number per query."""
     return values if call.real is None or not axes else values[call.real.reshape(-1)]
 
 
 def _heads_last(
     value: Float[Tensor, "..."], headed: bool, axes: int
 ) -> Float[Tensor, "numbers heads"]:
-    """A statistic as a column for each head; texts without heads have one."""
+    """Reshape a statistic to one column per head; inputs without heads have one."""
     place = -1 - axes
     value = value.double() if headed else value.double().unsqueeze(place)
     return value.movedim(place, -1).flatten(0, -2) if value.ndim > 1 else value[None]
 
 
 def short(names: Sequence[str]) -> tuple[list[str], str]:
-    """What tells names apart, and the pattern that the rest of them is; "" where there is none.
+    """Split names into the part that varies and their common pattern; "" where there is none.
 
     >>> short(["model.layers.0.self_attn", "model.layers.1.self_attn"])
     (['0', '1'], 'model.layers.*.self_attn')
@@ -143,7 +143,7 @@ def short(names: Sequence[str]) -> tuple[list[str], str]:
 
 
 def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "pd.DataFrame":
-    """All calls below each other, as `Seen.to_frame` has them."""
+    """Concatenate the tables of all calls, for `Seen.to_frame`."""
     pandas = import_pandas()
     if not watched:
         raise ValueError("to_frame takes what was seen, and nothing was: run the model first.")
@@ -158,7 +158,7 @@ def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "
 
 
 def _numbered(table: "pd.DataFrame", call: Call) -> "pd.DataFrame":
-    """The same with queries numbered as in the text, and heads as in the model."""
+    """Number the queries of a table as in the text, and its heads as in the model."""
     if not call.position and call.heads is None:
         return table
     index = table.index.to_frame(index=False)
@@ -170,12 +170,12 @@ def _numbered(table: "pd.DataFrame", call: Call) -> "pd.DataFrame":
 
 
 _KIND = "watch"
-# Beside statistics, whose names are words.
+# Key of the padding mask; names of statistics are identifiers.
 _REAL = "#real"
 
 
 def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
-    """Write every call."""
+    """Write every call to a file."""
     tensors: dict[str, Tensor] = {}
     layers: dict[str, Any] = {}
     for name, calls in watched.items():
@@ -185,12 +185,16 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
             if call.real is not None:
                 tensors[f"{name}/{place}/{_REAL}"] = call.real
-            stands = {"position": call.position, "first_key": call.first_key, "keys": call.keys}
+            place_in_text = {
+                "position": call.position,
+                "first_key": call.first_key,
+                "keys": call.keys,
+            }
             heads = None if call.heads is None else list(call.heads)
             layers[name].append(
                 {
                     "shape": list(call.shape),
-                    **stands,
+                    **place_in_text,
                     "crossing": call.crossing,
                     "pass": [call.forward, call.run, call.interleaved],
                     "heads": heads,
@@ -201,7 +205,7 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
 
 
 def load(file: str | os.PathLike[str]) -> dict[str, Watched]:
-    """Every call, by the names of the layers."""
+    """Read every call from a file, by layer name."""
     description, tensors = read(file, _KIND)
     with understood(file, _KIND):
         own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
@@ -214,27 +218,30 @@ def load(file: str | os.PathLike[str]) -> dict[str, Watched]:
 def _watched(
     name: str, calls: Sequence[Mapping[str, Any]], own: Mapping[str, Mapping[str, Tensor]]
 ) -> Watched:
-    """The calls of a layer, of which there is one at least."""
+    """Deserialize the calls of a layer.
+
+    Errors: a ValueError where there is none.
+    """
     if not calls:
         raise ValueError(f"{name!r} has no call")
-    return Watched(name, [_call(told, own[f"{name}/{place}"]) for place, told in enumerate(calls)])
+    return Watched(name, [_call(one, own[f"{name}/{place}"]) for place, one in enumerate(calls)])
 
 
-def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
-    statistics, values = found(told["statistics"], own)
-    shape = tuple(whole_number(length, "shape") for length in told["shape"])
+def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
+    statistics, values = found(described["statistics"], own)
+    shape = tuple(whole_number(length, "shape") for length in described["shape"])
     if not shape:
         raise ValueError("a call has one axis at least")
-    heads, crossing = told["heads"], told.get("crossing", False)
+    heads, crossing = described["heads"], described.get("crossing", False)
     if crossing not in (True, False):
         raise ValueError("a call crosses or does not")
-    forward, run, interleaved = told.get("pass", (0, 0, False))
+    forward, run, interleaved = described.get("pass", (0, 0, False))
     if interleaved not in (True, False):
         raise ValueError("a call is interleaved or not")
     info = CallInfo(
-        position=whole_number(told["position"], "position"),
-        first_key=whole_number(told["first_key"], "first_key"),
-        keys=whole_number(told["keys"], "keys"),
+        position=whole_number(described["position"], "position"),
+        first_key=whole_number(described["first_key"], "first_key"),
+        keys=whole_number(described["keys"], "keys"),
         crossing=crossing,
         heads=None if heads is None else tuple(whole_number(head, "heads") for head in heads),
         real=_real(own.get(_REAL), shape),
@@ -246,7 +253,7 @@ def _call(told: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
 
 
 def _real(real: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-    """Check which queries are real tokens, `[batch, queries]`."""
+    """Check a mask of real queries, `[batch, queries]`."""
     if real is not None and (
         real.dtype != torch.bool or real.ndim != 2 or real.shape[1] != shape[-1]
     ):
@@ -255,12 +262,12 @@ def _real(real: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
 
 
 class Seen(Mapping[str, Watched]):
-    """What was seen of each attention of a model, by the dotted name of its module.
+    """The observed attentions of a model, by the dotted name of their modules.
 
-    `seen["model.layers.11.self_attn"].entropy` is that of the last text it was given, prefill and
-    steps together; `seen[name][i]` is one of its calls.
+    `seen["model.layers.11.self_attn"].entropy` is that of the last text, prefill and decoding steps
+    joined; `seen[name][i]` is one call.
 
-    It can be saved, put into a table, and summed up.
+    It can be saved, converted to a table, and summarized.
 
     >>> import torch
     >>> import glasshead as gh
@@ -293,29 +300,28 @@ class Seen(Mapping[str, Watched]):
 
     @property
     def layers(self) -> dict[str, Watched]:
-        """Every layer by its name; a module that runs several times in a pass is one in each run.
+        """All layers by name; a module that runs several times per pass is one layer per run.
 
-        Names of runs are "name#0", "name#1" and so on.
+        Runs are named "name#0", "name#1" and so on.
         """
         return {run.name: run for watched in self.values() for run in watched.runs}
 
     def summary(self) -> Summary:
-        """A table for each statistic that is a number a query or a head: layers × heads.
+        """Return a table, layers × heads, for each statistic with one number per query or head.
 
-        A number a query is averaged over the queries of all calls, without padding. A query that
-        sees no key counts with 0; of a logsumexp it is left out. What names keys, such as `ArgMax`,
-        has no mean, and no table: `to_frame` has it.
+        Numbers per query are averaged over the queries of all calls, without padding. A query that
+        sees no key counts as 0; it is left out of the mean of a logsumexp. Statistics that name
+        keys, such as `ArgMax`, have no mean, and no table: use `to_frame`.
         """
         return Summary.of(self.layers)
 
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
-        """All calls as one pandas table: a row for each layer, call, batch row, head and query.
+        """Return all calls as one pandas table: a row per layer, call, batch row, head and query.
 
-        Queries that are padding have no row. They are numbered as the tokens of their row of the
-        batch are, padding included.
+        Padded queries have no row; the others keep their index in the row, padding included.
 
         Args:
-            names: Names, or statistics, of the same axes; without any, all that have one number a
+            names: Names, or statistics, of the same axes; without any, all with one number per
                 query.
 
         Errors: as of `Observation.to_frame`, and a ValueError where nothing was seen.
@@ -334,11 +340,11 @@ class Seen(Mapping[str, Watched]):
         return frame(self.layers, names)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write every call as safetensors: `layer/call/statistic`, and what each is as JSON.
+        """Write every call as safetensors: `layer/call/statistic`, with metadata as JSON.
 
-        Kept weights are not written: save those that are wanted by `Weights.save`.
+        Kept weights are not written: save them with `Weights.save`.
 
-        Errors: an OSError where the file cannot be written; then an older one is as it was.
+        Errors: an OSError where the file cannot be written; an older one is left unchanged.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -356,9 +362,9 @@ class Seen(Mapping[str, Watched]):
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Seen":
-        """Read what `save` has written; nothing in the file is run.
+        """Read a file of `save`; no code of the file is run.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it holds no such thing.
+        Errors: an OSError where the file cannot be read; a ValueError for any other file.
         """
         return cls(load(file))
 

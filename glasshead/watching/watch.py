@@ -29,47 +29,47 @@ def watch(
     keep: str | None = None,
     budget: int = 2**31,
 ) -> Iterator[Seen]:
-    """Observe every attention of a model, as long as the block lasts.
+    """Observe every attention of a model while the block lasts.
 
-    The model runs as it is, on the kernels that it runs on: its outputs, its gradients and the
-    random numbers that it draws stay the same, bit for bit. It may be any PyTorch model that calls
-    `F.scaled_dot_product_attention`, by any name and on any backend, or `flex_attention` that is
-    not compiled; PyTorch's own transformer layers, a model of transformers in any attention mode,
-    or one of ours. What runs within `torch.cond` and other operators that take functions is seen,
-    and goes by the name of the module that calls them. Statistics are exact, of the weights before
-    dropout, and take memory that grows with queries + keys. Nothing of the model is changed.
+    The model runs unchanged, on its own kernels: its outputs, its gradients and the random numbers
+    that it draws stay the same, bit for bit. It may be any PyTorch model that calls
+    `F.scaled_dot_product_attention`, by any name and on any backend, or eager `flex_attention`;
+    PyTorch's own transformer layers, a model of transformers in any attention mode, or one of ours.
+    Attention within `torch.cond` and other higher-order operators is seen, under the name of the
+    module that calls them. Statistics are exact, of the weights before dropout, and take memory
+    that grows with queries + keys. Nothing of the model is changed.
 
-    A watch belongs to the thread that opened it. What gradient checkpointing computes again counts
-    once. A compiled model has no attention left to see. In beam search the rows of a batch change
-    places, and each step's are those of that step; where speculative decoding takes tokens back, a
-    new text begins.
+    A watch belongs to the thread that opened it. Recomputation by gradient checkpointing is not
+    counted twice. A compiled model has no attention left to see. In beam search rows of the batch
+    are reordered, and each step has its own order; where speculative decoding rejects tokens, a new
+    text begins.
 
-    Padding does not count: what sums over queries, such as `Received`, and what sums up calls, such
-    as `summary` and `rollout`, leaves out the queries that are padding. Which are is known from the
-    mask that the model was called with, or from `attention_mask`. Where neither tells, and a batch
-    looks padded, a warning at the end of the block says so.
+    Padding does not count: statistics that sum over queries, such as `Received`, and functions that
+    sum over calls, such as `summary` and `rollout`, leave out padded queries. These are known from
+    the mask given to the model, or from `attention_mask`. Where neither is there, and a batch looks
+    padded, a warning at the end of the block says so.
 
     Args:
-        model: What runs inside the block.
-        statistics: A list, or a dict that names each. They have no gradient.
-        layers: Patterns of names, such as "model.layers.1*"; None: all of the model.
-        heads: Which heads, counted from 0; None: all.
-        attention_mask: 1 or True where a token is real, as of a tokenizer; None: as the model is
-            called. Of an encoder and a decoder it is the encoder's.
-        keep: "weights" keeps the lazy `Weights` of each call, too.
-        budget: How many bytes these may take, of all calls together.
+        model: The model to run inside the block.
+        statistics: A list, or a dict keyed by name. They have no gradient.
+        layers: Patterns of module names, such as "model.layers.1*"; None: all layers.
+        heads: Head indices, counted from 0; None: all.
+        attention_mask: 1 or True for real tokens, as returned by a tokenizer; None: the mask given
+            to the model. For an encoder-decoder it is the encoder's.
+        keep: "weights" also keeps the lazy `Weights` of each call.
+        budget: Memory for these in bytes, over all calls.
 
-    Yields: each attention's `Watched`, its statistics `[batch, heads, …]`, by the dotted name of
-    its module.
+    Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
+    of its module.
 
-    Errors: a TypeError or ValueError where an argument is wrong, a pattern names nothing or the
+    Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or the
     model is compiled. Within the block a ValueError where a statistic does not fit the normalizer
-    or a head is not there, a `BudgetError`, which is one, where the budget does not suffice, and an
-    `UnseenError`, a RuntimeError, where an attention is not what it seems. At the end of the block
-    an `UnseenError` where no attention was seen, none in what a pattern names, or some that cannot
-    be seen, as that of a softmax by hand, under `torch.vmap` or on the meta device; the model has
-    run undisturbed then. A statistic that asks for more queries or keys
-    than a short text has is told of those that there are.
+    or a head is out of range, a `BudgetError`, which is a ValueError, where the budget does not
+    suffice, and an `UnseenError`, a RuntimeError, where an attention does not follow from its
+    inputs. At the end of the block an `UnseenError` where no attention was seen, none within a
+    pattern, or some cannot be seen, such as a softmax by hand, under `torch.vmap` or on the meta
+    device; the model has run undisturbed then. A statistic of more queries or keys than a short
+    text has uses all of them.
 
     >>> import torch
     >>> import glasshead as gh
@@ -86,15 +86,17 @@ def watch(
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
     check_not_compiled(model, "watch")
-    asked = normalize_statistics(list(statistics) if isinstance(statistics, tuple) else statistics)
+    requested = normalize_statistics(
+        list(statistics) if isinstance(statistics, tuple) else statistics
+    )
     choice = Choice(
-        asked,
+        requested,
         _heads(heads),
         _keeps(keep),
         whole_number(budget, "budget"),
         check_mask(attention_mask),
     )
-    if not asked and not choice.keep:
+    if not requested and not choice.keep:
         raise ValueError(
             "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
         )
@@ -120,26 +122,27 @@ def _keeps(keep: Any) -> bool:
 
 @contextmanager
 def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[None]:
-    """Remove heads of a model, as long as the block lasts.
+    """Ablate heads of a model while the block lasts.
 
-    H = Σ_h context_h W_hᵀ + b_o, without the terms of the heads that are removed: their context is
-    0 before the output projection. Their weights are computed all the same, so that a `watch`
-    around the block or within it sees them. Gradients flow through the heads that are left.
+    H = Σ_h context_h W_hᵀ + b_o, without the terms of the ablated heads: their context is set to 0
+    before the output projection. Their weights are still computed, so that a `watch` around the
+    block or within it sees them. Gradients flow through the other heads.
 
     The model may be one of ours, one of transformers in any attention mode, PyTorch's own
     transformer layers, which leave their fast paths meanwhile, or any other that calls
     `F.scaled_dot_product_attention`. Nothing of it is changed. A block belongs to the thread that
-    opened it; blocks within each other remove the heads of all. With gradient checkpointing the
-    backward pass belongs into the block, too, whatever thread PyTorch runs it in.
+    opened it; nested blocks ablate the heads of all. With gradient checkpointing the backward pass
+    belongs into the block, too, whatever thread PyTorch runs it in.
 
     Args:
-        model: What runs inside the block.
-        heads: Which heads, counted from 0, by the dotted name of their module, as `watch` gives it.
+        model: The model to run inside the block.
+        heads: Head indices, counted from 0, by the dotted name of their module, as `watch` gives
+            it.
 
-    Errors: a TypeError or ValueError where an argument is wrong, a name is none of the model's or
-    the model is compiled. Within the block a ValueError where a head is not there, or an attention
-    has no axis of heads. At the end of the block a RuntimeError where a named attention was never
-    met, or a part of what ran was compiled.
+    Errors: a TypeError or ValueError where an argument is invalid, a name is unknown or the model
+    is compiled. Within the block a ValueError where a head is out of range, or an attention has no
+    head axis. At the end of the block a RuntimeError where a named attention was never reached, or
+    a module was compiled.
 
     Source: Michel et al. 2019 (Are sixteen heads really better than one?), section 2.3.
 
@@ -159,7 +162,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
     ablater = Ablater(model, _check_heads(heads))
     with ablated(ablater):
         yield
-    ablater.check_met()
+    ablater.check_complete()
 
 
 def _check_heads(heads: Any) -> dict[str, list[int]]:

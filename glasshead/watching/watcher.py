@@ -1,4 +1,4 @@
-"""Watcher: what one `watch` asks of each attention that its model meets."""
+"""Watcher: the observer of one `watch`, which records each attention call of its model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -43,15 +43,14 @@ from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked of each attention.
+    """The options of a watch.
 
     Attributes:
-        statistics: By name.
-        heads: Whose; None: of all.
-        keep: Whether its lazy weights are kept.
-        budget: How many bytes these may take, of all calls together.
-        attention_mask: True where a token that the model reads is real; None: as the model is
-            called.
+        statistics: Statistics by name.
+        heads: Head indices; None: all.
+        keep: Whether to keep lazy weights.
+        budget: Memory for these in bytes, over all calls.
+        attention_mask: True for real tokens; None: the mask given to the model.
     """
 
     statistics: dict[str, Statistic]
@@ -62,10 +61,10 @@ class Choice:
 
 
 class _Pass:
-    """Tell forward passes of a model apart, and the runs of one module within a pass.
+    """The current forward pass of a model, and the runs of each module within it.
 
     Attributes:
-        number: Of the present pass.
+        number: Number of the current pass.
     """
 
     def __init__(self) -> None:
@@ -75,12 +74,12 @@ class _Pass:
         self._previous: str | None = None
 
     def run(self, name: str, calls: Sequence[ModuleCall], own: ModuleCall) -> tuple[int, bool]:
-        """Return which run of its module a call is, and whether other attention ran since the last.
+        """Return the run index of a call, and whether other attention ran since the last run.
 
         Args:
-            name: Of the attention.
-            calls: The modules that are being called, innermost first.
-            own: The one of them whose attention it is.
+            name: Name of the attention.
+            calls: The module calls in progress, innermost first.
+            own: The one of them that the attention belongs to.
         """
         if calls[-1].identity is not self._identity:
             self._identity, self._runs, self._previous = calls[-1].identity, {}, None
@@ -96,10 +95,10 @@ class _Pass:
 
 
 class Watcher:
-    """Observes each attention that is met in a model, and keeps what was seen.
+    """Observer of the attention calls of a model.
 
     Attributes:
-        watched: The attentions that were seen, by name, in the order in which they ran.
+        watched: The records of the observed attentions, by name, in order of execution.
         ran: Whether a module of the model was called in this thread.
     """
 
@@ -123,16 +122,15 @@ class Watcher:
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
 
-    def saw(self, module: nn.Module | None, met: Callable[[], CapturedCall]) -> None:
-        """Observe an attention, where its layer is asked for.
+    def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
+        """Observe an attention call, if its layer is selected.
 
         Args:
-            module: Whose it is; None: that of the innermost module that is being called.
-            met: Tells what it was.
+            module: The module of the attention; None: the innermost module in progress.
+            capture: Returns the captured call.
 
-        Errors: a ValueError for a statistic that does not fit, a `BudgetError` where what is kept
-        takes more than the budget, an `UnseenError` where the attention is not what it was taken
-        for.
+        Errors: a ValueError for a statistic that does not fit, a `BudgetError` where kept weights
+        exceed the budget, an `UnseenError` where the output does not follow from the inputs.
         """
         calls = calls_in_progress(self.names)
         if not calls:
@@ -142,27 +140,27 @@ class Watcher:
         run, apart = self._pass.run(name, calls, own)
         if name not in self.layers:
             self._others[name] = None
-            self._tracker.passed(met, self._pass.number)
+            self._tracker.passed(capture, self._pass.number)
             return
-        one = met()
-        with torch.no_grad(), without_autocast(one.problem.query.device):
-            if name not in self.watched and output_mismatch(one):
+        captured = capture()
+        with torch.no_grad(), without_autocast(captured.problem.query.device):
+            if name not in self.watched and output_mismatch(captured):
                 raise UnseenError(
                     f"watch takes attention that follows from its queries, keys and mask, and that "
                     f"of {name!r} gave another output: leave it out by layers=."
                 )
-            seen = self._call(name, one, calls, run, apart=apart)
-            self.watched.setdefault(name, Watched(name)).add(seen)
+            call = self._call(name, captured, calls, run, apart=apart)
+            self.watched.setdefault(name, Watched(name)).add(call)
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
         if isinstance(module, nn.TransformerEncoderLayer):
-            # It is one operator from end to end where it does not call this.
+            # Its fused operator does not call the attention module.
             module = module.self_attn
         return self.names[module]
 
-    def runs(self, *, elsewhere: bool = False) -> bool:
-        """Take note of whether a module of the model is being called; whether one ever was.
+    def update_running(self, *, elsewhere: bool = False) -> bool:
+        """Update whether a module of the model was called, and return it.
 
         Args:
             elsewhere: Whether this is another thread than that of the block.
@@ -171,31 +169,31 @@ class Watcher:
             self.ran, self._elsewhere = not elsewhere, self._elsewhere or elsewhere
         return self.ran
 
-    def missed(self, why: str, module: nn.Module | None) -> None:
-        """Take note of attention that has run and cannot be observed, for the end of the block.
+    def record_unseen(self, why: str, module: nn.Module | None) -> None:
+        """Record an attention that cannot be observed, to report it at the end of the block.
 
         Args:
-            why: The sentence, with {module} for its class and name.
-            module: Whose it is; None: that of the innermost module that is being called.
+            why: The message, with {module} for its class and name.
+            module: The module of the attention; None: the innermost module in progress.
         """
         module = module if module in self.names else calling(self.names)
         if module is not None and (name := self._name(module)) in self.layers:
             self._missed.setdefault(name, why)
 
-    def is_compiled(self) -> None:
-        """Take note that a part of what runs is being compiled."""
+    def record_compiled(self) -> None:
+        """Record that a module is being compiled."""
         module = calling(self.names)
-        # Of a model that is compiled as a whole no module is called any more.
+        # A model compiled as a whole calls none of its modules.
         name = "" if module is None else self.names[module]
         if self.layers.touch(name):
             self._compiled[name] = None
 
-    def computed_a_softmax(self, axes: int) -> None:
-        """Take note of a module that computes weights by itself, where nothing can be seen.
+    def record_softmax(self, axes: int) -> None:
+        """Record a module that computes a softmax by hand, which cannot be observed.
 
         Args:
-            axes: How many the softmax has. With two or more it is one of attention where the name
-                of the module says so, its class's, or that of the class whose heads it is one of.
+            axes: Number of axes of the softmax. With two or more it is taken for attention if the
+                name of the module, of its class, or of the class that lists it as a head says so.
         """
         module = calling(self.names)
         if module is None:
@@ -206,10 +204,10 @@ class Watcher:
             self._own[name] = kind
 
     def check_seen(self) -> None:
-        """Say loudly what was not seen.
+        """Check that nothing was missed.
 
-        Errors: an `UnseenError` where there was no attention at all, none in what a pattern names,
-        or one that cannot be seen.
+        Errors: an `UnseenError` where there was no attention at all, none within a pattern, or one
+        that cannot be seen.
         """
         if self._compiled:
             raise UnseenError(
@@ -227,7 +225,7 @@ class Watcher:
             )
         for name, why in self._missed.items():
             if why == NUMBERLESS and self._saw(name):
-                # A trace of a model that ran as well.
+                # The model was also traced, and ran for real besides.
                 continue
             raise UnseenError(why.format(module=described(self.model, [name])))
         softmaxes = [name for name in self._softmaxes if name in self.layers]
@@ -243,23 +241,34 @@ class Watcher:
             )
 
     def _saw(self, name: str) -> bool:
-        """Whether it was seen at work: within, or as a part of what was."""
+        """Return whether a module was observed, itself, within it, or as a part of another."""
         return any(
             f"{one}.".startswith(f"{name}.") or name.startswith(f"{one}.") for one in self.watched
         )
 
     def _call(
-        self, name: str, met: CapturedCall, calls: Sequence[ModuleCall], run: int, *, apart: bool
+        self,
+        name: str,
+        captured: CapturedCall,
+        calls: Sequence[ModuleCall],
+        run: int,
+        *,
+        apart: bool,
     ) -> Call:
-        """One call, observed."""
-        last = self._last(name, None if met.crossing else run)
-        position, first_key, offset = self._tracker.place(name, met, last, self._pass.number)
-        if met.crossing and position and last is not None and last.forward == self._pass.number:
-            # A step of a decoder that has no self-attention, and not a layer further up.
+        """Observe one call."""
+        last = self._last(name, None if captured.crossing else run)
+        position, first_key, offset = self._tracker.place(name, captured, last, self._pass.number)
+        if (
+            captured.crossing
+            and position
+            and last is not None
+            and last.forward == self._pass.number
+        ):
+            # A step of a decoder without self-attention, not another layer.
             run, apart = last.run, last.interleaved
-        problem = met.problem if offset is None else replace(met.problem, offset=offset)
+        problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
         whole = keys_before(problem, first_key)
-        real = self._padding.real(name, met, position, calls, self._pass.number)
+        real = self._padding.real(name, captured, position, calls, self._pass.number)
         values = self._values(whole, real)
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         if self.choice.heads is not None:
@@ -270,14 +279,14 @@ class Watcher:
             position=position,
             first_key=first_key,
             keys=whole.scores_shape[-1],
-            crossing=met.crossing,
+            crossing=captured.crossing,
             heads=self.choice.heads,
             real=real,
             forward=self._pass.number,
             run=run,
             interleaved=apart,
         )
-        weights = self._weights(name, met, problem) if self.choice.keep else None
+        weights = self._weights(name, captured, problem) if self.choice.keep else None
         return Call(shape, self.choice.statistics, values, info, weights)
 
     def _last(self, name: str, run: int | None) -> Call | None:
@@ -286,7 +295,7 @@ class Watcher:
         return next((call for call in calls if run in (None, call.run)), None)
 
     def _values(self, problem: Problem, real: Tensor | None) -> dict[str, Any]:
-        """Compute the statistics; those that sum over queries leave out padding."""
+        """Compute the statistics; sums over queries leave out padding."""
         statistics = self.choice.statistics
         if real is None:
             return _observed(problem, statistics)
@@ -296,9 +305,9 @@ class Watcher:
         return {name: found[name] for name in statistics}
 
     def _heads(self, name: str, problem: Problem) -> list[int]:
-        """The heads that are asked for.
+        """Return the requested heads.
 
-        Errors: a ValueError where one is not there.
+        Errors: a ValueError for a head out of range.
         """
         heads, count = list(self.choice.heads or ()), problem.query.shape[-3]
         if problem.axes < 4:
@@ -313,15 +322,15 @@ class Watcher:
             )
         return heads
 
-    def _weights(self, name: str, met: CapturedCall, problem: Problem) -> Weights:
-        """The lazy weights, where there is still room for them."""
+    def _weights(self, name: str, captured: CapturedCall, problem: Problem) -> Weights:
+        """Build the lazy weights, within the budget."""
         if not exponential(problem.normalizer):
             raise ValueError(
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
-        logsumexp = _logsumexp(met, problem)
-        # The largest score and weight of each row beside it, where no kernel has told it.
+        logsumexp = _logsumexp(captured, problem)
+        # Without the logsumexp of a kernel, also the largest score and weight of each row.
         numbers = problem.query.shape[:-1].numel() * (3 if logsumexp is None else 1)
         vectors = sum(x.numel() * x.itemsize for x in (problem.query, problem.key))
         self._charge(vectors + numbers * problem.dtype.itemsize, name)
@@ -329,9 +338,9 @@ class Watcher:
         return Weights(snapshots, logsumexp)
 
     def _charge(self, needed: int, name: str) -> None:
-        """Count bytes that are to be kept.
+        """Charge bytes of kept weights to the budget.
 
-        Errors: a `BudgetError` where all of them are more than the budget.
+        Errors: a `BudgetError` where the total exceeds it.
         """
         self._kept += needed
         if self._kept > self.choice.budget:
@@ -342,19 +351,19 @@ class Watcher:
 
 
 def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, Any]:
-    """Compute statistics of a problem, each by its name."""
+    """Compute the statistics of a problem, by name."""
     if not statistics:
         return {}
-    asked = StatisticRequest(problem, statistics)
-    return asked.finished(reductions_of(problem, asked.reductions))
+    request = StatisticRequest(problem, statistics)
+    return request.finished(reductions_of(problem, request.reductions))
 
 
-def _logsumexp(met: CapturedCall, problem: Problem) -> Tensor | None:
-    """What the kernel told of each row, and -inf of an empty one, of which kernels say 0."""
-    if met.logsumexp is None:
+def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
+    """Return the kernel's logsumexp of each row, with -inf for empty rows, where kernels give 0."""
+    if captured.logsumexp is None:
         return None
-    known = met.logsumexp.to(problem.dtype)
-    # A band that hides the future alone shows each query something.
+    known = captured.logsumexp.to(problem.dtype)
+    # A band leaves no row empty.
     if problem.mask is None or isinstance(problem.mask, Band):
         return known
     _, visible = problem.bias_and_visible(problem.mask, problem.tile())
@@ -362,7 +371,7 @@ def _logsumexp(met: CapturedCall, problem: Problem) -> Tensor | None:
 
 
 def _of_heads(value: Any, heads: list[int], axis: int) -> Any:
-    """Some heads of a statistic's value."""
+    """Select heads of a statistic's value."""
     if isinstance(value, Tensor):
         return value.index_select(axis, torch.tensor(heads, device=value.device))
     parts = [_of_heads(part, heads, axis) for part in value]

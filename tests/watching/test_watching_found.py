@@ -105,7 +105,7 @@ def test_no_logsumexp_is_kept_that_nobody_asked_for():
     model = Cross()
     with gh.watch(model, [gh.Entropy()]):
         bound(x, x, x)
-        assert not ACTIVE._told
+        assert not ACTIVE._logsumexps
         model(x, x, None)
 
 

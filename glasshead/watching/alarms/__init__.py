@@ -1,4 +1,4 @@
-"""Alarms: what the heads of a model in training tell before its loss does."""
+"""Alarms: early warnings of divergence from the heads of a model in training."""
 
 from glasshead.watching.alarms.probe import Every, Probe
 from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading, VisibleKeys

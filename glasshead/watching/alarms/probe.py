@@ -1,4 +1,4 @@
-"""Probes: read the heads of a model while a step of its training runs."""
+"""Probes: read the heads of a model during a training step."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from glasshead.watching.watch import watch
 
 
 class Every:
-    """Step 1, and from then on the multiples of a number.
+    """An interval of steps: step 1, then every multiple of a number.
 
-    Where steps are left out, the next one stands in; a step that is asked about again is not due
-    again. Whoever begins later begins with a multiple.
+    Where a due step is skipped, the next one is due instead; no step is due twice. A run that
+    starts after step 1 starts with a multiple.
 
     Args:
-        steps: The number.
+        steps: The interval.
 
     Errors: a ValueError or TypeError where it is no whole number from 1.
 
@@ -35,7 +35,7 @@ class Every:
         self._next: int | None = None
 
     def due(self, step: int) -> bool:
-        """Whether to look in this step, the last one that was asked about or a later one."""
+        """Return whether a step is due; steps must not decrease."""
         if self._next is None:
             self._next = 1 if step == 1 else -(-step // self.steps) * self.steps
         if step < self._next:
@@ -45,14 +45,14 @@ class Every:
 
 
 class Probe:
-    """`watch` between two moments, in place of a block.
+    """A `watch` with explicit begin and end, in place of a block.
 
-    What is watched is the forward pass of the training itself: no pass is added, no random number
-    drawn, and nothing of the model, its gradients or its mode is touched.
+    It observes the forward pass of the training step itself: no pass is added, no random number
+    drawn, and the model, its gradients and its mode are left unchanged.
 
     Args:
-        model: What is trained.
-        layers: As of `watch`.
+        model: The model in training.
+        layers: See `watch`.
 
     >>> import torch
     >>> import glasshead as gh
@@ -71,7 +71,7 @@ class Probe:
         self._seen: Seen | None = None
 
     def begin(self) -> None:
-        """Watch from now on.
+        """Start watching.
 
         Errors: as of `watch`.
         """
@@ -82,7 +82,7 @@ class Probe:
         self._open = stack
 
     def end(self, step: int) -> list[HeadReading]:
-        """Watch no longer, and give what was seen; nothing where nobody had begun.
+        """Stop watching, and return the readings; none where it was not started.
 
         Errors: as at the end of a block of `watch`.
         """
@@ -94,30 +94,32 @@ class Probe:
         return readings_of(seen, step)
 
     def leave(self) -> None:
-        """Watch no longer, whatever was seen: the step has failed."""
+        """Stop watching after a failed step, and discard what was seen."""
         if self._open is not None:
             stack = self._open
             self._open = self._seen = None
-            # A watch that ends by an error asks not whether it has seen anything.
+            # A watch that ends by an error does not check whether it has seen anything.
             error = RuntimeError("the step that was watched has failed.")
             stack.__exit__(type(error), error, None)
 
 
 @dataclass
 class AlarmDispatcher:
-    """Feeds the rule, keeps its alarms, and tells of them.
+    """Dispatcher that feeds readings to a rule and reports its alarms.
 
     Attributes:
-        rule: Which readings are alarms.
-        on_alarm: What is called with each; None: `warnings.warn`.
-        on_readings: What is called with the readings of each watched step.
-        alarms: Those so far.
+        rule: The alarm rule.
+        on_alarm: Callback for each alarm; None: `warnings.warn`.
+        on_readings: Callback for the readings of each watched step.
+        alarms: The alarms so far.
 
-    Errors: a TypeError where one of these is something else.
+    Errors: a TypeError for an argument of another type.
 
-    >>> telling = AlarmDispatcher(AlarmRule(patience=1), on_alarm=lambda alarm: print(alarm.kind))
-    >>> telling.take([HeadReading(1, "layers.0", 0, 1.5, 0.7, 40.0)])
-    >>> telling.take([HeadReading(2, "layers.0", 0, 1.5, 0.7, 140.0)])
+    >>> dispatcher = AlarmDispatcher(
+    ...     AlarmRule(patience=1), on_alarm=lambda alarm: print(alarm.kind)
+    ... )
+    >>> dispatcher.take([HeadReading(1, "layers.0", 0, 1.5, 0.7, 40.0)])
+    >>> dispatcher.take([HeadReading(2, "layers.0", 0, 1.5, 0.7, 140.0)])
     maximum_logit
     """
 
@@ -130,12 +132,12 @@ class AlarmDispatcher:
         if not isinstance(self.rule, AlarmRule):
             raise TypeError(f"rule takes an AlarmRule such as AlarmRule(), and got {self.rule!r}.")
         for name in ("on_alarm", "on_readings"):
-            told = getattr(self, name)
-            if told is not None and not callable(told):
-                raise TypeError(f"{name} takes a function such as print, and got {told!r}.")
+            callback = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} takes a function such as print, and got {callback!r}.")
 
     def take(self, readings: list[HeadReading]) -> None:
-        """Take the readings of a step."""
+        """Process the readings of a step."""
         if self.on_readings is not None:
             self.on_readings(readings)
         for alarm in self.rule.feed(readings):

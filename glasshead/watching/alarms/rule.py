@@ -18,16 +18,16 @@ from glasshead.statistics.reductions import Reduction
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.seen import Seen
 
-# Queries whose pairs are asked one by one at once, where a mask is no range of keys.
+# Rows of a dense mask that are evaluated at once.
 _ROWS = 256
 
 
 @dataclass(frozen=True)
 class VisibleKeys(Statistic):
-    """n_i = Σ_j [key j is visible to query i], `[..., queries]`, a number of keys.
+    """n_i = Σ_j [key j is visible to query i], `[..., queries]`, the number of visible keys.
 
-    ln n_i is the largest entropy that query i can have. Neither weights nor scores are read: of a
-    mask that shows each query one range of keys it is two numbers a query.
+    ln n_i is the largest entropy that query i can have. Neither weights nor scores are computed: a
+    mask that shows each query one range of keys takes two numbers per query.
 
     >>> import glasshead as gh
     >>> x = torch.zeros(3, 1)
@@ -63,7 +63,7 @@ class VisibleKeys(Statistic):
 
 
 def _count(problem: Problem, tile: Tile) -> Int[Tensor, "*batch heads queries"]:
-    """How many keys each query of a tile sees."""
+    """Count the visible keys of each query of a tile."""
     rows, keys = tile.shape
     shape = (*problem.scores_shape[:-2], rows)
     intervals, rest = split(problem.mask, tile)
@@ -77,23 +77,23 @@ def _count(problem: Problem, tile: Tile) -> Int[Tensor, "*batch heads queries"]:
     return visible.expand(*shape, keys).sum(-1)
 
 
-# So that a number is the same before and after it was written down.
+# Digits of a reading, so that it survives a round trip through text.
 _DIGITS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class HeadReading:
-    """What one head did in one step.
+    """The readings of one head in one training step.
 
     Attributes:
-        step: Of training, counted from 1; it is read before the step changes the weights.
-        layer: The name of its attention.
-        head: Its number, from 0.
+        step: Training step, counted from 1; it is read before the step changes the weights.
+        layer: Name of the attention.
+        head: Head index, from 0.
         entropy: mean_i H_i, in nats, over the queries that see two keys or more.
-        normalized_entropy: Σ_i H_i / Σ_i ln n_i over the same queries, n_i being the keys that
-            query i sees: 1 where weight lies alike on all of them, 0 where each has one key; 1
+        normalized_entropy: Σ_i H_i / Σ_i ln n_i over the same queries, n_i being the number of
+            keys that query i sees: 1 for uniform weights, 0 where each query has a single key; 1
             where no query sees two.
-        max_score: max_ij s_ij, what the softmax was given; -inf where nothing was visible.
+        max_score: max_ij s_ij, the largest input of the softmax; -inf where nothing is visible.
     """
 
     step: int
@@ -105,7 +105,7 @@ class HeadReading:
 
 
 def readings_of(watched: Mapping[str, Watched], step: int) -> list[HeadReading]:
-    """The readings of a watch that asked for `entropy`, `visible_keys` and `max_score`.
+    """Return the readings of a watch with `entropy`, `visible_keys` and `max_score`.
 
     >>> import glasshead as gh
     >>> from glasshead.watching.alarms import VisibleKeys
@@ -123,7 +123,7 @@ def readings_of(watched: Mapping[str, Watched], step: int) -> list[HeadReading]:
 
 
 def _of_heads(watched: Watched) -> list[list[float]]:
-    """Entropy, normalized entropy and maximum score of each head, over all calls."""
+    """Compute entropy, normalized entropy and maximum score of each head, over all calls."""
     entropies, most, queries, scores = [], [], [], []
     for call in watched:
         headed = len(call.shape) > 2
@@ -137,7 +137,7 @@ def _of_heads(watched: Watched) -> list[list[float]]:
         queries.append(counts.sum(0))
         score = call.max_score.double()
         score = score.reshape(-1, score.shape[-1] if headed else 1)
-        # A batch may be empty.
+        # The batch may be empty.
         scores.append(torch.cat([score, score.new_full((1, score.shape[1]), -torch.inf)]).amax(0))
     entropy, possible, count = (torch.stack(x).sum(0) for x in (entropies, most, queries))
     mean = entropy / count.clamp(min=1)
@@ -146,7 +146,7 @@ def _of_heads(watched: Watched) -> list[list[float]]:
 
 
 def _heads_last(value: Tensor, headed: bool) -> Float[Tensor, "numbers heads"]:
-    """What is a number a query as a column for each head; texts without heads have one."""
+    """Reshape one number per query to a column per head; inputs without heads have one."""
     return value.movedim(-2, -1).flatten(0, -2) if headed else value.reshape(-1, 1)
 
 
@@ -161,15 +161,15 @@ _REMEDY = "lower the learning rate, warm up for longer, or normalise queries and
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A head beyond a threshold.
+    """An alarm for a head beyond a threshold.
 
     Attributes:
-        step: Of training.
-        layer: The name of its attention.
-        head: Its number, from 0.
+        step: Training step.
+        layer: Name of the attention.
+        head: Head index, from 0.
         kind: "entropy_collapse" or "maximum_logit".
         value: Its normalized entropy, or its maximum score.
-        threshold: What that fell below, or rose above.
+        threshold: The threshold that the value crossed.
 
     >>> print(Alarm(40, "blocks.0.attention", 2, "maximum_logit", 131.2, 100.0).sentence)
     step 40: the maximum score of head 2 in blocks.0.attention is 131, above 100: lower the learning
@@ -185,33 +185,33 @@ class Alarm:
 
     @property
     def sentence(self) -> str:
-        """What it is, and what to do, for a person."""
+        """The alarm and a remedy in one sentence."""
         where = f"head {self.head} in {self.layer or 'the model'}"
         if self.kind == "entropy_collapse":
-            said = (
+            text = (
                 f"the entropy of {where} is {self.value:.2g} of what it can be, below "
                 f"{self.threshold:.2g}"
             )
         else:
-            said = f"the maximum score of {where} is {self.value:.3g}, above {self.threshold:.3g}"
-        return f"step {self.step}: {said}: {_REMEDY}."
+            text = f"the maximum score of {where} is {self.value:.3g}, above {self.threshold:.3g}"
+        return f"step {self.step}: {text}: {_REMEDY}."
 
 
-# Scores of 10⁴ and more go with divergence: Wortsman et al. 2023, section 3. Wherever a run begins,
-# it is not to go there unnoticed.
+# Scores of 10⁴ and more go with divergence (Wortsman et al. 2023, section 3), whatever the first
+# reading was.
 _CEILING = 1e4
-# Heads that look at one key were seen to be well with scores up to half of M.
+# Healthy heads that attend to a single key were observed with scores up to half of M.
 _SHARP = 0.75
 
 
 @dataclass
 class _Head:
-    """What is remembered of a head.
+    """The state of the rule for one head.
 
     Attributes:
-        entropy, max_score: Of its first reading.
-        beyond: How many readings in a row were beyond the threshold, by kind.
-        raised: The kinds that were raised.
+        entropy, max_score: Normalized entropy and maximum score of its first reading.
+        beyond: Number of consecutive readings beyond the threshold, by kind.
+        raised: The kinds of alarms raised so far.
     """
 
     entropy: float
@@ -221,7 +221,7 @@ class _Head:
 
 
 class AlarmRule:
-    """Says of readings which heads are about to let a training diverge, each kind once a head.
+    """A rule that predicts from readings which heads are about to diverge, once per kind and head.
 
     With m = max_ij s_ij of a head, h = Σ_i H_i / Σ_i ln n_i its normalized entropy, and m₁, h₁
     those of its first reading:
@@ -229,19 +229,19 @@ class AlarmRule:
     - maximum logit: m > min(max(M, g · m₁), 10⁴);
     - entropy collapse: h < min(η, h₁ / g) and m > 3/4 M.
 
-    Either is to hold in `patience` readings, one after another. A head that has learned to look at
-    one key has a low entropy as well, and is well: its scores need to differ by ln(n / ε) alone to
-    leave ε of the weight to n others, 16 for a thousand keys and ε = 10⁻⁴, so that it stays
-    below 3/4 M. What is not finite is passed over: the loss tells of it.
+    Either has to hold in `patience` consecutive readings. A healthy head that has learned to attend
+    to a single key has a low entropy as well, but its scores need to differ only by ln(n / ε) to
+    leave ε of the weight to n others, 16 for a thousand keys and ε = 10⁻⁴, so that it stays below
+    3/4 M. Readings that are not finite are skipped: the loss shows them.
 
     Args:
-        score: M, the largest score that is not yet an alarm.
-        entropy: η, the normalized entropy below which a head has collapsed.
-        growth: g, what a head may grow by that was beyond them from the beginning, as those of a
-            trained model may be.
-        patience: In how many readings, one after another, it is to be so.
+        score: M, the threshold of the maximum score.
+        entropy: η, the threshold of the normalized entropy.
+        growth: g, the factor by which a head may grow that was beyond a threshold from the start,
+            as in a trained model.
+        patience: Number of consecutive readings beyond a threshold that raise an alarm.
 
-    Errors: a ValueError or TypeError where one of them is no such number.
+    Errors: a ValueError or TypeError for an argument out of range.
 
     Source: Zhai et al. 2023 (Stabilizing transformer training by preventing attention entropy
     collapse), section 3, of the entropy; Dehghani et al. 2023 (Scaling vision transformers to 22
@@ -275,11 +275,11 @@ class AlarmRule:
         self._heads: dict[tuple[str, int], _Head] = {}
 
     def feed(self, readings: Iterable[HeadReading]) -> list[Alarm]:
-        """The alarms of one step's readings; steps are fed in their order."""
+        """Process the readings of one step, and return its alarms; steps are fed in order."""
         return [alarm for reading in readings for alarm in self._fed(reading)]
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers, as JSON has it."""
+        """Return the state of the rule as JSON-serializable data."""
         return {
             "heads": [
                 {"layer": layer, "head": head, **asdict(known)}
@@ -288,7 +288,7 @@ class AlarmRule:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Remember what another rule did."""
+        """Restore the state of a rule."""
         self._heads = {
             (one["layer"], one["head"]): _Head(
                 one["entropy"], one["max_score"], dict(one["beyond"]), list(one["raised"])

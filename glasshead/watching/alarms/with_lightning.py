@@ -1,4 +1,4 @@
-"""Alarms in a training on Lightning."""
+"""Alarms for training with Lightning."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading
 
 
 class WatchedSteps(Callback, ABC):
-    """Reads every head in step 1 and in each `every`-th step, of the first batch of the step.
+    """A callback that reads every head in step 1 and every `every`-th step, in its first batch.
 
-    Of several processes that train together the first one watches its own share. Whoever derives
-    from it says in `read` what is to be done with the readings.
+    In distributed training rank 0 watches its own share. Subclasses implement `read`, which
+    receives the readings.
 
     Args:
-        every: In how many steps one is watched.
-        layers: As of `gh.watch`.
+        every: Interval of watched steps.
+        layers: See `gh.watch`.
     """
 
     def __init__(self, every: int = 10, layers: str | Sequence[str] | None = None) -> None:
@@ -29,12 +29,12 @@ class WatchedSteps(Callback, ABC):
         self._readings: list[HeadReading] = []
 
     def watched(self, pl_module: LightningModule) -> nn.Module:
-        """The model whose attentions are watched, by the names that they have in it."""
+        """Return the model to watch."""
         return pl_module
 
     @abstractmethod
     def read(self, trainer: Trainer, readings: list[HeadReading]) -> None:
-        """Take the readings of a step; every process does, and all but the first have none."""
+        """Process the readings of a step; called on every rank, with readings on rank 0 only."""
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -79,17 +79,17 @@ class WatchedSteps(Callback, ABC):
 
 
 class LightningAlarms(WatchedSteps):
-    """A Lightning callback that tells when attention is about to let a training diverge.
+    """A Lightning callback that warns when attention is about to diverge.
 
-    `Trainer(callbacks=[LightningAlarms()])`. The weights that training ends with are the same, bit
-    for bit, as without it. What it remembers is part of Lightning's checkpoints.
+    `Trainer(callbacks=[LightningAlarms()])`. The trained weights are the same, bit for bit, as
+    without it. Its state is part of Lightning's checkpoints.
 
     Args:
-        rule: Which readings are alarms; None: `AlarmRule()`.
-        every: In how many steps one is watched.
-        layers: As of `gh.watch`.
-        on_alarm: What is called with each alarm, say to end the training; None: `warnings.warn`.
-        on_readings: What is called with the readings of each watched step.
+        rule: The alarm rule; None: `AlarmRule()`.
+        every: Interval of watched steps.
+        layers: See `gh.watch`.
+        on_alarm: Callback for each alarm, for example to stop training; None: `warnings.warn`.
+        on_readings: Callback for the readings of each watched step.
 
     Errors: as of `gh.watch`, in the first step.
 
@@ -108,21 +108,21 @@ class LightningAlarms(WatchedSteps):
         on_readings: Callable[[list[HeadReading]], object] | None = None,
     ) -> None:
         super().__init__(every, layers)
-        self._telling = AlarmDispatcher(
+        self._dispatcher = AlarmDispatcher(
             AlarmRule() if rule is None else rule, on_alarm, on_readings
         )
 
     @property
     def alarms(self) -> list[Alarm]:
-        """Those so far, of a resumed training those since then."""
-        return self._telling.alarms
+        """The alarms so far; after resuming, those since then."""
+        return self._dispatcher.alarms
 
     def read(self, trainer: Trainer, readings: list[HeadReading]) -> None:
         if trainer.is_global_zero:
-            self._telling.take(readings)
+            self._dispatcher.take(readings)
 
     def state_dict(self) -> dict[str, Any]:
-        return self._telling.rule.state_dict()
+        return self._dispatcher.rule.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._telling.rule.load_state_dict(state_dict)
+        self._dispatcher.rule.load_state_dict(state_dict)

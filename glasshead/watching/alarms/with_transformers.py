@@ -1,4 +1,4 @@
-"""Alarms in a training by the Trainer of transformers."""
+"""Alarms for training with the Trainer of transformers."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,18 +12,17 @@ from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading
 
 
 class TransformersAlarms(TrainerCallback):
-    """A callback of transformers that tells when attention is about to let a training diverge.
+    """A callback of transformers that warns when attention is about to diverge.
 
-    `Trainer(model, arguments, callbacks=[TransformersAlarms()])`. The weights that training ends
-    with are the same, bit for bit, as without it. A resumed training begins with new first
-    readings.
+    `Trainer(model, arguments, callbacks=[TransformersAlarms()])`. The trained weights are the same,
+    bit for bit, as without it. Resumed training starts with new first readings.
 
     Args:
-        rule: Which readings are alarms; None: `AlarmRule()`.
-        every: In how many steps one is watched: step 1, and the multiples.
-        layers: As of `gh.watch`.
-        on_alarm: What is called with each alarm, say to end the training; None: `warnings.warn`.
-        on_readings: What is called with the readings of each watched step.
+        rule: The alarm rule; None: `AlarmRule()`.
+        every: Interval of watched steps: step 1, and the multiples.
+        layers: See `gh.watch`.
+        on_alarm: Callback for each alarm, for example to stop training; None: `warnings.warn`.
+        on_readings: Callback for the readings of each watched step.
 
     Errors: as of `gh.watch`, in the first step.
 
@@ -41,15 +40,15 @@ class TransformersAlarms(TrainerCallback):
         on_readings: Callable[[list[HeadReading]], object] | None = None,
     ) -> None:
         self._every, self._layers = Every(every), layers
-        self._telling = AlarmDispatcher(
+        self._dispatcher = AlarmDispatcher(
             AlarmRule() if rule is None else rule, on_alarm, on_readings
         )
         self._restore: Callable[[], None] = _nothing
 
     @property
     def alarms(self) -> list[Alarm]:
-        """Those so far."""
-        return self._telling.alarms
+        """The alarms so far."""
+        return self._dispatcher.alarms
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -67,7 +66,7 @@ class TransformersAlarms(TrainerCallback):
         self._restore()
 
     def _watch_next(self, model: nn.Module, step: int) -> None:
-        """Watch the next forward pass, and no other: a step may have several, and any may fail."""
+        """Watch only the next forward pass: a step may have several, and any may fail."""
         own, forward = "forward" in vars(model), model.forward
 
         def restore() -> None:
@@ -86,7 +85,7 @@ class TransformersAlarms(TrainerCallback):
             except BaseException:
                 probe.leave()
                 raise
-            self._telling.take(probe.end(step))
+            self._dispatcher.take(probe.end(step))
             return output
 
         model.forward, self._restore = watched, self._once(restore)
@@ -100,4 +99,4 @@ class TransformersAlarms(TrainerCallback):
 
 
 def _nothing() -> None:
-    """Nothing is to be restored."""
+    """Do nothing; the default when there is nothing to restore."""

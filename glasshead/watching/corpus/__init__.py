@@ -1,4 +1,4 @@
-"""Corpus: what a watch saw of many texts, summed up; of the processes of a distributed run, too."""
+"""Corpus statistics: the observations of many texts, reduced over batches and ranks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["CorpusResult", "CorpusStatistics", "LayerStatistics"]
 
 
 def __getattr__(name: str) -> Any:
-    # It needs torchmetrics, which a result that was saved can be read without.
+    # It needs torchmetrics, without which a saved result can still be read.
     if name != "CorpusStatistics":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from glasshead.watching.corpus.corpus_statistics import CorpusStatistics

@@ -34,7 +34,7 @@ from glasshead.watching.seen import Seen
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Which tokens of a padded batch are real.
+    """The padding mask of a batch.
 
     Attributes:
         real: True where a token belongs to a document.
@@ -44,32 +44,32 @@ class Padding:
 
     @property
     def lengths(self) -> Int[Tensor, " documents"]:
-        """Of each document."""
+        """Number of real tokens of each document."""
         return self.real.sum(-1)
 
     @cached_property
     def aside(self) -> bool:
-        """Whether a document begins elsewhere than at the first place, or has holes."""
+        """Whether any document has padding before or between its tokens."""
         return bool((self.real[:, 1:] & ~self.real[:, :-1]).any())
 
     @cached_property
     def order(self) -> Int[Tensor, "documents length"]:
-        """The places of the real tokens, in order, and then those of the others."""
+        """Indices of the real tokens, in order, followed by those of the padding."""
         return (~self.real).to(torch.uint8).argsort(dim=-1, stable=True)
 
     def as_if(self, other: "Padding") -> bool:
-        """Whether the other says the same."""
+        """Return whether the other mask is equal."""
         return torch.equal(self.real, other.real.to(self.real.device))
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """The documents of a batch in a layer.
+    """The documents of a batch in one layer.
 
     Attributes:
-        layer: Its name.
-        call: What was seen, all calls of a growing text together.
-        padding: Which of the tokens are real; None: all.
+        layer: Name of the layer.
+        call: The observed call; the calls of a text that grew with a cache are joined.
+        padding: The padding mask; None: no padding.
     """
 
     layer: str
@@ -78,17 +78,17 @@ class Text:
 
     @property
     def heads(self) -> int:
-        """How many there are; inputs without heads have one."""
+        """Number of heads; 1 for inputs without a head axis."""
         return self.call.shape[-2] if self._headed else 1
 
     @property
     def documents(self) -> int:
-        """How many rows the batch has."""
+        """Batch size."""
         leading = self.call.shape[:-2] if self._headed else self.call.shape[:-1]
         return torch.Size(leading).numel()
 
     def rows(self, value: Any) -> Any:
-        """A value as `[documents, heads, …]`; of several tensors, each."""
+        """Reshape a value to `[documents, heads, …]`; of several tensors, each."""
         if not isinstance(value, Tensor):
             return [self.rows(part) for part in value]
         leading = len(self.call.shape) - 1
@@ -99,17 +99,17 @@ class Text:
 
     @property
     def real_documents(self) -> int:
-        """How many of them have a real token."""
+        """Number of documents with at least one real token."""
         return self.documents if self.padding is None else int(self.padding.real.any(-1).sum())
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """How many queries and keys each has."""
+        """Number of queries and keys of each document."""
         return self.call.queries, self.call.keys
 
     @property
     def left_out(self) -> bool:
-        """Whether the watch has left the padding out of what it summed over queries."""
+        """Whether the watch left padding out of its sums over queries."""
         real = self.call.real
         return real is not None and self.padding is not None and self.padding.as_if(Padding(real))
 
@@ -119,18 +119,19 @@ class Text:
 
 
 def padding_of(attention_mask: Any) -> Padding | None:
-    """What a mask of tokens says; None where there is none, or all tokens are real.
+    """Return the padding of an attention mask; None without a mask, or where all tokens are real.
 
-    Errors: a TypeError or ValueError where it is none.
+    Errors: a TypeError or ValueError for an invalid mask.
     """
     real = check_mask(attention_mask)
     return None if real is None or real.all() else Padding(real)
 
 
 def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
-    """What was seen, a text each, without those that hold no document.
+    """Return the observed texts, without those that hold no document.
 
-    Errors: a TypeError for what is not seen; a ValueError where the padding is that of others.
+    Errors: a TypeError where `seen` is not the result of a watch; a ValueError where the padding
+    does not fit.
     """
     if not isinstance(seen, Seen):
         raise TypeError(
@@ -170,28 +171,28 @@ def _check(texts: list[Text], padding: Padding) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """What some documents add to the sums of a layer, in float64.
+    """Partial sums of some documents in one layer, in float64.
 
     Attributes:
-        total: A sum, or what is largest.
-        count: Of how many it is.
+        total: A sum, or a maximum.
+        count: The number of terms.
     """
 
     total: Float[Tensor, "heads *rest"]
     count: Float[Tensor, "heads *counted"]
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device."""
+        """Move the sums to a device."""
         return type(self)(self.total.to(device), self.count.to(device))
 
 
 class Accumulator(ABC):
-    """How one statistic of a corpus is summed up.
+    """Accumulator of one statistic over a corpus.
 
     Attributes:
-        statistic: As it was asked for.
-        reduction: What makes one of several totals: their "sum", or "max".
-        of_one_length: Whether the texts of a layer have to be equally long.
+        statistic: The requested statistic.
+        reduction: How totals are combined: "sum" or "max".
+        of_one_length: Whether all texts of a layer must have equal length.
     """
 
     reduction: ClassVar[str] = "sum"
@@ -202,57 +203,57 @@ class Accumulator(ABC):
 
     @property
     def rest(self) -> tuple[int, ...]:
-        """How long the axes of the total are, after that of the heads."""
+        """Shape of the total after the axis of heads."""
         return ()
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """The same of the count."""
+        """Shape of the count after the axis of heads."""
         return ()
 
     @property
     def neutral(self) -> float:
-        """The total of nothing."""
+        """Initial value of the total."""
         return 0.0
 
     @property
     def watched(self) -> Statistic:
-        """What a watch is to be asked for."""
+        """The statistic to request from a watch."""
         return self.statistic
 
     def of_real(self, padding: Padding) -> Statistic:
-        """The same where some of the tokens are padding."""
+        """Return the statistic to request for a padded batch."""
         del padding
         return self.watched
 
     def left_out(self, padding: Padding) -> Statistic:
-        """What a watch is to be asked for that leaves padding out by itself."""
+        """Return the statistic to request from a watch that leaves padding out by itself."""
         del padding
         return self.watched
 
     @abstractmethod
     def part(self, text: Text, value: Any) -> Partial:
-        """What the documents of a text add.
+        """Return the partial sums of the documents of a text.
 
         Args:
-            text: Where they were seen.
-            value: The statistic, `[documents, heads, …]`.
+            text: The observed text.
+            value: Its statistic, `[documents, heads, …]`.
 
-        Errors: a ValueError where a document does not have what the statistic is of.
+        Errors: a ValueError where a document is too short for the statistic.
         """
 
     def value(self, total: Tensor, count: Tensor) -> Tensor:
-        """The statistic of the corpus; 0 where there was nothing."""
+        """Return the statistic of the corpus; 0 where the count is 0."""
         count = count.reshape(*count.shape, *[1] * (total.ndim - count.ndim))
         return total / count.clamp(min=1)
 
 
 class HistogramSums(NamedTuple):
-    """What a mean over queries is made of.
+    """Numerator and denominator of a mean histogram.
 
     Attributes:
-        mass: By distance, summed over the queries.
-        queries: How many see a key.
+        mass: Weight by distance, summed over the queries.
+        queries: Number of queries that see a key.
     """
 
     mass: Float[Tensor, "... bins"]
@@ -261,7 +262,7 @@ class HistogramSums(NamedTuple):
 
 @dataclass(frozen=True)
 class SummedHistogram(DistanceHistogram):
-    """A `DistanceHistogram` before its mean is taken, as documents have unlike many queries."""
+    """A `DistanceHistogram` before averaging, as documents differ in their number of queries."""
 
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> HistogramSums:  # type: ignore[override]
         diagonals, (weight, key, score) = reduced
@@ -273,13 +274,13 @@ class SummedHistogram(DistanceHistogram):
         return HistogramSums(first.mass + second.mass, first.queries + second.queries)
 
     def _counted(self, seeing: Bool[Tensor, "... queries"]) -> Bool[Tensor, "... queries"]:
-        """Which of the queries that see a key count."""
+        """Return which of the queries that see a key are counted."""
         return seeing
 
 
 @dataclass(frozen=True)
 class MaskedHistogram(SummedHistogram):
-    """The same of the real queries."""
+    """A `SummedHistogram` over real queries only."""
 
     padding: Padding = field(kw_only=True)
 
@@ -293,7 +294,7 @@ class MaskedHistogram(SummedHistogram):
 
 @dataclass(frozen=True)
 class _RealDiagonalSum(DiagonalSum):
-    """Accumulator over each diagonal, of the real queries."""
+    """The sum along each diagonal over real queries only."""
 
     padding: Padding
 
@@ -305,7 +306,7 @@ class _RealDiagonalSum(DiagonalSum):
 
 @dataclass(frozen=True)
 class MaskedReceived(Received):
-    """The mass that each key receives from the real queries, or from the last of these."""
+    """The mass that each key receives from real queries, or from the last of these."""
 
     padding: Padding = field(kw_only=True)
 
@@ -318,7 +319,7 @@ class MaskedReceived(Received):
 
 @dataclass(frozen=True)
 class MaskedMaxScore(MaxScore):
-    """The largest score of the real queries."""
+    """The maximum score over real queries only."""
 
     padding: Padding = field(kw_only=True)
 
@@ -334,7 +335,7 @@ class MaskedMaxScore(MaxScore):
 
 @dataclass(frozen=True)
 class MaskedMassOn(MassOn):
-    """The mass on some tokens of each document, counted from its first real one."""
+    """The mass on some tokens of each document, counted from its first real token."""
 
     padding: Padding = field(kw_only=True)
 
@@ -347,12 +348,12 @@ class MaskedMassOn(MassOn):
 
 
 def _left(real: Tensor) -> Tensor:
-    """How many real tokens there are from each on, itself included."""
+    """Return the number of real tokens from each token to the end, itself included."""
     return real.flip(-1).cumsum(-1).flip(-1)
 
 
 def _check_heads_of(problem: Problem, padding: Padding) -> None:
-    """Raise where the mask does not tell of both the queries and the keys."""
+    """Raise a ValueError where the mask does not fit both queries and keys."""
     batch, (queries, keys) = problem.scores_shape[:-3], problem.scores_shape[-2:]
     documents, length = padding.real.shape
     if batch != (documents,) or not queries == keys == length:
@@ -364,7 +365,7 @@ def _check_heads_of(problem: Problem, padding: Padding) -> None:
 
 
 class QueryMean(Accumulator):
-    """The mean over all real queries; -inf, the logsumexp of one that sees nothing, is left out."""
+    """The mean over all real queries; -inf, the logsumexp of an empty row, is left out."""
 
     def part(self, text: Text, value: Tensor) -> Partial:
         numbers = value.double()
@@ -376,7 +377,7 @@ class QueryMean(Accumulator):
 
 
 class OnKeys(QueryMean):
-    """The mean mass on some keys of each document, counted from its beginning."""
+    """The mean mass on some keys of each document, counted from its first token."""
 
     statistic: MassOn
 
@@ -389,7 +390,7 @@ class OnKeys(QueryMean):
 
 
 class LargestOf(Accumulator):
-    """The largest of all documents."""
+    """The maximum over all documents."""
 
     reduction = "max"
 
@@ -409,7 +410,7 @@ class LargestOf(Accumulator):
 
 
 class ByPosition(Accumulator):
-    """The mean over the documents that have a position of what it receives."""
+    """The mean mass received by each position, over the documents that are long enough."""
 
     statistic: Received
 
@@ -429,9 +430,9 @@ class ByPosition(Accumulator):
         return MaskedReceived(self.statistic.last, padding=padding)
 
     def part(self, text: Text, value: Tensor) -> Partial:
-        mass, there = value.double(), torch.ones_like(value[:, 0], dtype=torch.bool)
+        mass, exists = value.double(), torch.ones_like(value[:, 0], dtype=torch.bool)
         least = text.call.queries
-        # Of cross-attention, the keys are those of another text.
+        # The keys of cross-attention belong to another text.
         if text.padding is not None and not text.call.crossing:
             if text.padding.real.shape[-1] != mass.shape[-1]:
                 raise ValueError(
@@ -442,7 +443,7 @@ class ByPosition(Accumulator):
             order = text.padding.order.to(mass.device)
             mass = mass.gather(-1, order[:, None].expand_as(mass))
             lengths = text.padding.lengths.to(mass.device)
-            there = torch.arange(mass.shape[-1], device=mass.device) < lengths[:, None]
+            exists = torch.arange(mass.shape[-1], device=mass.device) < lengths[:, None]
             least = int(lengths[lengths > 0].min())
         if self.statistic.last is not None and self.statistic.last > least:
             raise ValueError(
@@ -450,12 +451,12 @@ class ByPosition(Accumulator):
                 f"has {least}: ask for a smaller last, or leave shorter documents out."
             )
         beyond = (0, self._positions - mass.shape[-1])
-        total = F.pad(torch.where(there[:, None], mass, 0.0).sum(0), beyond)
-        count = F.pad(there.sum(0).double(), beyond)
+        total = F.pad(torch.where(exists[:, None], mass, 0.0).sum(0), beyond)
+        count = F.pad(exists.sum(0).double(), beyond)
         return Partial(total, count.expand_as(total))
 
     def value(self, total: Tensor, count: Tensor) -> Tensor:
-        """As far as there are documents as long."""
+        """Return the mean up to the length of the longest document."""
         longest = int((count > 0).any(0).sum())
         return super().value(total[:, :longest], count[:, :longest])
 
@@ -483,7 +484,7 @@ class ByDistance(Accumulator):
 
 
 class OverMaps(Accumulator):
-    """The mean over documents of one length."""
+    """The mean map over documents of equal length."""
 
     statistic: PooledMap
     of_one_length = True
@@ -515,9 +516,9 @@ class OverMaps(Accumulator):
 
 
 def sums_of(statistic: Statistic, positions: int) -> Accumulator:
-    """How a statistic is summed up.
+    """Return the accumulator of a statistic.
 
-    Errors: a ValueError where one of a corpus would mean nothing.
+    Errors: a ValueError where the statistic has no meaning for a corpus.
     """
     if statistic.axes == ("query",) and statistic.has_mean:
         return (OnKeys if isinstance(statistic, MassOn) else QueryMean)(statistic)

@@ -35,24 +35,24 @@ _States = dict[str, Any]
 
 
 class CorpusStatistics(Metric):
-    """Statistics of a model's attention over all documents that it reads, layer by layer.
+    """Attention statistics of a model over a corpus of documents, per layer.
 
-    A number a query is averaged over all real queries of all documents, `MaxScore` is the largest,
-    `Received` the mean over documents of what each position receives, of those that are as long.
-    `DistanceHistogram` is the mean over all queries that see a key, and `PooledMap` that over
-    documents, which then have one length. Sums are kept in float64, so that it makes no difference
-    in which batches, or on which of many processes, a document was read.
+    Statistics with one number per query are averaged over all real queries of all documents.
+    `MaxScore` is the maximum. `Received` is, per position, the mean over the documents that are
+    long enough. `DistanceHistogram` is the mean over all queries that see a key, `PooledMap` the
+    mean over documents, which then must have equal length. Sums are kept in float64, so the split
+    of documents into batches and ranks makes no difference.
 
-    It is a `torchmetrics.Metric`: `compute` sums up over all processes of `torch.distributed`, of
-    which some may have read nothing; `reset`, `merge_state`, `persistent` and `to` are as of any.
+    It is a `torchmetrics.Metric`: `compute` reduces over all ranks of `torch.distributed`, some of
+    which may have read nothing; `reset`, `merge_state`, `persistent` and `to` work as usual.
 
     Args:
-        statistics: A list, or a dict that names each.
-        positions: How many positions of a document `Received` tells of.
-        options: As of any metric: sync_on_compute, process_group and so on.
+        statistics: A list, or a dict keyed by name.
+        positions: Number of positions of a document for which `Received` is kept.
+        options: Arguments of `torchmetrics.Metric`: sync_on_compute, process_group and so on.
 
-    Errors: a TypeError or ValueError where the arguments are none of these, or a statistic is one
-    that does not add up over documents, such as `TopK`.
+    Errors: a TypeError or ValueError for an invalid argument, or for a statistic that does not
+    add up over documents, such as `TopK`.
 
     >>> import glasshead as gh
     >>> _ = torch.manual_seed(0)
@@ -96,21 +96,21 @@ class CorpusStatistics(Metric):
 
     @property
     def statistics(self) -> dict[str, Statistic]:
-        """What `gh.watch` is to be asked for, by name."""
+        """Statistics to pass to `gh.watch`, by name."""
         return {name: sums.watched for name, sums in self._sums.items()}
 
     def statistics_of(
         self, attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"]
     ) -> dict[str, Statistic]:
-        """What `gh.watch` is to be asked for of a padded batch.
+        """Return the statistics to pass to `gh.watch` for a padded batch.
 
-        What is summed over queries while the model runs, such as `Received`, and `MassOn` where
-        padding stands first, is that of the real tokens alone, counted from the first of these.
+        Statistics that sum over queries while the model runs, such as `Received`, and `MassOn` with
+        padding on the left, count real tokens only, starting from the first of them.
 
         Args:
-            attention_mask: 1 or True where a token is real.
+            attention_mask: 1 or True for real tokens.
 
-        Errors: a ValueError where a statistic takes documents of one length.
+        Errors: a ValueError where a statistic needs documents of equal length.
         """
         padding = padding_of(attention_mask)
         if padding is None:
@@ -122,15 +122,16 @@ class CorpusStatistics(Metric):
         seen: Seen,
         attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
     ) -> None:
-        """Add what was seen.
+        """Add the observations of one batch.
 
         Args:
-            seen: By a watch that was asked for `statistics`; it may know of others.
-            attention_mask: 1 or True where a token is real; None: all are. Then the block of the
-                watch has run the model once, or has let one text grow.
+            seen: The result of a watch with `statistics`; it may hold others too.
+            attention_mask: 1 or True for real tokens; None: all are. With a mask, the block of the
+                watch has to run the model once, or to extend one text with a cache.
 
-        Errors: a TypeError for what is not seen by a watch; a ValueError where a statistic is not
-        there, the mask does not fit, or the layers are others than before. Then nothing was added.
+        Errors: a TypeError where `seen` is not the result of a watch; a ValueError where a
+        statistic is missing, the mask does not fit, or the layers differ from before. Nothing is
+        added then.
         """
         padding = padding_of(attention_mask)
         texts = texts_of(seen, padding)
@@ -147,9 +148,9 @@ class CorpusStatistics(Metric):
         self.documents += sum(text.real_documents for text in texts if text.layer == first)
 
     def compute(self) -> CorpusResult:
-        """The statistics of all documents, of all processes.
+        """Return the statistics of all documents, reduced over all ranks.
 
-        Errors: a ValueError where there were none.
+        Errors: a ValueError where there are no documents.
         """
         layout = self._layout
         if not layout.layers:
@@ -169,7 +170,7 @@ class CorpusStatistics(Metric):
         return CorpusResult(values, asked, int(self.documents))
 
     def _part(self, name: str, text: Text) -> Partial:
-        """What a text adds to a statistic."""
+        """Return the contribution of a text to a statistic."""
         sums = self._sums[name]
         wanted = sums.watched if text.padding is None else sums.of_real(text.padding)
         known = text.call.statistics.get(name)
@@ -207,53 +208,53 @@ class CorpusStatistics(Metric):
         return reduce(CorpusLayout.merged, layouts, CorpusLayout())
 
     def _lay_out(self, layout: CorpusLayout) -> None:
-        """Make room for the heads of a layout."""
-        laid = self._laid({name: getattr(self, name) for name in self._defaults}, layout)
-        for name, state in laid.items():
+        """Resize the states to a layout."""
+        resized = self._resized({name: getattr(self, name) for name in self._defaults}, layout)
+        for name, state in resized.items():
             setattr(self, name, state)
 
-    def _laid(self, states: Mapping[str, Any], layout: CorpusLayout) -> _States:
-        """The same states with room for the heads of a layout; always of their own."""
+    def _resized(self, states: Mapping[str, Any], layout: CorpusLayout) -> _States:
+        """Return copies of the states, resized to the heads of a layout."""
         old = CorpusLayout.of(states["layout"])
-        laid: _States = {**states, "layout": layout.tensor(states["layout"].device)}
+        resized: _States = {**states, "layout": layout.tensor(states["layout"].device)}
         for name, sums in self._sums.items():
             for kind, fill in (("total", sums.neutral), ("count", 0.0)):
                 state = f"{kind}_{name}"
-                laid[state] = layout.moved(states[state], old, fill).clone()
-        return laid
+                resized[state] = layout.moved(states[state], old, fill).clone()
+        return resized
 
     def _sync_dist(
         self,
         dist_sync_fn: Callable[..., list[Tensor]] = gather_all_tensors,
         process_group: Any | None = None,
     ) -> None:
-        """Agree on the layout first, as a process may have seen other layers, or none."""
-        told = dist_sync_fn(self.layout, group=process_group or self.process_group)
-        self._lay_out(reduce(CorpusLayout.merged, map(CorpusLayout.of, told)))
+        """Merge the layouts first, as ranks may have seen different layers, or none."""
+        layouts = dist_sync_fn(self.layout, group=process_group or self.process_group)
+        self._lay_out(reduce(CorpusLayout.merged, map(CorpusLayout.of, layouts)))
         super()._sync_dist(dist_sync_fn, process_group)
 
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
-        """Agree on the layout first, as another metric may have seen other layers, or none."""
+        """Merge the layouts first, as the other metric may have seen other layers, or none."""
         layout = CorpusLayout.of(incoming_state["layout"]).merged(self._layout)
         self._lay_out(layout)
-        super()._reduce_states(self._laid(incoming_state, layout))
+        super()._reduce_states(self._resized(incoming_state, layout))
 
 
 def _first(layouts: Tensor) -> Tensor:
-    """One of those that are all the same."""
+    """Return the first of equal layouts."""
     return layouts[0]
 
 
 def _as_left_out(
     known: Statistic, sums: Accumulator, padding: Padding
 ) -> tuple[Statistic, Statistic]:
-    """Return what was watched and what is wanted, where the watch itself left out the padding."""
+    """Return the watched and the expected statistic, where the watch already left out padding."""
     plain = sums.left_out(padding)
     return known, plain if known == plain else sums.of_real(padding)
 
 
 def _same(known: Statistic, wanted: Statistic) -> bool:
-    """Whether two statistics are the same, those of real tokens by what their masks say."""
+    """Return whether two statistics are equal; masked ones compare the values of their masks."""
     one, other = (getattr(statistic, "padding", None) for statistic in (known, wanted))
     if not (isinstance(one, Padding) and isinstance(other, Padding)):
         return known == wanted

@@ -1,4 +1,4 @@
-"""What a corpus showed of each layer and head, over all ranks."""
+"""Corpus results: the statistics of each layer and head over a corpus, reduced over all ranks."""
 
 import json
 import os
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Layer(NamedTuple):
-    """What is known of a layer.
+    """The shape of one layer.
 
     Attributes:
-        heads: How many.
-        lengths: How many queries and keys each of its texts has, where that must be the same of
-            all; None where it need not.
+        heads: Number of heads.
+        lengths: Number of queries and keys of each text, where all texts must have the same; None
+            where they need not.
     """
 
     heads: int
@@ -37,10 +37,10 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class CorpusLayout:
-    """Layers in their order; the heads of all of them follow each other in one axis.
+    """The order of layers, whose heads are concatenated along one axis.
 
     Attributes:
-        layers: By name.
+        layers: Layers by name.
 
     >>> first, second = CorpusLayout({"a": Layer(3)}), CorpusLayout({"b": Layer(2)})
     >>> first.merged(second).places
@@ -51,12 +51,12 @@ class CorpusLayout:
 
     @property
     def heads(self) -> int:
-        """Of all layers together."""
+        """Total number of heads."""
         return sum(layer.heads for layer in self.layers.values())
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where the heads of each layer stand."""
+        """Slice of each layer along the axis of heads."""
         places, begin = {}, 0
         for name, layer in self.layers.items():
             places[name] = slice(begin, begin + layer.heads)
@@ -64,9 +64,9 @@ class CorpusLayout:
         return places
 
     def merged(self, other: "CorpusLayout") -> "CorpusLayout":
-        """The layers of this one, then those that only the other has.
+        """Return the layers of this layout, followed by those only the other has.
 
-        Errors: a ValueError where a layer is another in both.
+        Errors: a ValueError where the two disagree on a layer.
         """
         layers = dict(self.layers)
         for name, layer in other.layers.items():
@@ -76,7 +76,7 @@ class CorpusLayout:
     def moved(
         self, sums: Float[Tensor, "heads *rest"], old: "CorpusLayout", fill: float
     ) -> Float[Tensor, "all_heads *rest"]:
-        """Sums that lie as in an older layout, as they lie here; `fill` stands for new layers."""
+        """Rearrange sums from an older layout to this one; new layers are filled with `fill`."""
         if old == self:
             return sums
         moved = sums.new_full((self.heads, *sums.shape[1:]), fill)
@@ -86,18 +86,18 @@ class CorpusLayout:
         return moved
 
     def tensor(self, device: torch.device | str) -> Tensor:
-        """The same as bytes in a tensor, which processes can exchange."""
-        told = json.dumps([[name, *layer] for name, layer in self.layers.items()])
-        return torch.tensor(list(told.encode()), dtype=torch.uint8, device=device)
+        """Serialize the layout to a byte tensor, which ranks can exchange."""
+        text = json.dumps([[name, *layer] for name, layer in self.layers.items()])
+        return torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
 
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
-        """What such a tensor tells."""
-        told = json.loads(bytes(tensor.to(torch.uint8).tolist()))
+        """Deserialize a layout from the tensor of `tensor`."""
+        layers = json.loads(bytes(tensor.to(torch.uint8).tolist()))
         return cls(
             {
                 name: Layer(heads, None if lengths is None else (lengths[0], lengths[1]))
-                for name, heads, lengths in told
+                for name, heads, lengths in layers
             }
         )
 
@@ -123,15 +123,15 @@ def _lengths(layer: Layer) -> str:
 
 
 _KIND, OF_A_MODEL = "statistics of a corpus", "statistics of a model"
-"""The kinds of file that are read: what `CorpusResult.save` writes, and what the command `observe`
-writes of a model."""
+"""File kinds that can be read: that of `CorpusResult.save`, and that of the command `observe` for
+a model."""
 
 
 class LayerStatistics(dict[str, Tensor]):
-    """The statistics of one layer, `[heads, …]` each: `.entropy` or `[gh.Entropy()]`, as of `Seen`.
+    """The statistics of one layer, `[heads, …]` each: `.entropy` or `[gh.Entropy()]`, as in `Seen`.
 
     Attributes:
-        statistics: What they are, by name.
+        statistics: The statistics by name.
     """
 
     def __init__(self, values: Mapping[str, Tensor], statistics: Mapping[str, Statistic]) -> None:
@@ -151,16 +151,16 @@ class LayerStatistics(dict[str, Tensor]):
 
 
 class CorpusResult:
-    """Each statistic of a corpus, `[heads, …]` in float64, by the names of layer and statistic.
+    """The statistics of a corpus, `[heads, …]` in float64, by layer and statistic name.
 
     `result["layers.0"].entropy` is that of one layer, `result.stacked("entropy")` that of all. It
-    is no `Mapping`, as torchmetrics would take those apart.
+    is no `Mapping`, as torchmetrics would flatten it.
 
     Attributes:
-        documents: How many there were.
-        statistics: What was asked, by name.
-        tokens: The tokens of the text as they are written, where one text alone was read.
-        source: What is known of the model and the texts, such as their names.
+        documents: Number of documents.
+        statistics: The statistics by name.
+        tokens: The text of each token, where a single text was read.
+        source: Metadata of the model and the texts, such as their names.
 
     >>> import glasshead as gh
     >>> entropy = torch.tensor([0.5, 1.5], dtype=torch.float64)
@@ -202,9 +202,9 @@ class CorpusResult:
         return list(self._values)
 
     def stacked(self, asked: "str | Statistic") -> Float[Tensor, "layers heads *rest"]:
-        """One statistic of all layers.
+        """Stack one statistic over all layers.
 
-        Errors: a KeyError for what was not asked; a ValueError where layers are of unlike shapes.
+        Errors: a KeyError for a missing statistic; a ValueError where layers differ in shape.
         """
         name = self._name(asked)
         values = [own[name] for own in self._values.values()]
@@ -217,23 +217,23 @@ class CorpusResult:
         return torch.stack(values)
 
     def summary(self) -> Summary:
-        """A table for each statistic that is a number a head: layers × heads."""
+        """Return a table, layers × heads, for each statistic with one number per head."""
         values = {
             name: [own[name].tolist() for own in self._values.values()] for name in self._flat
         }
         return Summary(tuple(self), values, self.statistics)
 
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
-        """A pandas table with a row for each layer and head, and each place of further axes.
+        """Return a pandas table with a row for each layer, head and index of further axes.
 
-        Where the keys are the tokens of one text, a column `token` has these.
+        Where the keys are the tokens of one text, the column `token` holds them.
 
         Args:
-            names: Names, or statistics, of the same axes; without any, all that are a number a
+            names: Names, or statistics, of the same axes; without any, all with one number per
                 head.
 
-        Errors: a KeyError for what was not asked, a ValueError where the axes differ, an
-        ImportError where there is no pandas.
+        Errors: a KeyError for a missing statistic, a ValueError where the axes differ, an
+        ImportError without pandas.
         """
         pandas = import_pandas()
         asked = [self._name(name) for name in names] or self._flat
@@ -256,27 +256,27 @@ class CorpusResult:
 
         Errors: an OSError where the file cannot be written; then an older one is as it was.
         """
-        told = describe_values(self.statistics, next(iter(self._values.values()), {}))
+        described = describe_values(self.statistics, next(iter(self._values.values()), {}))
         tensors = {
             f"{layer}.{name}": value
             for layer, own in self._values.items()
             for name, value in own.items()
         }
-        description = {"layers": list(self), "documents": self.documents, "statistics": told}
+        description = {"layers": list(self), "documents": self.documents, "statistics": described}
         known = {"written_tokens": self.tokens, "source": self.source or None}
         description |= {name: value for name, value in known.items() if value is not None}
         write(file, _KIND, description, tensors)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "CorpusResult":
-        """Read what `save` has written, or the command `observe` of a model; no code is run.
+        """Read a file of `save`, or of the command `observe` for a model; no code is run.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it holds no such thing.
+        Errors: an OSError where the file cannot be read; a ValueError for any other file.
         """
         description, tensors = read(file, _KIND, OF_A_MODEL)
         of_a_model = description["kind"] == OF_A_MODEL
         with understood(file, description["kind"]):
-            told = description.get("asked" if of_a_model else "statistics")
+            described = description.get("asked" if of_a_model else "statistics")
             values, statistics = {}, {}
             for layer in map(str, description["layers"]):
                 names = description["statistics"]
@@ -284,7 +284,7 @@ class CorpusResult:
                 if not all(value.ndim for value in own.values()):
                     raise ValueError(f"{layer!r} has a number without heads")
                 statistics, values[layer] = (
-                    (_as_written(names), own) if told is None else found(told, own)
+                    (_as_written(names), own) if described is None else found(described, own)
                 )
             source = description.get("source")
             if of_a_model:
@@ -308,17 +308,17 @@ class CorpusResult:
 
     @property
     def _flat(self) -> list[str]:
-        """Which are a number a head."""
+        """Names of the statistics with one number per head."""
         return [name for name in self.statistics if not self._axes(name)]
 
     def _axes(self, name: str) -> tuple[str, ...]:
-        """Of the value, after that of the heads; a mean has none for queries."""
+        """Return the axes of a value after that of heads; the query axis is averaged out."""
         return tuple(axis for axis in self.statistics[name].axes if axis != "query")
 
     def _written(self, axes: tuple[str, ...], shape: Sequence[int]) -> dict[str, Any]:
-        """A column of tokens, where the last axis counts the tokens of one text.
+        """Return a column of tokens, where the last axis indexes the tokens of one text.
 
-        A text that was read in pieces of one length has no token for a position of them all.
+        A text that was read in chunks of one length has no single token per position.
         """
         keys = shape[-1]
         if axes != ("key",) or self.tokens is None or not keys <= len(self.tokens) < 2 * keys:
@@ -329,12 +329,15 @@ class CorpusResult:
         return _name_of(asked, self.statistics)
 
 
-# What the file of a model says of its numbers, and not of where they come from.
+# Keys of a model's file that describe its values, not their source.
 _NOT_SOURCE = {"kind", "version", "layers", "statistics", "asked", "written_tokens"}
 
 
 def _name_of(asked: "str | Statistic", statistics: Mapping[str, Statistic]) -> str:
-    """The name of a statistic; a KeyError where it was not asked."""
+    """Return the name of a statistic.
+
+    Errors: a KeyError where it was not recorded.
+    """
     name = asked
     if not isinstance(asked, str):
         name = next((n for n, one in statistics.items() if one == asked), None)
@@ -343,11 +346,11 @@ def _name_of(asked: "str | Statistic", statistics: Mapping[str, Statistic]) -> s
     return name
 
 
-def _as_written(told: Mapping[str, Any]) -> dict[str, Statistic]:
-    """The statistics of an older file, which has them as the command line wrote them."""
+def _as_written(described: Mapping[str, Any]) -> dict[str, Statistic]:
+    """Return the statistics of an older file, which names them as the command line does."""
     without_arguments = {"entropy", "log-sum-exp", "max-score", "max-weight", "mean-distance"}
     statistics: dict[str, Statistic] = {}
-    for name, one in told.items():
+    for name, one in described.items():
         kind, axes = str(one["written"]), tuple(map(str, one["axes"][1:]))
         statistics[name] = (
             getattr(known_statistics, kind.title().replace("-", ""))()
@@ -357,9 +360,9 @@ def _as_written(told: Mapping[str, Any]) -> dict[str, Statistic]:
     return statistics
 
 
-def _checked_tokens(told: Any) -> tuple[str, ...] | None:
-    if told is None:
+def _checked_tokens(tokens: Any) -> tuple[str, ...] | None:
+    if tokens is None:
         return None
-    if not isinstance(told, list) or not all(isinstance(token, str) for token in told):
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise ValueError("its tokens are not a list of texts")
-    return tuple(told)
+    return tuple(tokens)

@@ -1,3 +1,3 @@
-"""Doors: the ways by which a model comes to its attention, and where it is met on each."""
+"""Interception: the functions, operators and interfaces at which attention calls are captured."""
 
 from glasshead.watching.interception.session import ablated, opened

@@ -14,12 +14,12 @@ from glasshead.recipe.tile import Tile
 
 
 class ConvertedMask(NamedTuple):
-    """What a mask tensor says.
+    """The mask and bias of a mask tensor.
 
     Attributes:
-        mask: Which pairs are visible; None: all.
-        bias: What is added to the scores; None: nothing.
-        visible: The mask as a tensor, that broadcasts to `[batch, heads, queries, keys]`.
+        mask: The mask; None: all pairs are visible.
+        bias: A tensor to add to the scores; None: no bias.
+        visible: The mask as a boolean tensor, broadcastable to `[batch, heads, queries, keys]`.
     """
 
     mask: Mask | None
@@ -28,19 +28,19 @@ class ConvertedMask(NamedTuple):
 
 
 _NOTHING = ConvertedMask(None, None, None)
-# What was read last, as the layers of a model are given one tensor after another: the tensor, a
-# copy of the numbers that it had, and what they say.
+# The last conversions, as all layers of a model get the same few tensors: the tensor, a copy of its
+# values, and the result.
 _last: list[tuple["weakref.ref[Tensor]", Tensor, ConvertedMask]] = []
 
 
 def read_mask(tensor: Tensor | None) -> ConvertedMask:
-    """A mask that is boolean, True = may attend, or is added to the scores.
+    """Convert a mask tensor: boolean, True = may attend, or additive.
 
-    Of numbers, -inf hides and so does what is near the lowest of their type, which libraries write
-    for it; others are a bias.
+    Of an additive mask, -inf hides a pair, and so does a value near the lowest of the dtype, which
+    libraries use instead; other values are a bias.
 
-    What a tensor said is known again where it still has the same numbers: a model may refill its
-    mask, and its version does not tell of it where that goes through `.data`.
+    A tensor with the same values as before is not converted again. The values are compared, as a
+    model may write to its mask through `.data`, which leaves its version unchanged.
     """
     if tensor is None:
         return _NOTHING
@@ -57,17 +57,17 @@ def read_mask(tensor: Tensor | None) -> ConvertedMask:
 
 
 def forget_masks() -> None:
-    """Let go of everything that was read, as masks may be written to while nobody watches."""
+    """Clear the cache of conversions."""
     _last.clear()
 
 
 def _forget(gone: "weakref.ref[Tensor]") -> None:
-    """Let go of what was read of a tensor that nobody has any more."""
+    """Drop the conversion of a tensor that has been freed."""
     _last[:] = [one for one in _last if one[0] is not gone]
 
 
 def _read(tensor: Tensor) -> ConvertedMask:
-    # Half of it, as the lowest number of bfloat16 may have become one of float32.
+    # Half of it, as the lowest number of bfloat16 may have been cast to float32.
     hidden = tensor <= torch.finfo(tensor.dtype).min / 2
     bias = tensor.masked_fill(hidden, 0.0)
     visible = ~hidden
@@ -81,11 +81,11 @@ Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RuleMask(Mask):
-    """Pair (i, j) is visible where rule(batch, head, i, j) says so, for every head alike.
+    """A mask in which pair (i, j) is visible where rule(batch, head, i, j) is true, for all heads.
 
     Attributes:
         rule: The `mask_mod` of a BlockMask.
-        batch: How many rows of a batch it may tell apart.
+        batch: The batch size.
 
     Source: Dong et al. 2024 (FlexAttention), section 3.
     """

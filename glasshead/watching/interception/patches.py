@@ -1,4 +1,4 @@
-"""Functions of PyTorch and of models, replaced while anybody watches."""
+"""Patches of PyTorch's attention functions, installed while a watch or an ablation is open."""
 
 import sys
 import threading
@@ -17,9 +17,9 @@ from glasshead.watching.active import ACTIVE, without_heads
 from glasshead.watching.errors import COMPILED
 from glasshead.watching.interception.torch_attention import (
     by_name,
+    capture_multi_head,
+    capture_sdpa,
     crosses,
-    met_multi_head,
-    met_sdpa,
     projecting_without,
     shows_itself,
 )
@@ -27,13 +27,13 @@ from glasshead.watching.interception.torch_attention import (
 
 @dataclass
 class Patch:
-    """A function that is looked up by its name in a module or a class.
+    """A monkey patch of a function in a module or class.
 
     Args:
-        home: Where it is looked up.
-        name: By which name.
-        stand_in: Called instead, with the original before the arguments.
-        kernels: Whether it is seen by the kernels that it runs, if not by its name.
+        home: The module or class.
+        name: The name of the function.
+        stand_in: The replacement, called with the original before the arguments.
+        kernels: Whether compiled code is observed through the kernels that it runs.
     """
 
     home: Any
@@ -42,7 +42,7 @@ class Patch:
     kernels: bool = False
 
     def open(self) -> None:
-        """Put the stand-in in its place."""
+        """Install the replacement."""
         self._original = original = getattr(self.home, self.name)
         stand_in, kernels = self.stand_in, self.kernels
 
@@ -56,31 +56,31 @@ class Patch:
         setattr(self.home, self.name, self._standing)
 
     def close(self) -> None:
-        """Put the original back, unless somebody else has replaced it since."""
+        """Restore the original, unless it has been patched again since."""
         if getattr(self.home, self.name) is self._standing:
             setattr(self.home, self.name, self._original)
 
 
 @torch.compiler.assume_constant_result
 def _is_compiled(kernels: bool) -> bool:
-    """Take note of it, while the compiler reads on.
+    """Record, while the compiler traces, that a call is being compiled.
 
-    Higher-order operators have their functions read by the compiler, too, and run them as they
-    are, kernel by kernel. What is exported does not run.
+    Higher-order operators have their functions traced, too, and run them unchanged, kernel by
+    kernel. Exported code does not run.
     """
     if not torch.compiler.is_exporting():
-        ACTIVE.is_compiled(seen=kernels and _in_hop_compile())
+        ACTIVE.record_compiled(seen=kernels and _in_hop_compile())
     return True
 
 
 class OneThread:
-    """What a mode of PyTorch is entered and left by.
+    """Mixin that enters and leaves a PyTorch mode in one thread only.
 
-    The stack of modes is each thread's own. A mode that is left in another thread finds nothing to
-    do there: its own stack has ended with its thread, or tells nobody.
+    Each thread has its own stack of modes. A mode that is left in another thread does nothing
+    there: its own stack has ended with its thread, or has no effect.
     """
 
-    # Numbers of threads are given anew once a thread has ended; what is local to one is not.
+    # Thread ids are reused once a thread has ended; thread-local data is not.
     _entered = threading.local()
 
     def __enter__(self) -> Self:
@@ -95,15 +95,14 @@ class OneThread:
 
 
 class FunctionInterceptMode(OneThread, TorchFunctionMode):
-    """Lets a stand-in run where a function is called, above what computes gradients.
+    """A mode that replaces calls of a function, above autograd.
 
-    Who has imported a function has it under a name that nobody can replace. And while a mode as
-    this one is open, PyTorch's own layers leave their fast paths, in which heads have no context of
-    their own.
+    It also sees calls by names that cannot be patched, as those of `from … import`. While it is
+    open, PyTorch's own layers leave their fast paths, in which heads have no separate context.
 
     Args:
-        function: What is called.
-        stand_in: Called instead, with the function before the arguments.
+        function: The function to intercept.
+        stand_in: The replacement, called with the function before the arguments.
     """
 
     def __init__(self, function: Callable[..., Any], stand_in: Callable[..., Any]) -> None:
@@ -124,14 +123,14 @@ class FunctionInterceptMode(OneThread, TorchFunctionMode):
 
 
 _Function = Callable[..., Any]
-# What it is, whatever it has been replaced by.
+# The original, whether patched or not.
 _SDPA = torch._C._nn.scaled_dot_product_attention  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
 
 
 def functions() -> list[Patch]:
-    """What is replaced while anybody watches or removes heads.
+    """Return the patches of PyTorch's functions.
 
-    The kernels below would do, but where PyTorch takes the long way, of matrix products and a
+    Intercepting kernels would suffice, except where PyTorch falls back to matrix products and a
     softmax: with dropout, three axes, or unequal widths.
     """
     replaced = [
@@ -139,7 +138,7 @@ def functions() -> list[Patch]:
         Patch(F, "multi_head_attention_forward", _multi_head),
     ]
     if "torch._dynamo" in sys.modules:
-        # Nothing is compiled without it, and to import it takes seconds.
+        # Without it nothing is compiled, and importing it takes seconds.
         from torch._inductor.output_code import CompiledFxGraph
 
         replaced.append(Patch(CompiledFxGraph, "__call__", _compiled))
@@ -147,42 +146,44 @@ def functions() -> list[Patch]:
 
 
 def by_any_name() -> FunctionInterceptMode:
-    """What meets the one that leaves heads their own context, where a model has imported it."""
+    """Return a mode that intercepts `scaled_dot_product_attention` by any name."""
     return FunctionInterceptMode(_SDPA, _sdpa)
 
 
 def _sdpa(original: _Function, *inputs: Any, **named: Any) -> Tensor:
-    if not ACTIVE.looking:
-        ACTIVE.overheard()
+    if not ACTIVE.enabled:
+        ACTIVE.notify_other_threads()
         return original(*inputs, **named)
-    with ACTIVE.running() as told:
+    with ACTIVE.suspended() as logsumexps:
         output = original(*inputs, **named)
-    ACTIVE.saw(None, partial(met_sdpa, *inputs, **named, output=output, told=told), output)
-    # Of packed texts, whose axes have no sizes, it cannot be told.
+    ACTIVE.observe(
+        None, partial(capture_sdpa, *inputs, **named, output=output, logsumexps=logsumexps), output
+    )
+    # Nested tensors have no size along that axis.
     heads = output.shape[-3] if output.ndim > 3 and not output.is_nested else None
     return without_heads(output, ACTIVE.removed(None, heads), -3)
 
 
 def _compiled(original: _Function, graph: Any, *inputs: Any, **named: Any) -> Any:
-    """Run what the compiler made of a function; it calls kernels that are seen, and makes others.
+    """Run a compiled graph, which calls observable kernels, and generated ones that are not.
 
-    Its source names the operators that it was made of.
+    Its source names the operators that it was generated from.
     """
-    if ACTIVE.watchers and ACTIVE.looking:
+    if ACTIVE.watchers and ACTIVE.enabled:
         source = graph.source_code or ""
         if "flex_attention" in source or ("scaled_dot_product" in source and "_softmax" in source):
-            ACTIVE.missed(COMPILED)
+            ACTIVE.record_unseen(COMPILED)
         elif "_softmax" in source:
-            ACTIVE.computed_a_softmax(2)
+            ACTIVE.record_softmax(2)
     return original(graph, *inputs, **named)
 
 
 def _multi_head(original: _Function, *inputs: Any, **named: Any) -> Any:
-    if not ACTIVE.looking:
-        ACTIVE.overheard()
+    if not ACTIVE.enabled:
+        ACTIVE.notify_other_threads()
         return original(*inputs, **named)
     given = by_name(*inputs, **named)
-    with ACTIVE.within(partial(crosses, given)):
+    with ACTIVE.in_layer(partial(crosses, given)):
         return _multi_head_of(original, given)
 
 
@@ -191,7 +192,7 @@ def _multi_head_of(original: _Function, given: dict[str, Any]) -> Any:
         return original(**given)
     if removed := ACTIVE.removed(None, given["num_heads"]):
         given = projecting_without(removed, given)
-    with ACTIVE.running():
+    with ACTIVE.suspended():
         output = original(**given)
-    ACTIVE.saw(None, partial(met_multi_head, given), output[0])
+    ACTIVE.observe(None, partial(capture_multi_head, given), output[0])
     return output

@@ -1,4 +1,4 @@
-"""The session: what is intercepted while anybody watches or removes heads, and restored after."""
+"""The session: patches and modes, installed while a watch or an ablation is open."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from glasshead.watching.watcher import Watcher
 
 
 def rules() -> list[Patch]:
-    """What is replaced while anybody watches or removes heads."""
+    """Return the patches of our own attention and layers."""
     return [
         Patch(Attention, "forward", _forward),
         Patch(MultiHeadAttention, "forward", _layer),
@@ -35,12 +35,12 @@ def rules() -> list[Patch]:
 def _forward(
     original: Callable[..., Tensor], rule: Attention, *inputs: Tensor, **asked: Any
 ) -> Tensor:
-    if not ACTIVE.looking:
-        ACTIVE.overheard()
+    if not ACTIVE.enabled:
+        ACTIVE.notify_other_threads()
         return original(rule, *inputs, **asked)
-    with ACTIVE.running():
+    with ACTIVE.suspended():
         output = original(rule, *inputs, **asked)
-    ACTIVE.saw(None, partial(_met, rule, *inputs, **asked), output)
+    ACTIVE.observe(None, partial(_capture, rule, *inputs, **asked), output)
     heads = output.shape[-3] if output.ndim > 3 else None
     return without_heads(output, ACTIVE.removed(None, heads), -3)
 
@@ -54,19 +54,21 @@ def _layer(
     *inputs: Tensor,
     **asked: Any,
 ) -> Tensor:
-    with ACTIVE.within(lambda: key is not None and key is not query):
+    with ACTIVE.in_layer(lambda: key is not None and key is not query):
         return original(layer, query, key, *inputs, **asked)
 
 
-def _met(rule: Attention, *inputs: Tensor, **asked: Any) -> CapturedCall:
+def _capture(rule: Attention, *inputs: Tensor, **asked: Any) -> CapturedCall:
     problem = replace(rule.problem(*inputs, **asked).detached(), dropout=0.0)
     queries, keys = problem.scores_shape[-2:]
     compares = _compares(problem.mask) or any(isinstance(bias, Bias) for bias in problem.biases)
-    return CapturedCall(problem, crossing=(queries != keys or ACTIVE.crosses()) and not compares)
+    return CapturedCall(
+        problem, crossing=(queries != keys or ACTIVE.is_cross_attention()) and not compares
+    )
 
 
 def _compares(mask: Mask | None) -> bool:
-    """Whether it may compare positions, which are those of one text then."""
+    """Return whether a mask may compare positions, so that queries and keys are of one text."""
     if isinstance(mask, AllOf | AnyOf):
         return any(_compares(one) for one in mask.masks)
     if isinstance(mask, Not):
@@ -74,7 +76,7 @@ def _compares(mask: Mask | None) -> bool:
     return not isinstance(mask, Dense | Keys | LengthMask | None)
 
 
-# What is replaced is replaced for all threads, and only who watches in its own is told.
+# Patches apply to all threads, but only report to the watches of the calling thread.
 _lock = threading.Lock()
 _open: list[Patch] = []
 _threads = 0
@@ -82,53 +84,53 @@ _threads = 0
 
 @contextmanager
 def opened(watcher: Watcher) -> Iterator[None]:
-    """Let a watcher see what runs in this thread.
+    """Open a watcher for this thread.
 
-    Watchers may stand within each other, and leave in any order: each sees all.
+    Watchers may be nested, and closed in any order: each sees every call.
     """
-    # A block may be left in another thread, as that of a generator, and is this one's all the same.
+    # A block may be left in another thread, as in a generator, and still belongs to this one.
     with (
-        _among(ACTIVE.watchers, watcher, ACTIVE.watching, OperatorInterceptMode()),
-        ACTIVE.everywhere(watcher),
+        _among(ACTIVE.watchers, watcher, ACTIVE.watch_stack, OperatorInterceptMode()),
+        ACTIVE.listening(watcher),
     ):
         yield
 
 
 @contextmanager
 def ablated(ablater: Ablater) -> Iterator[None]:
-    """Let an ablater remove heads of what runs in this thread, as watchers see it."""
+    """Open an ablater for this thread."""
     with (
-        _among(ACTIVE.ablaters, ablater, ACTIVE.ablating, by_any_name()),
-        ACTIVE.anywhere(ablater),
+        _among(ACTIVE.ablaters, ablater, ACTIVE.ablate_stack, by_any_name()),
+        ACTIVE.ablating_backward(ablater),
     ):
         yield
 
 
 @contextmanager
 def _among(
-    those: list[Any], one: Any, doors: ExitStack, mode: AbstractContextManager[Any]
+    entries: list[Any], entry: Any, stack: ExitStack, mode: AbstractContextManager[Any]
 ) -> Iterator[None]:
-    """One more of those; the first of them opens the doors, the last closes them."""
-    if not those:
-        doors.enter_context(_replaced())
-        doors.enter_context(mode)
-    those.append(one)
+    """Add an entry; the first installs the patches and the mode, the last removes them."""
+    if not entries:
+        stack.enter_context(_replaced())
+        stack.enter_context(mode)
+    entries.append(entry)
     try:
         yield
     finally:
-        those.remove(one)
-        if not those:
-            doors.close()
+        entries.remove(entry)
+        if not entries:
+            stack.close()
             forget_masks()
 
 
 @contextmanager
 def _replaced() -> Iterator[None]:
-    """Functions that models call, replaced until the last thread has left."""
-    global _threads  # noqa: PLW0603 - as what is replaced is the whole process's
+    """Patch the functions that models call until the last thread has left."""
+    global _threads  # noqa: PLW0603 - patches belong to the whole process
     with _lock:
         for one in (*functions(), *rules(), *interface()):
-            # Another thread may have opened it, or have done so before transformers was imported.
+            # Another thread may have installed it already.
             if not any(one.home is other.home and one.name == other.name for other in _open):
                 one.open()
                 _open.append(one)

@@ -25,7 +25,7 @@ from glasshead.watching.interception.masks import read_mask
 
 
 def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]]:
-    """Texts of one length, that of the longest, with zeros after each; and how long each is."""
+    """Pad the texts of a nested tensor with zeros; return them and their lengths."""
     texts = x.unbind()
     lengths = [text.shape[-2] for text in texts]
     longest = max(lengths, default=0)
@@ -34,16 +34,16 @@ def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]
 
 
 def within(queries: Sequence[int], keys: Sequence[int]) -> Mask:
-    """What was filled in is no query, which sees nothing, and no key, which nobody sees.
+    """Return a mask that hides padding, both as queries and as keys.
 
     Args:
-        queries, keys: How many of each every text of the batch has.
+        queries, keys: Number of queries and keys of each text of the batch.
     """
     shown = torch.arange(max(queries)) < torch.tensor(queries)[:, None]
     return padding(list(keys)) & dense(shown[:, None, :, None])
 
 
-def met_sdpa(
+def capture_sdpa(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -53,25 +53,25 @@ def met_sdpa(
     scale: float | None = None,
     *,
     output: Tensor | None = None,
-    told: Sequence[Tensor] = (),
+    logsumexps: Sequence[Tensor] = (),
     **others: Any,
 ) -> CapturedCall:
-    """A call of `F.scaled_dot_product_attention`.
+    """Capture a call of `F.scaled_dot_product_attention`.
 
-    Its `is_causal` is aligned to the top left. Where there are not as many keys as queries and all
-    queries see the same, the keys are taken to belong to another text, unless there is one query
-    alone, as in a step with a cache; where there are as many, the layer around it has to tell.
+    Its `is_causal` is aligned to the top left. Where the numbers of queries and keys differ and all
+    queries see the same keys, it is taken for cross-attention, except for a single query, as in a
+    decoding step; where they are equal, the layer around it decides.
 
     Args:
-        query, key, value, attn_mask, dropout_p, is_causal, scale: As of that function.
-        output: What it gave.
-        told: The logsumexps that kernels told meanwhile.
-        others: `enable_gqa`, and what changes nothing.
+        query, key, value, attn_mask, dropout_p, is_causal, scale: Arguments of that function.
+        output: Its output.
+        logsumexps: The logsumexps of the kernels that it ran.
+        others: `enable_gqa`, and arguments without effect here.
     """
     grouped = bool(others.get("enable_gqa"))
     output = None if dropout_p or output is None else output.detach()
     if query.is_nested:
-        return _met_packed(query, key, value, is_causal=is_causal, scale=scale, output=output)
+        return _capture_packed(query, key, value, is_causal=is_causal, scale=scale, output=output)
     if attn_mask is not None and query.ndim == attn_mask.ndim == 3 and not grouped:
         attn_mask = attn_mask.unsqueeze(-3)
     query, key, value = _with_heads(*cast_inputs(query, key, value), grouped=grouped)
@@ -81,7 +81,7 @@ def met_sdpa(
     else:
         mask, bias, visible = read_mask(attn_mask)
         offset = position_among(queries, keys, visible)
-    other = (queries != keys and queries > 1) or ACTIVE.crosses()
+    other = (queries != keys and queries > 1) or ACTIVE.is_cross_attention()
     crossing = other and not is_causal and _same_for_all(attn_mask)
     problem = problem_from_inputs(
         query, key, value, scale=scale, offset=offset, mask=mask, bias=bias
@@ -90,23 +90,25 @@ def met_sdpa(
         problem = first_keys(problem, offset + queries)
     if output is not None:
         output = output.reshape(*problem.query.shape[:-1], value.shape[-1])
-    return CapturedCall(problem, crossing=crossing, logsumexp=of_rows(told, problem), output=output)
+    return CapturedCall(
+        problem, crossing=crossing, logsumexp=of_rows(logsumexps, problem), output=output
+    )
 
 
-def met_scores(
+def capture_scores(
     scores: Float[Tensor, "... queries keys"],
     *,
     value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
     output: Float[Tensor, "*batch heads queries value_dim"] | None = None,
 ) -> CapturedCall:
-    """Attention of which the scores are there, masked with -inf, and no queries and keys.
+    """Capture an attention by its scores, masked with -inf, without queries and keys.
 
-    PyTorch's function has them where it takes the long way, for a backend that was asked for, or
-    dropout, and FlexAttention where it is not compiled. They are a bias here, to scores that are 0.
+    They come from the math fallback of PyTorch's function, as for dropout, and from eager
+    FlexAttention. Here they become a bias of scores that are 0.
 
     Args:
-        scores: What its softmax is given; three axes are of a batch.
-        value, output: What it averages, and what it gave, where that is known.
+        scores: The input of the softmax; three axes have no heads.
+        value, output: The values and the output, where known.
     """
     scores = scores.detach()
     scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
@@ -114,7 +116,7 @@ def met_scores(
     hidden = scores.isneginf()
     visible = ~hidden if bool(hidden.any()) else None
     offset = position_among(queries, keys, visible)
-    other = (queries != keys and queries > 1) or ACTIVE.crosses()
+    other = (queries != keys and queries > 1) or ACTIVE.is_cross_attention()
     crossing = other and _same_for_all(visible)
     query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
     problem = problem_from_inputs(
@@ -133,24 +135,24 @@ def met_scores(
     )
 
 
-def of_rows(told: Sequence[Tensor], problem: Problem) -> Tensor | None:
-    """The logsumexp that the one kernel told, in the layout of the problem; None of several.
+def of_rows(logsumexps: Sequence[Tensor], problem: Problem) -> Tensor | None:
+    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
 
-    Kernels may have packed grouped heads into the queries, and filled the rows up.
+    Kernels may pack grouped heads into the queries, and pad the rows.
     """
     shape = problem.query.shape[:-1]
-    if len(told) != 1 or told[0].numel() == 0:
+    if len(logsumexps) != 1 or logsumexps[0].numel() == 0:
         return None
-    (known,) = told
+    (known,) = logsumexps
     if known.numel() == shape.numel():
         return known.reshape(shape)
     return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
-def _met_packed(
+def _capture_packed(
     *inputs: Tensor, is_causal: bool, scale: float | None, output: Tensor | None
 ) -> CapturedCall:
-    """A call with nested tensors, `[batch, heads, length, dim]`, which take no mask of pairs."""
+    """Capture a call with nested tensors, `[batch, heads, length, dim]`, which take no mask."""
     (query, queries), (key, keys), (value, _) = map(filled, inputs)
     mask = within(queries, keys)
     problem = problem_from_inputs(
@@ -170,9 +172,9 @@ def _with_heads(
     Float[Tensor, "*batch kv_heads keys dim"],
     Float[Tensor, "*batch kv_heads keys value_dim"],
 ]:
-    """Queries, keys and values of one batch, and as many heads of values as of keys.
+    """Broadcast queries, keys and values to one batch, and keys and values to equal heads.
 
-    Three axes are of a batch, unless heads share others.
+    Three axes are those of a batch without heads, unless grouped heads are enabled.
     """
     axes = max(x.ndim for x in inputs)
     query, key, value = (x[(None,) * (axes - x.ndim)] for x in inputs)
@@ -190,7 +192,7 @@ def _with_heads(
 
 
 def _same_for_all(attn_mask: Tensor | None) -> bool:
-    """Whether a mask is of keys alone, and says the same of every query."""
+    """Return whether a mask is the same for every query."""
     return attn_mask is None or bool((attn_mask == attn_mask[..., :1, :]).all())
 
 
@@ -198,36 +200,36 @@ _NAMES = tuple(signature(F.multi_head_attention_forward).parameters)
 
 
 def by_name(*inputs: Any, **named: Any) -> dict[str, Any]:
-    """The arguments of `F.multi_head_attention_forward` by their names."""
+    """Return the arguments of `F.multi_head_attention_forward` by name."""
     return dict(zip(_NAMES, inputs, strict=False)) | named
 
 
 def shows_itself(given: Mapping[str, Any]) -> bool:
-    """Whether the call goes on to `scaled_dot_product_attention` with the keys of the text alone.
+    """Return whether the call goes on to `scaled_dot_product_attention` with the text's keys only.
 
-    Without weights to give it does; keys of its own, which it may add, would be taken for the
-    text's there.
+    It does where it need not return weights and adds no keys of its own, which would be taken for
+    the text's there.
     """
     return not (given.get("need_weights", True) or _added(given))
 
 
 def crosses(given: Mapping[str, Any]) -> bool:
-    """Whether its keys belong to another text: self-attention is given one tensor twice."""
+    """Return whether it is cross-attention: self-attention gets one tensor as query and key."""
     query, key = given["query"], given["key"]
     return not (query is key or query.is_set_to(key))
 
 
 def projecting_without(heads: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call without some heads, whose contexts nobody has outside of it.
+    """Return the arguments of a call with some heads ablated.
 
-    The columns that project them are 0 instead.
+    As their contexts are internal to the call, their columns of the output projection are set to 0.
     """
     weight = given["out_proj_weight"].unflatten(1, (given["num_heads"], -1))
     return {**given, "out_proj_weight": without_heads(weight, heads, 1).flatten(1)}
 
 
-def met_multi_head(given: Mapping[str, Any]) -> CapturedCall:
-    """A call that does not: queries and keys are projected here once more.
+def capture_multi_head(given: Mapping[str, Any]) -> CapturedCall:
+    """Capture a call that computes its own attention: queries and keys are projected once more.
 
     Args:
         given: Its arguments by name; inputs are `[length, batch, dim]`.
@@ -238,22 +240,24 @@ def met_multi_head(given: Mapping[str, Any]) -> CapturedCall:
     if given.get("static_k") is not None:
         key = given["static_k"].unflatten(0, (-1, heads))
     hidden = _hidden(given, query)
-    met = met_sdpa(query, key, key, hidden)
+    captured = capture_sdpa(query, key, key, hidden)
     added = _added(given)
     if not added:
-        return met
-    # What is added stands after all keys, and is seen by all queries; these stand where they stood.
+        return captured
+    # The added keys follow all others, and every query sees them; the offset stays the same.
     rows = [row.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3) for row in added]
     key = torch.cat([key, *(row.expand(*key.shape[:-2], 1, -1) for row in rows)], -2)
     hidden = None if hidden is None else F.pad(hidden, (0, len(rows)))
-    problem = met_sdpa(query, key, key, hidden).problem
-    return CapturedCall(replace(problem, offset=met.problem.offset), crossing=met.crossing)
+    problem = capture_sdpa(query, key, key, hidden).problem
+    return CapturedCall(
+        replace(problem, offset=captured.problem.offset), crossing=captured.crossing
+    )
 
 
 def _projected(
     given: Mapping[str, Any],
 ) -> tuple[Float[Tensor, "queries batch dim"], Float[Tensor, "keys batch dim"]]:
-    """The queries and the keys of all heads."""
+    """Project the queries and keys of all heads."""
     query, key = (x if x.ndim == 3 else x.unsqueeze(1) for x in (given["query"], given["key"]))
     if given.get("use_separate_proj_weight"):
         weights = given["q_proj_weight"], given["k_proj_weight"]
@@ -265,7 +269,7 @@ def _projected(
 
 
 def _added(given: Mapping[str, Any]) -> list[Float[Tensor, "1 1 dim"]]:
-    """The keys that it adds to those of the text."""
+    """Return the keys that the call adds to those of the text."""
     rows = [] if given.get("bias_k") is None else [given["bias_k"]]
     if given.get("add_zero_attn"):
         rows.append(given["query"].new_zeros(1, 1, given["embed_dim_to_check"]))
@@ -275,7 +279,7 @@ def _added(given: Mapping[str, Any]) -> list[Float[Tensor, "1 1 dim"]]:
 def _hidden(
     given: Mapping[str, Any], query: Float[Tensor, "batch heads queries dim"]
 ) -> Float[Tensor, "#batch #heads #queries keys"] | None:
-    """Both of its masks as one that is added to the scores; True hides in them."""
+    """Combine both masks, in which True hides, into one additive mask."""
     pairs, keys = given.get("attn_mask"), given.get("key_padding_mask")
     if pairs is not None and pairs.ndim == 3:
         pairs = pairs.unflatten(0, (-1, query.shape[1]))
@@ -291,11 +295,11 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
 
 
-# How the operators number a mask that is of keys, not of pairs.
+# `mask_type` of the operators for a key padding mask.
 _KEYS = 1
 
 
-def met_encoder_layer(
+def capture_encoder_layer(
     src: Tensor,
     num_heads: int,
     qkv_weight: Tensor,
@@ -305,15 +309,15 @@ def met_encoder_layer(
     mask_type: int | None = None,
     **others: Any,
 ) -> CapturedCall:
-    """`nn.TransformerEncoderLayer`, evaluated without gradients: an operator from end to end."""
+    """Capture the fused operator of `nn.TransformerEncoderLayer` in inference."""
     src, texts = _filled(src)
     if others["norm_first"]:
         weight, bias = others["norm_weight_1"], others["norm_bias_1"]
         src = F.layer_norm(src, src.shape[-1:], weight, bias, others["eps"])
-    return _met(src, num_heads, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)]))
+    return _capture(src, num_heads, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)]))
 
 
-def met_native_multi_head(
+def capture_native_multi_head(
     query: Tensor,
     num_head: int,
     qkv_weight: Tensor,
@@ -323,19 +327,21 @@ def met_native_multi_head(
     mask_type: int | None = None,
     **others: Any,
 ) -> CapturedCall:
-    """`nn.MultiheadAttention` of a text to itself, evaluated without gradients."""
+    """Capture the fused self-attention operator of `nn.MultiheadAttention` in inference."""
     del others
     query, texts = _filled(query)
-    return _met(query, num_head, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)]))
+    return _capture(
+        query, num_head, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)])
+    )
 
 
 FAST_PATHS: dict[Any, Callable[..., CapturedCall]] = {
-    torch.ops.aten._transformer_encoder_layer_fwd.default: met_encoder_layer,  # noqa: SLF001
-    torch.ops.aten._native_multi_head_attention.default: met_native_multi_head,  # noqa: SLF001
+    torch.ops.aten._transformer_encoder_layer_fwd.default: capture_encoder_layer,  # noqa: SLF001
+    torch.ops.aten._native_multi_head_attention.default: capture_native_multi_head,  # noqa: SLF001
 }
 
 
-def _met(
+def _capture(
     x: Tensor, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, mask: Mask | None
 ) -> CapturedCall:
     width = qkv_weight.shape[1]
@@ -347,7 +353,7 @@ def _met(
 
 
 def _filled(x: Tensor) -> tuple[Tensor, Mask | None]:
-    """Texts of one length, and which is which where the encoder has packed them."""
+    """Pad a nested tensor; return it with the mask of its padding, None for a plain tensor."""
     if not x.is_nested:
         return x, None
     x, lengths = filled(x)
@@ -355,7 +361,7 @@ def _filled(x: Tensor) -> tuple[Tensor, Mask | None]:
 
 
 def _mask(mask: Tensor | None, kind: int | None) -> Mask | None:
-    """A mask of these operators, which hide what is not 0."""
+    """Convert a mask of these operators, in which nonzero hides."""
     if mask is None:
         return None
     visible = ~mask.bool()

@@ -23,17 +23,17 @@ from glasshead.watching.interception.patches import Patch
 from glasshead.watching.interception.torch_attention import of_rows
 
 _Function = Callable[..., Any]
-# To read one takes longer than a small attention.
+# Inspecting a signature takes longer than a small attention.
 _signature = lru_cache(maxsize=64)(signature)
-# Without a mask these hide nothing; all others are causal where the module is.
+# Without a mask these functions hide nothing; all others are causal where the module is.
 _HIDING_NOTHING = ("eager", "flex_attention")
 
 
 def interface() -> list[Patch]:
-    """What is replaced while anybody watches or removes heads, once transformers is imported.
+    """Return the patch of transformers' attention interface, once transformers is imported.
 
-    The model's own function runs, under its own name, which the masks are made by as well: so
-    neither can lose the other.
+    The model's own function runs under its own name, by which transformers also builds the masks,
+    so that functions and masks stay matched.
     """
     if "transformers.modeling_utils" not in sys.modules:
         return []
@@ -44,24 +44,24 @@ def interface() -> list[Patch]:
 
 def _get_interface(original: _Function, interface: Any, *asked: Any, **named: Any) -> _Function:
     function = original(interface, *asked, **named)
-    if not ACTIVE.looking:
-        ACTIVE.overheard()
+    if not ACTIVE.enabled:
+        ACTIVE.notify_other_threads()
         return function
     name = asked[0] if asked else named.get("attn_implementation")
     return partial(_run, function, str(name))
 
 
 def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **named: Any) -> Any:
-    if not ACTIVE.looking:
+    if not ACTIVE.enabled:
         return function(module, *inputs, **named)
-    with ACTIVE.running() as told:
+    with ACTIVE.suspended() as logsumexps:
         output = function(module, *inputs, **named)
     given = _by_name(function, module, *inputs, **named)
-    # The code that calls knows more than it hands on.
+    # Local variables of the calling module hold more than it passes on.
     variables = sys._getframe(1).f_locals  # noqa: SLF001 - it has no other name
     crosses, fed = _crosses(module, variables), _fed(module, variables)
-    met = partial(_met, name, given, output[0], told, fed, crosses=crosses)
-    ACTIVE.saw(module, met, output[0])
+    capture = partial(_capture, name, given, output[0], logsumexps, fed, crosses=crosses)
+    ACTIVE.observe(module, capture, output[0])
     heads = given["query"].shape[-3]
     if removed := ACTIVE.removed(module, heads):
         return _without(removed, output[0], heads), *output[1:]
@@ -69,15 +69,15 @@ def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **n
 
 
 def _without(removed: list[int], output: Tensor, heads: int) -> Tensor:
-    """`[batch, queries, heads, dim]` without some heads, whose axes may be one."""
+    """Ablate heads of an output `[batch, queries, heads, dim]`, whose last axes may be merged."""
     apart = output.reshape(*output.shape[:2], heads, -1)
     return without_heads(apart, removed, -2).reshape(output.shape)
 
 
 def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
-    """How many tokens the cache of a module has been given; None where it has none.
+    """Return the number of tokens in the cache of a module; None without a cache.
 
-    The cache does not go through the interface. It is a variable of the code that calls it.
+    The interface is not given the cache, which is a local variable of its caller.
     """
     from transformers.cache_utils import Cache
 
@@ -89,7 +89,7 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
 
 
 def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, Any]:
-    """The arguments of a call by their names, those that stand for any others too."""
+    """Return the arguments of a call by name, those of `**kwargs` included."""
     bound = _signature(function).bind(*inputs, **named)
     given = dict(bound.arguments)
     for parameter in bound.signature.parameters.values():
@@ -98,16 +98,16 @@ def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, An
     return given
 
 
-def _met(
+def _capture(
     name: str,
     given: dict[str, Any],
     output: Tensor,
-    told: Sequence[Tensor],
+    logsumexps: Sequence[Tensor],
     fed: int | None,
     *,
     crosses: bool,
 ) -> CapturedCall:
-    """A call of an attention function: every one of them has the same arguments."""
+    """Capture a call of an attention function; all of them take the same arguments."""
     module = given["module"]
     query, key, value = cast_inputs(given["query"], given["key"], given["value"])
     queries, keys = query.shape[-2], key.shape[-2]
@@ -134,7 +134,7 @@ def _met(
     if not crossing:
         problem = first_keys(problem, sees.offset + queries)
     made = None
-    # The eager functions alone leave dropout out by themselves when nothing is trained.
+    # Only the eager functions skip dropout by themselves in evaluation mode.
     if not sees.inexact and not (given.get("dropout") and (module.training or name != "eager")):
         made = output.detach().reshape(*output.shape[:2], query.shape[-3], -1).transpose(1, 2)
     return CapturedCall(
@@ -142,18 +142,18 @@ def _met(
         position=position,
         sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),
         crossing=crossing,
-        logsumexp=of_rows(told, problem),
+        logsumexp=of_rows(logsumexps, problem),
         output=made,
     )
 
 
 class _Sees(NamedTuple):
-    """What the queries of a call see.
+    """The mask and bias of a call.
 
     Attributes:
-        mask, bias: As of a recipe.
-        offset: The position of query 0 among the keys.
-        inexact: Whether rows of padding are filled by the kernel as it likes.
+        mask, bias: Parts of a recipe.
+        offset: Position of query 0 among the keys.
+        inexact: Whether the kernel's output for rows of padding is arbitrary.
     """
 
     mask: Mask | None
@@ -163,21 +163,21 @@ class _Sees(NamedTuple):
 
 
 def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | None) -> _Sees:
-    """The mask of a call, which is of another kind for each kind of function.
+    """Return the mask of a call, whose type depends on the attention function.
 
     Args:
-        name: Of the function.
-        given: What it was given.
+        name: Name of the function.
+        given: Its arguments by name.
         is_causal: Whether a query sees no later key.
-        position: Of the first query in the text, where that is known.
+        position: Position of the first query in the text, where known.
     """
     tensor, query = given.get("attention_mask"), given["query"]
     queries, keys = query.shape[-2], given["key"].shape[-2]
     last = max(0, keys - queries)
-    # A sliding cache hands on the last keys alone, and a static one has room for keys to come.
+    # A sliding cache holds the last keys only, and a static one has room for later keys.
     known = None if position is None else min(position, last)
     if "flash" in name:
-        # These kernels have no mask of pairs, and are aligned to the bottom right.
+        # These kernels take no dense mask, and are aligned to the bottom right.
         before = given.get("sliding_window")
         band = window(before - 1, 0 if is_causal else before - 1) if before else None
         padded = None if tensor is None else from_huggingface(tensor[:, -keys:])[0]
@@ -188,7 +188,7 @@ def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | 
             return _Sees(None, None, last)
         return _Sees(causal(offset=0), None, 0)
     if not isinstance(tensor, Tensor):
-        # A BlockMask of FlexAttention, which keeps its rule.
+        # A BlockMask of FlexAttention, which holds its `mask_mod`.
         mask = RuleMask(tensor.mask_mod, query.shape[0])
         if known is None:
             tile = Tile(range(queries), range(keys), last, device=query.device)
@@ -201,12 +201,12 @@ def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | 
 
 
 def _crosses(module: nn.Module, variables: dict[str, Any]) -> bool:
-    """Whether keys belong to another text, by what modules call this, or themselves."""
+    """Return whether a module computes cross-attention, by its variables and its class name."""
     return bool(variables.get("is_cross_attention")) or "cross" in type(module).__name__.lower()
 
 
 def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:
-    """What draws weight from all keys, of which PyTorch's function knows nothing."""
+    """Return the attention sinks of a call, which PyTorch's own function ignores."""
     if name == "sdpa":
         return None
     sinks = given.get("s_aux")
