@@ -20,36 +20,36 @@ from glasshead.studio.atlas_tiles import (
     stop_if,
 )
 
-# How many blocks a tile has along a side.
+# Blocks along a side of a tile.
 SIDE = 256
-# The weights of a tile that is computed while there is no overview, 4096 a side.
+# Weights of the largest tile that is computed without the overview, 4096 a side.
 _AT_ONCE = 2**24
 _numbers = itertools.count()
 
 
 class Atlas:
-    """mean_{i in block r} Σ_{j in block c} P_ij, for blocks of 2^level queries and keys.
+    """A zoomable attention map: mean_{i in block r} Σ_{j in block c} P_ij at every scale.
 
-    At level 0 a block is one weight; each level further has blocks twice as long, until one tile of
-    256 × 256 blocks holds the whole. Blocks begin with query 0 and key 0, and are ragged at the
-    lower and right edge. Every number is computed from the weights of its own block, as
-    `PooledMap` has it, none from a picture.
+    Blocks have 2^level queries and keys. At level 0 a block is one weight; each further level has
+    blocks twice as long, until one tile of 256 × 256 blocks holds the whole. Blocks start at query
+    0 and key 0, and are ragged at the lower and right edge. Every number is computed from the
+    weights of its own block, as in `PooledMap`, none from a picture.
 
-    Coarse tiles come from an overview, one pass over the matrix, that is made once; fine ones are
-    computed when they are asked for, and kept.
+    Coarse tiles come from an overview, one pass over the matrix; fine ones are computed on demand
+    and cached.
 
     Args:
-        weights: Of one head, `[queries, keys]`: `W.head(0, 3)`.
-        cache: Where tiles are kept, which several atlases may share; one of 64 MiB if not given.
+        weights: Weights of one head, `[queries, keys]`: `W.head(0, 3)`.
+        cache: A tile cache, which several atlases may share; one of 64 MiB if not given.
 
     Attributes:
-        queries, keys: The size of the matrix.
-        levels: How many levels there are, from 0.
-        overview_level: The finest level that the overview has; finer tiles are computed.
+        queries, keys: Size of the matrix.
+        levels: Number of levels, counted from 0.
+        overview_level: Finest level of the overview; finer tiles are computed on demand.
 
     Errors: a ValueError for weights of several heads, or where there is no query or no key.
 
-    Source: the numbers are those of `PooledMap`.
+    Source: the numbers equal those of `PooledMap`.
 
     >>> import torch
     >>> import glasshead as gh
@@ -80,23 +80,23 @@ class Atlas:
         self.overview_level = kept_level(self.queries, self.keys)
         self._weights, self._number = weights, next(_numbers)
         self._cache = TileCache() if cache is None else cache
-        self._kept: dict[int, Tensor] = {}
+        self._stored: dict[int, Tensor] = {}
         self._making = threading.Lock()
 
     @property
     def ready(self) -> bool:
-        """Whether the overview is there."""
-        return bool(self._kept)
+        """Whether the overview has been computed."""
+        return bool(self._stored)
 
     def size(self, level: int) -> tuple[int, int]:
-        """How many rows and columns of tiles a level has.
+        """Return the number of rows and columns of tiles at a level.
 
         Errors: a TypeError or ValueError for a level that is not there.
         """
         return tuple(-(-blocks // SIDE) for blocks in self.blocks(level))  # type: ignore[return-value]
 
     def blocks(self, level: int) -> tuple[int, int]:
-        """How many rows and columns of blocks a level has.
+        """Return the number of rows and columns of blocks at a level.
 
         Errors: a TypeError or ValueError for a level that is not there.
         """
@@ -106,24 +106,24 @@ class Atlas:
     def tile(
         self, level: int, row: int, column: int, cancelled: Cancel = None
     ) -> Float[Tensor, "row_blocks column_blocks"]:
-        """The blocks from `[256 · row, 256 · column]` on, at most 256 × 256, in float32.
+        """Return a tile: the blocks from `[256 · row, 256 · column]`, up to 256 × 256, in float32.
 
-        Any number of threads may ask at once.
+        Thread-safe.
 
         Args:
-            level: Of blocks of 2^level queries and keys.
-            row, column: Which of the tiles of `size(level)`.
-            cancelled: Asked every few milliseconds whether nobody wants the tile any more.
+            level: Blocks have 2^level queries and keys.
+            row, column: Position among the tiles of `size(level)`.
+            cancelled: Polled every few milliseconds.
 
-        Errors: a TypeError or ValueError for a tile that is not there, `NotYetError` for one of
-        more than 2^24 weights while there is no overview, `Cancelled` where that was so.
+        Errors: a TypeError or ValueError for a tile that does not exist, `NotYetError` for one of
+        more than 2^24 weights without an overview, `Cancelled` where `cancelled()` returned True.
         """
         rows, columns = self.size(level)
         row, column = _below(row, rows, "row"), _below(column, columns, "column")
         stop_if(cancelled)
-        if level in self._kept:
+        if level in self._stored:
             first, left = SIDE * row, SIDE * column
-            sums = self._kept[level][first : first + SIDE, left : left + SIDE]
+            sums = self._stored[level][first : first + SIDE, left : left + SIDE]
             return self._mean(sums, level, row)
         pairs = len(self._places(level, row, self.queries)) * len(
             self._places(level, column, self.keys)
@@ -134,46 +134,46 @@ class Atlas:
                 f"overview() first."
             )
         key = (self._number, level, row, column)
-        made = self._cache.get(key, lambda: self._made(level, row, column, cancelled), cancelled)
-        # A copy, as what is kept is others', too.
-        return made.clone()
+        tile = self._cache.get(key, lambda: self._compute(level, row, column, cancelled), cancelled)
+        # A copy, as the cached tile is shared.
+        return tile.clone()
 
     def overview(
         self, progress: Callable[[float], object] | None = None, cancelled: Cancel = None
     ) -> None:
-        """Go through the matrix once, for the tiles of the coarse levels.
+        """Compute the tiles of the coarse levels in one pass over the matrix.
 
-        A second call finds it done; one made meanwhile waits.
+        Later calls return at once; concurrent calls wait.
 
         Args:
-            progress: Called with the share of the work that is done, from 0 to 1.
-            cancelled: Asked every few milliseconds; then nothing is kept.
+            progress: Called with the fraction of the work done, from 0 to 1.
+            cancelled: Polled every few milliseconds; on cancellation nothing is stored.
 
-        Errors: `Cancelled` where that was so.
+        Errors: `Cancelled` where `cancelled()` returned True.
         """
         while not self._making.acquire(timeout=0.02):
             stop_if(cancelled)
         try:
-            if not self._kept:
-                self._kept = pyramid(self._weights, self.levels, progress, cancelled)
+            if not self._stored:
+                self._stored = pyramid(self._weights, self.levels, progress, cancelled)
         finally:
             self._making.release()
         if progress is not None:
             progress(1.0)
 
-    def _made(self, level: int, row: int, column: int, cancelled: Cancel) -> Tensor:
+    def _compute(self, level: int, row: int, column: int, cancelled: Cancel) -> Tensor:
         rows = self._places(level, row, self.queries)
         columns = self._places(level, column, self.keys)
         sums = block_sums(self._weights, rows, columns, 2**level, cancelled)
         return self._mean(sums, level, row)
 
     def _places(self, level: int, number: int, length: int) -> range:
-        """The queries of a row of tiles, or the keys of a column."""
+        """Return the queries of a row of tiles, or the keys of a column."""
         side = SIDE * 2**level
         return range(number * side, min((number + 1) * side, length))
 
     def _mean(self, sums: Tensor, level: int, row: int) -> Tensor:
-        """Sums over a block's queries as means over them."""
+        """Divide the sums of each block by its number of queries."""
         places = self._places(level, row, self.queries)
         begins = torch.arange(places.start, places.stop, 2**level)
         counts = (places.stop - begins).clamp(max=2**level)
@@ -184,7 +184,7 @@ class Atlas:
 
 
 def _below(number: int, count: int, name: str) -> int:
-    """A level, row or column that is there."""
+    """Check a level, row or column index."""
     number = whole_number(number, f"Atlas.tile({name})")
     if number >= count:
         raise ValueError(

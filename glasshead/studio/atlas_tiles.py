@@ -1,4 +1,4 @@
-"""Tiles of a pooled map: sums of weights over blocks, pyramids of them, and their cache."""
+"""Tiles of a pooled attention map: block sums, their pyramid, and a tile cache."""
 
 import math
 import os
@@ -15,13 +15,10 @@ from torch.nn import functional as F
 
 from glasshead.attention import Weights
 from glasshead.recipe.validation import whole_number
+from glasshead.studio.work import Cancelled
 from glasshead.watching.joined_weights import JoinedWeights
 
 Cancel = Callable[[], bool] | None
-
-
-class Cancelled(Exception):  # noqa: N818 - no error, but an answer to who asked for it
-    """The work was ended by who had asked for it."""
 
 
 class NotYetError(RuntimeError):
@@ -29,7 +26,7 @@ class NotYetError(RuntimeError):
 
 
 def stop_if(cancelled: Cancel) -> None:
-    """Raise `Cancelled` where `cancelled()` says so.
+    """Raise `Cancelled` where `cancelled()` returns True.
 
     >>> stop_if(None), stop_if(lambda: False)
     (None, None)
@@ -41,19 +38,19 @@ def stop_if(cancelled: Cancel) -> None:
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 _lock = threading.Lock()
-_crews: list[ThreadPoolExecutor] = []
+_pools: list[ThreadPoolExecutor] = []
 
 
 def run_parallel(work: Callable[[Work], Result], parts: Iterable[Work]) -> Iterator[Result]:
-    """The results of `work` for each of the parts, in their order, from a few threads.
+    """Map `work` over parts in a thread pool, yielding results in order.
 
-    They are as many as PyTorch uses. What has not begun is left out where one of them raises, or
-    nobody takes the next.
+    The pool has as many threads as PyTorch uses. Parts that have not started are dropped when one
+    raises or the caller stops iterating.
 
     >>> list(run_parallel(lambda number: number**2, range(5)))
     [0, 1, 4, 9, 16]
     """
-    futures = [_crew().submit(work, part) for part in parts]
+    futures = [_pool().submit(work, part) for part in parts]
     try:
         for future in futures:
             yield future.result()
@@ -62,56 +59,55 @@ def run_parallel(work: Callable[[Work], Result], parts: Iterable[Work]) -> Itera
             future.cancel()
 
 
-def _crew() -> ThreadPoolExecutor:
+def _pool() -> ThreadPoolExecutor:
     with _lock:
-        if not _crews:
+        if not _pools:
             threads = torch.get_num_threads()
-            crew, all_there = ThreadPoolExecutor(threads, "atlas"), threading.Barrier(threads)
+            pool, all_started = ThreadPoolExecutor(threads, "atlas"), threading.Barrier(threads)
 
-            def begin(_: int) -> None:
-                # Of this thread alone, which else would take the common number at its first work.
+            def start(_: int) -> None:
+                # Read first: else the thread takes PyTorch's default at its first operation.
                 torch.get_num_threads()
                 torch.set_num_threads(1)
-                all_there.wait()
+                all_started.wait()
 
-            list(crew.map(begin, range(threads)))
-            # Threads that begin later take the number that was set last.
+            list(pool.map(start, range(threads)))
+            # Threads that start later take the number that was set last.
             torch.set_num_threads(threads)
-            _crews.append(crew)
-        return _crews[0]
+            _pools.append(pool)
+        return _pools[0]
 
 
-def _forget() -> None:
-    """Begin anew in a child process, which has none of its parent's threads."""
-    global _lock  # noqa: PLW0603 - it is the module's
+def _reset_after_fork() -> None:
+    """Drop the thread pool in a child process, which has none of its parent's threads."""
+    global _lock  # noqa: PLW0603 - the module's own lock
     _lock = threading.Lock()
-    _crews.clear()
+    _pools.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 OneHead = Weights | JoinedWeights
 
-# So many numbers are held at a time, of so many queries: they stay near the cores, and between one
-# and the next there is time to be cancelled.
+# Numbers and queries of one chunk: small enough for the cores' caches, and for prompt cancellation.
 _NUMBERS, _HEIGHT = 2**20, 128
 
 
 def block_sums(
     weights: OneHead, rows: range, columns: range, block: int, cancelled: Cancel = None
 ) -> Float[Tensor, "row_blocks column_blocks"]:
-    """Σ_{i in block r} Σ_{j in block c} P_ij of a rectangle, in float64; the last may be smaller.
+    """Return Σ_{i in block r} Σ_{j in block c} P_ij of a rectangle in float64; edges are ragged.
 
-    Keys that no query sees are not gone through.
+    Keys that no query sees are skipped.
 
     Args:
-        weights: Of one head, `[queries, keys]`.
-        rows, columns: The rectangle, which begins where blocks begin.
-        block: How many queries, and how many keys, a power of 2.
-        cancelled: Asked every few milliseconds, by threads of its own.
+        weights: Weights of one head, `[queries, keys]`.
+        rows, columns: The rectangle, aligned to blocks at its start.
+        block: Side of a block in queries and in keys, a power of 2.
+        cancelled: Polled every few milliseconds, from the pool's threads.
 
-    Errors: `Cancelled` where that was so.
+    Errors: `Cancelled` where `cancelled()` returned True.
 
     >>> import glasshead as gh
     >>> x = torch.zeros(5, 1)
@@ -120,13 +116,13 @@ def block_sums(
     tensor([[4.0000, 0.0000],
             [0.8000, 0.2000]], dtype=torch.float64)
     """
-    height, width = _chunk(weights.numbers_a_pair)
+    height, width = _chunk_shape(weights.numbers_a_pair)
     across = _count(columns, block)
 
-    def of_band(band: range) -> Tensor:
+    def band_sums(band: range) -> Tensor:
         summed = torch.zeros(_count(band, block), across, dtype=torch.float64)
         seen = weights.seen(band)
-        # From where a block begins, each part is whole blocks, or within one.
+        # Starting at a block's edge, each part is whole blocks, or lies within one.
         start = max(columns.start, seen.start // block * block)
         for part in _parts(range(start, min(columns.stop, seen.stop)), width):
             stop_if(cancelled)
@@ -137,37 +133,37 @@ def block_sums(
 
     sums = torch.zeros(_count(rows, block), across, dtype=torch.float64)
     bands = list(_parts(rows, height))
-    for band, summed in zip(bands, run_parallel(of_band, bands), strict=True):
+    for band, summed in zip(bands, run_parallel(band_sums, bands), strict=True):
         first = (band.start - rows.start) // block
         sums[first : first + len(summed)] += summed
     return sums
 
 
-def _chunk(numbers_a_pair: int) -> tuple[int, int]:
-    """How many queries and keys are gone through at once, powers of 2."""
-    pairs = _below(_NUMBERS // numbers_a_pair)
+def _chunk_shape(numbers_a_pair: int) -> tuple[int, int]:
+    """Return the queries and keys of one chunk, powers of 2."""
+    pairs = _power_of_2_below(_NUMBERS // numbers_a_pair)
     height = min(_HEIGHT, pairs)
     return height, pairs // height
 
 
-def _below(number: int) -> int:
-    """The largest power of 2 that is not above a number, and at least 1."""
+def _power_of_2_below(number: int) -> int:
+    """Return the largest power of 2 not above a number, and at least 1."""
     return 1 << (max(number, 1).bit_length() - 1)
 
 
 def _count(places: range, block: int) -> int:
-    """How many blocks hold so many places."""
+    """Return the number of blocks that cover a range."""
     return -(-len(places) // block)
 
 
 def _parts(places: range, size: int) -> Iterator[range]:
-    """Parts of a range, each but the last as large as said."""
+    """Split a range into parts of a size; the last may be smaller."""
     for first in range(places.start, places.stop, size):
         yield range(first, min(first + size, places.stop))
 
 
 def _summed(tile: Float[Tensor, "length others"], block: int) -> Float[Tensor, "blocks others"]:
-    """Sums over blocks of the first axis, which may be a part of one."""
+    """Sum over blocks of the first axis, or over all of it where it is shorter than a block."""
     length = tile.shape[0]
     block = min(block, length)
     if block == 1:
@@ -177,14 +173,14 @@ def _summed(tile: Float[Tensor, "length others"], block: int) -> Float[Tensor, "
     return tile.unflatten(0, (-1, block)).sum(1)
 
 
-# The numbers of the finest level that is kept, 16 MiB, and a third more for the coarser ones.
+# Numbers of the finest stored level, 16 MiB; the coarser ones take a third more.
 _KEPT = 2**22
-# How many queries are gone through between two reports of progress, at least.
+# Minimum number of queries between two progress reports.
 _BAND = 512
 
 
 def kept_level(queries: int, keys: int) -> int:
-    """The finest level whose sums may be kept.
+    """Return the finest level whose sums are stored.
 
     >>> kept_level(2048, 2048), kept_level(65_536, 65_536)
     (0, 5)
@@ -201,18 +197,18 @@ def pyramid(
     progress: Callable[[float], object] | None = None,
     cancelled: Cancel = None,
 ) -> dict[int, Float[Tensor, "row_blocks column_blocks"]]:
-    """Σ_ij P_ij of each block of each level that is kept, in float32, by level.
+    """Compute Σ_ij P_ij of each block of each stored level, in float32, keyed by level.
 
     One pass over the matrix, a band of queries at a time; a coarser block is the sum of four finer
     ones. Sums are added in float64.
 
     Args:
-        weights: Of one head.
-        levels: How many there are, those that are not kept included.
-        progress: Called with the share of the work that is done, after each band.
-        cancelled: Asked every few milliseconds.
+        weights: Weights of one head.
+        levels: Number of levels, including those not stored.
+        progress: Called with the fraction of the work done, after each band.
+        cancelled: Polled every few milliseconds.
 
-    Errors: `Cancelled` where that was so.
+    Errors: `Cancelled` where `cancelled()` returned True.
 
     >>> import glasshead as gh
     >>> W = gh.Attention().weights(torch.zeros(3, 1), torch.zeros(3, 1))
@@ -235,31 +231,30 @@ def pyramid(
         done += work
         if progress is not None:
             progress(done / max(sum(pairs), 1))
-    kept = {finest: sums}
+    stored = {finest: sums}
     for level in range(finest + 1, levels):
-        kept[level] = _coarser(kept[level - 1])
-    return kept
+        stored[level] = _coarser(stored[level - 1])
+    return stored
 
 
 def _coarser(sums: Tensor) -> Tensor:
-    """The sums of blocks twice as long."""
+    """Return the sums of blocks twice as long."""
     rows, columns = sums.shape
     even = F.pad(sums, (0, columns % 2, 0, rows % 2)).double()
     return even.unflatten(1, (-1, 2)).sum(2).unflatten(0, (-1, 2)).sum(1).float()
 
 
-# How often who waits for another's work looks whether it is still wanted, in seconds.
-_LOOK = 0.02
+# Seconds between two checks for cancellation while waiting for another thread's tile.
+_POLL = 0.02
 
 
 class TileCache:
-    """Keeps tiles of any number of atlases, within so many bytes; the longest unused goes first.
+    """A least-recently-used cache of tiles, shared by any number of atlases.
 
-    Any number of threads may ask. What is asked for while it is being computed is waited for, and
-    not computed twice.
+    Thread-safe: a tile that another thread is computing is awaited, not computed twice.
 
     Args:
-        limit: The bytes that tiles may take, 64 MiB if not given.
+        limit: Maximum size in bytes, 64 MiB by default.
 
     Errors: a TypeError or ValueError where the limit is not a whole number of at least 0.
 
@@ -283,18 +278,18 @@ class TileCache:
 
     @property
     def bytes(self) -> int:
-        """How many bytes the tiles take that are kept."""
+        """Bytes of the cached tiles."""
         return self._bytes
 
     def __len__(self) -> int:
         return len(self._tiles)
 
     def get(self, key: Hashable, make: Callable[[], Tensor], cancelled: Cancel = None) -> Tensor:
-        """The tile of a key, which `make()` computes where it is not kept.
+        """Return the tile of a key, computing it by `make()` on a miss.
 
-        An error of `make` is raised to who had it computed, and who waited tries again.
+        An error of `make` is raised in the thread that called it; threads that waited try again.
 
-        Errors: `Cancelled` where `cancelled()` says so while another computes the tile.
+        Errors: `Cancelled` where `cancelled()` returns True while another thread computes the tile.
         """
         while True:
             with self._lock:
@@ -305,17 +300,17 @@ class TileCache:
                 if others is None:
                     self._making[key] = threading.Event()
                     break
-            while not others.wait(_LOOK):
+            while not others.wait(_POLL):
                 stop_if(cancelled)
         try:
             tile = make()
-            self._keep(key, tile)
+            self._store(key, tile)
         finally:
             with self._lock:
                 self._making.pop(key).set()
         return tile
 
-    def _keep(self, key: Hashable, tile: Tensor) -> None:
+    def _store(self, key: Hashable, tile: Tensor) -> None:
         size = tile.numel() * tile.itemsize
         if size > self.limit:
             return

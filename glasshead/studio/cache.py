@@ -1,56 +1,64 @@
-"""A cache of what was read: one reading at a time, however many ask for it."""
+"""A cache bounded by memory that computes each value once, however many threads ask for it."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from glasshead.studio.work import Busy, TooMuch, Work
 
-if TYPE_CHECKING:
-    from glasshead.studio.views.reading import ModelPass
+# Seconds between two checks whether a thread that waits for another was cancelled.
+_POLL = 0.05
 
 
-# How often who waits for another looks whether somebody still waits for him, in seconds.
-_EACH = 0.05
+class Sized(Protocol):
+    """A value that knows its own size."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        ...
 
 
-class ModelPassCache:
-    """The last readings that there is room for.
+_T = TypeVar("_T", bound=Sized)
+
+
+class SizedCache(Generic[_T]):
+    """A least-recently-used cache of values, bounded by the bytes that they take.
 
     Args:
-        most: Bytes that they may take, with those that are under way.
+        budget: Bytes that the values may take, with those that are being computed.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._changed = most, threading.Condition()
-        self._kept: OrderedDict[Hashable, ModelPass] = OrderedDict()
+    def __init__(self, budget: int) -> None:
+        self._budget, self._changed = budget, threading.Condition()
+        self._values: OrderedDict[Hashable, _T] = OrderedDict()
         self._under_way: dict[Hashable, Work] = {}
         self._reserved = 0
 
     def __contains__(self, key: Hashable) -> bool:
         with self._changed:
-            return key in self._kept
+            return key in self._values
 
-    def get(self, key: Hashable, work: Work, make: Callable[[], "ModelPass"]) -> "ModelPass":
-        """The reading of a key: the one that is kept, that of who is reading it, or a new one.
+    def get(self, key: Hashable, work: Work, make: Callable[[], _T]) -> _T:
+        """Return the value of a key: cached, awaited from the thread computing it, or computed.
 
         Args:
-            key: What is read, and how.
-            work: Is told how far it is, and cancelled where nobody waits.
-            make: Reads.
+            key: Identifies the value.
+            work: Receives progress, and is checked for cancellation while waiting.
+            make: Computes the value.
 
-        Errors: those of `make`, and `Cancelled` where nobody waits any more.
+        Errors: those of `make`, and `Cancelled` where `work` was cancelled while waiting.
         """
-        known = self._known_or_begun(key, work)
-        if known is not None:
-            return known
+        cached = self._cached_or_claimed(key, work)
+        if cached is not None:
+            return cached
         try:
             made = make()
             with self._changed:
-                self._kept[key] = made
-                self._make_room(0)
+                self._values[key] = made
+                self._evict(0)
             return made
         finally:
             with self._changed:
@@ -59,19 +67,20 @@ class ModelPassCache:
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
-        """Room for a reading while it is made; the one that was used longest ago goes first.
+        """Reserve bytes for a value while it is computed, evicting the least recently used.
 
-        Errors: `TooMuch` where there never is as much, `Busy` where others are taking it.
+        Errors: `TooMuch` where the budget is smaller than `size`, `Busy` where other computations
+        have reserved it.
         """
-        if size > self._most:
+        if size > self._budget:
             raise TooMuch(
-                f"queries and keys of this text would take {size:,} bytes, and {self._most:,} are "
-                f"allowed: take a shorter text."
+                f"queries and keys of this text would take {size:,} bytes, and {self._budget:,} "
+                f"are allowed: take a shorter text."
             )
         with self._changed:
-            if size + self._reserved > self._most:
+            if size + self._reserved > self._budget:
                 raise Busy("another text is being read, which takes the memory: wait for it.")
-            self._make_room(size)
+            self._evict(size)
             self._reserved += size
         try:
             yield
@@ -79,22 +88,22 @@ class ModelPassCache:
             with self._changed:
                 self._reserved -= size
 
-    def _known_or_begun(self, key: Hashable, work: Work) -> "ModelPass | None":
-        """What is kept, once nobody is reading it any more; None: it is ours to read now."""
+    def _cached_or_claimed(self, key: Hashable, work: Work) -> _T | None:
+        """Wait while another thread computes a key; return its value, or None to compute it."""
         with self._changed:
-            while key not in self._kept:
+            while key not in self._values:
                 if key not in self._under_way:
                     self._under_way[key] = work
                     return None
-                if (news := self._under_way[key].news()) is not None:
-                    work.tell(**news)
-                self._changed.wait(_EACH)
+                if (progress := self._under_way[key].news()) is not None:
+                    work.tell(**progress)
+                self._changed.wait(_POLL)
                 work.check()
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            self._values.move_to_end(key)
+            return self._values[key]
 
-    def _make_room(self, size: int) -> None:
-        taken = sum(one.size for one in self._kept.values())
-        while self._kept and taken + size + self._reserved > self._most:
-            _, forgotten = self._kept.popitem(last=False)
-            taken -= forgotten.size
+    def _evict(self, size: int) -> None:
+        taken = sum(value.size for value in self._values.values())
+        while self._values and taken + size + self._reserved > self._budget:
+            _, evicted = self._values.popitem(last=False)
+            taken -= evicted.size

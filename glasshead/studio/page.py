@@ -1,4 +1,4 @@
-"""The one page of the studio: its modules, its style, and numbers as it takes them."""
+"""The studio's single page: its document, modules and style sheet, and its binary tensors."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -14,7 +14,7 @@ from glasshead.studio.views.names import VIEWS
 
 
 def float32(values: Float[Tensor, "*shape"]) -> bytes:
-    """A tensor as its little-endian float32, by rows.
+    """Serialize a tensor to little-endian float32, in row-major order.
 
     >>> import torch
     >>> float32(torch.tensor([[1.0, -2.0]])).hex(" ", 4)
@@ -24,32 +24,32 @@ def float32(values: Float[Tensor, "*shape"]) -> bytes:
 
 
 def page() -> str:
-    """The document that the browser opens; all else is loaded by it, from the studio alone.
+    """Return the HTML document of the page, which loads all else from the studio alone.
 
-    It names all modules, so that they are asked for at once, and not each by the one before it.
+    It preloads all modules, so that the browser requests them in parallel.
     """
     links = "".join(f'<link rel="modulepreload" href="static/{name}">\n' for name in modules())
     return _static("index.html").replace("</head>", f"{links}</head>")
 
 
 def style_sheet() -> str:
-    """The style of drawings, the studio's own, and that of each view."""
+    """Return the CSS of drawings, of the studio and of each view."""
     views = "".join(_static(f"views/{view}.css") for view in VIEWS)
     return paper() + style() + _static("studio.css") + views
 
 
 @cache
 def modules() -> Mapping[str, str]:
-    """The source of each module of the page by its path."""
+    """Return the sources of the page's JavaScript modules by path."""
     return MappingProxyType(dict(_below(files("glasshead.studio").joinpath("static"), "")))
 
 
 def _below(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
-    for one in sorted(folder.iterdir(), key=lambda one: one.name):
-        if one.is_dir():
-            yield from _below(one, f"{path}{one.name}/")
-        elif one.name.endswith(".js"):
-            yield f"{path}{one.name}", one.read_text(encoding="utf-8")
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _below(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".js"):
+            yield f"{path}{entry.name}", entry.read_text(encoding="utf-8")
 
 
 def _static(name: str) -> str:

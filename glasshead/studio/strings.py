@@ -1,10 +1,10 @@
-"""The strings of the page, by name, in one of five languages."""
+"""The strings of the page by name, translated to one of five languages."""
 
 from glasshead.explanation.language import Say
 
 
 def _(sentence: str) -> str:
-    """The sentence as it is; it is translated where it is said."""
+    """Mark a string for translation and return it unchanged."""
     return sentence
 
 
@@ -29,7 +29,7 @@ SHELL = {
     "shell.file": _("or a text file"),
     "shell.read": _("Read"),
     "shell.large": _("A text takes at most {most} bytes, and this file has {size}: take a part."),
-    # Between the parts of a list.
+    # Separates the items of a list.
     "shell.comma": _(", "),
     "shell.skip": _("Skip to the view"),
 }
@@ -369,9 +369,9 @@ _PARTS = (SHELL, STEPS, HEADS, ALIGNMENT, ATLAS, TRAINING, REPORT)
 
 
 def words(lang: str) -> dict[str, str]:
-    """Each word or sentence of the page by its name.
+    """Return the page's strings by name, in a language.
 
-    Errors: a ValueError where the language is not there.
+    Errors: a ValueError where the language is unknown.
 
     >>> words("es")["shell.language"]
     'Idioma'

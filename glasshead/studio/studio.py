@@ -1,4 +1,4 @@
-"""The studio: what is shown, its limits, and the texts that were sent to it."""
+"""The studio: its subject, its limits, and the texts that were sent to it."""
 
 import hashlib
 import secrets
@@ -11,7 +11,8 @@ from weakref import WeakSet
 
 from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
-from glasshead.studio.cache import ModelPassCache
+from glasshead.studio.cache import SizedCache
+from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.subject import StudioSubject
 from glasshead.studio.views.names import VIEWS, samples, why_not
 from glasshead.studio.work import Forgotten, Refusal, Slots, TooMuch, Work
@@ -19,19 +20,19 @@ from glasshead.studio.work import Forgotten, Refusal, Slots, TooMuch, Work
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is refused beyond, each with a sentence that says so.
+    """Limits of a studio; a request beyond one is refused in a sentence that names it.
 
     Attributes:
-        sentence: Characters of a sentence that is computed step by step, or translated.
-        words: Words of it.
+        sentence: Characters of a sentence in the step-by-step and alignment views.
+        words: Words of such a sentence.
         text: Bytes of a text that is sent to be read.
-        texts: Texts that are remembered; the one that was used longest ago is forgotten first.
-        heads: Tokens of a text whose heads are drawn.
-        atlas: Tokens of a text whose atlas is drawn.
-        jobs: Texts that are read at once.
-        turns: Smaller pieces of work that are done at once; more of them wait for their turn.
-        requests: Requests that are answered at once.
-        patience: Seconds within which more of a request has to come.
+        texts: Texts that are remembered; the least recently used is forgotten first.
+        heads: Tokens of a text in the heads view.
+        atlas: Tokens of a text in the atlas view.
+        jobs: Texts read at the same time; further ones are refused.
+        turns: Smaller jobs done at the same time; further ones wait.
+        requests: Requests answered at the same time.
+        patience: Timeout in seconds between two parts of a request.
         memory: Bytes that queries, keys and maps of one text may take.
     """
 
@@ -49,7 +50,7 @@ class Limits:
 
 
 class SentTexts:
-    """Texts by name; the same text has the same name in every studio.
+    """Texts by name, the first 16 hexadecimal digits of their SHA-256.
 
     >>> texts = SentTexts(Limits())
     >>> name = texts.add("Once upon a time")
@@ -62,11 +63,11 @@ class SentTexts:
         self._texts: OrderedDict[str, str] = OrderedDict()
 
     def add(self, text: str) -> str:
-        """Remember a text, and give its name.
+        """Store a text and return its name.
 
         Errors: a `Refusal` where it has no word or is too long.
         """
-        # Half a pair of surrogates is no character, and no answer could give it back.
+        # A lone surrogate cannot be encoded as UTF-8, so no response could return it.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         content = text.encode()
         if not text.strip():
@@ -85,9 +86,9 @@ class SentTexts:
         return name
 
     def __getitem__(self, name: str) -> str:
-        """The text of a name.
+        """Return the text of a name.
 
-        Errors: `Forgotten` where it is not, or no longer, there.
+        Errors: `Forgotten` where there is no such text, or no longer.
         """
         with self._lock:
             if name not in self._texts:
@@ -97,36 +98,36 @@ class SentTexts:
 
 
 class Studio:
-    """A subject, the texts that it is asked to read, and the limits of what is done at once.
+    """A subject, the texts sent to be read, and the limits of concurrent work.
 
     Args:
-        folder: Of a run or a model; None: only what needs none.
-        limits: What is refused beyond.
+        folder: A run or model folder; None: only the views that need no model.
+        limits: Limits on requests and on concurrent work.
 
     Attributes:
-        id: Another one each time, so that a page sees that the studio was started anew.
-        slots: Of texts that are read; who finds none free is refused.
-        turns: Of smaller pieces of work; who finds none free waits.
+        id: A random identifier of this start, by which a page notices a restart.
+        slots: Slots for reading texts; refused when none is free.
+        turns: Slots for smaller jobs; these wait when none is free.
     """
 
     def __init__(self, folder: Path | None = None, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.subject = StudioSubject(folder)
         self.texts = SentTexts(self.limits)
-        self.readings = ModelPassCache(self.limits.memory)
+        self.readings: SizedCache[ModelPass] = SizedCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)
         self.turns = Slots(self.limits.turns)
         self.id = secrets.token_hex(8)
         self._works: WeakSet[Work] = WeakSet()
 
     def begin(self) -> Work:
-        """A new piece of work, which `end` cancels."""
+        """Create a piece of work that `end` cancels."""
         work = Work()
         self._works.add(work)
         return work
 
     def end(self) -> None:
-        """Cancel all that is being done, as nobody will wait for it."""
+        """Cancel all work in progress."""
         for work in tuple(self._works):
             work.cancel()
 
@@ -141,9 +142,10 @@ LANGUAGES = {
 
 
 def about(studio: Studio) -> dict[str, Any]:
-    """What is open, the views with why there is none of them, limits, languages and colours.
+    """Describe a studio as JSON: its subject, views, limits, languages and colours.
 
-    A folder that is none, or has vanished, is told in `problem`.
+    `views` maps each view to None, or to the name of the string that says why it is unavailable;
+    `problem` says what is wrong with the folder.
 
     >>> told = about(Studio())
     >>> told["subject"], told["views"]["steps"], told["views"]["training"]
@@ -167,7 +169,7 @@ def about(studio: Studio) -> dict[str, Any]:
 
 
 def palette() -> dict[str, list[str]]:
-    """The colour map of weights, from none to the largest, on light and on dark paper."""
+    """Return the colour map of weights, from 0 to the largest, for light and dark pages."""
     return {
         paper: [hexadecimal(paint(place, dark=paper == "dark")) for place in range(LEVELS + 1)]
         for paper in ("light", "dark")

@@ -1,4 +1,4 @@
-"""Subject: the run, model or weights that a studio shows, opened when they are first needed."""
+"""The run, model or weights that a studio shows, loaded when first needed."""
 
 import hashlib
 import threading
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 Kind = Literal["classify", "translate", "write", "model", "weights"]
 _TASKS: tuple[Kind, ...] = ("classify", "translate", "write")
-# What a model is made of; the journal of a training is written all the time, and is none of it.
-_HELD = ("config.json", "tokenizer.json", "tokenizer_config.json")
+# The files of a model; the logs of a training change all the time and do not count.
+_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _WEIGHTS = (".safetensors", ".bin")
 _T = TypeVar("_T")
 
 
 class StudioSubject:
-    """What a folder holds; nothing, where there is none.
+    """A run, a model or a file of weights on disk, or nothing.
 
-    It is asked anew each time, so that a folder that vanishes is told of, and one that is back is
-    read again.
+    The folder is inspected on each access, so that one that vanishes is reported, and one that
+    changed is loaded again.
 
     Args:
-        folder: Of a run, or of a model of Hugging Face or llama2.c; or a file that `Weights.save`
-            has written.
+        folder: A run folder, a Hugging Face or llama2.c model folder, or a file written by
+            `Weights.save`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -41,20 +41,20 @@ class StudioSubject:
 
     @property
     def name(self) -> str | None:
-        """The folder, as the page shows it."""
+        """The folder as printable text."""
         return None if self.folder is None else printable(str(self.folder))
 
     @property
     def is_file(self) -> bool:
-        """Whether it is named as a file of weights, there or not."""
+        """Whether the path names a file of weights, existing or not."""
         folder = self.folder
         return folder is not None and folder.suffix == ".safetensors" and not folder.is_dir()
 
     @property
     def kind(self) -> Kind | None:
-        """What it is; None where there is no folder.
+        """The kind of subject: a task, "model" or "weights"; None where there is no folder.
 
-        Errors: an OSError or ValueError in one sentence where the folder is none of them.
+        Errors: an OSError or ValueError in one sentence where the folder holds none of these.
         """
         if self.folder is None:
             return None
@@ -78,18 +78,18 @@ class StudioSubject:
 
     @property
     def version(self) -> str:
-        """Another one as soon as the config, the tokenizer or the weights were written anew.
+        """A hash that changes when the config, the tokenizer or the weights are rewritten.
 
         Errors: as of `kind`.
         """
-        told = hashlib.sha256()
-        for file in self._held():
+        digest = hashlib.sha256()
+        for file in self._files():
             state = file.stat()
-            told.update(f"{file.name} {state.st_mtime_ns} {state.st_size}\n".encode())
-        return told.hexdigest()[:16]
+            digest.update(f"{file.name} {state.st_mtime_ns} {state.st_size}\n".encode())
+        return digest.hexdigest()[:16]
 
     def reader(self) -> "Reader":
-        """The model, as what reads tokens.
+        """Load the model for reading texts.
 
         Errors: an OSError or ValueError in one sentence where it cannot be loaded.
         """
@@ -98,7 +98,7 @@ class StudioSubject:
         return self._opened("reader", open_any_reader)
 
     def translator(self) -> "TextTranslator":
-        """The translator.
+        """Load the translator.
 
         Errors: an OSError or ValueError in one sentence where it cannot be loaded.
         """
@@ -109,7 +109,7 @@ class StudioSubject:
         return self._opened("translator", TextTranslator.load)
 
     def weights(self) -> "Weights":
-        """The stored weights.
+        """Load the stored weights.
 
         Errors: an OSError or ValueError in one sentence where they cannot be loaded.
         """
@@ -118,19 +118,19 @@ class StudioSubject:
         return self._opened("weights", Weights.load)
 
     def _opened(self, what: str, load: Callable[[Path], _T]) -> _T:
-        """What was loaded, loaded again where its folder was written to since."""
+        """Return the loaded object, reloading it where the files have changed since."""
         with self._lock:
             if self.folder is None:
                 raise NotThere("there is no model here: start the studio with the folder of one.")
             if (self.kind == "weights") != (what == "weights"):
                 raise NotThere(f"{self.name} holds no such thing: start the studio with another.")
-            version, known = self.version, self._open.get(what)
-            if known is None or known[0] != version:
-                known = self._open[what] = (version, load(self.folder))
-            return known[1]  # type: ignore[return-value] - what load gives
+            version, loaded = self.version, self._open.get(what)
+            if loaded is None or loaded[0] != version:
+                loaded = self._open[what] = (version, load(self.folder))
+            return loaded[1]  # type: ignore[return-value] - the type that `load` returns
 
-    def _held(self) -> list[Path]:
-        """The files that it is made of."""
+    def _files(self) -> list[Path]:
+        """Return the files whose change calls for reloading."""
         kind = self.kind
         if self.folder is None or kind is None:
             return []
@@ -138,7 +138,7 @@ class StudioSubject:
             return [self.folder]
         names = (file.name for file in self.folder.iterdir())
         return sorted(
-            self.folder / name for name in names if name in _HELD or name.endswith(_WEIGHTS)
+            self.folder / name for name in names if name in _MODEL_FILES or name.endswith(_WEIGHTS)
         )
 
 

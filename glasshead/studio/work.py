@@ -1,4 +1,4 @@
-"""Work that takes a while: its progress, its cancellation, and refusals in one sentence."""
+"""Background work: progress, cancellation, concurrency limits, and refusals with a status."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
-    """What was asked for is not to be had.
+    """A request that cannot be met, with the reason in one sentence.
 
     Attributes:
         status: As HTTP numbers it.
@@ -24,39 +24,39 @@ class NotThere(Refusal):
 
 
 class NotYet(Refusal):
-    """It takes something else that has to be made first."""
+    """The request depends on something that has to be computed first."""
 
     status = 409
 
 
 class Forgotten(Refusal):
-    """It was there, and has to be sent again."""
+    """The text is no longer stored, and has to be sent again."""
 
     status = 410
 
 
 class TooMuch(Refusal):
-    """It is larger than the studio's limits."""
+    """The request exceeds the studio's limits."""
 
     status = 413
 
 
 class Busy(Refusal):
-    """As much is being done already as is allowed at once."""
+    """All slots are taken."""
 
     status = 429
 
 
-# How often somebody is told, and whoever waits for a turn looks around, in seconds.
-_EACH = 0.1
+# Seconds between two progress reports, and between two checks while waiting for a slot.
+_INTERVAL = 0.1
 
 
 class Cancelled(Exception):  # noqa: N818 - nothing went wrong
-    """Nobody waits for the work any more."""
+    """Raised inside work that was cancelled, as nobody waits for its result any more."""
 
 
 class Work:
-    """One piece of work, between the thread that does it and the one that waits for it.
+    """Progress and cancellation of one job, shared by its thread and the one that waits.
 
     >>> work = Work()
     >>> work.tell("reading", 3, 7)
@@ -70,45 +70,45 @@ class Work:
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
-        self._news: dict[str, Any] | None = None
-        self._told = 0.0
+        self._progress: dict[str, Any] | None = None
+        self._reported = 0.0
 
     def tell(self, stage: str, done: int, of: int) -> None:
-        """How far it is, from the thread that does it.
+        """Report progress, from the thread that does the work.
 
         Args:
-            stage: What is being done, a word of `words`.
-            done, of: How much of it is done.
+            stage: Name of the stage, a key of `words`.
+            done, of: Units of the stage that are done, and their total.
 
-        Errors: `Cancelled` where nobody waits any more.
+        Errors: `Cancelled` where the work was cancelled.
         """
         self.check()
         now = time.monotonic()
-        stage_is_new = self._news is None or self._news["stage"] != stage
-        if stage_is_new or done >= of or now - self._told >= _EACH:
-            self._news, self._told = {"stage": stage, "done": done, "of": of}, now
+        stage_is_new = self._progress is None or self._progress["stage"] != stage
+        if stage_is_new or done >= of or now - self._reported >= _INTERVAL:
+            self._progress, self._reported = {"stage": stage, "done": done, "of": of}, now
 
     def news(self) -> dict[str, Any] | None:
-        """How far it is, as told last."""
-        return self._news
+        """Return the progress that was reported last."""
+        return self._progress
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """Cancel the work: its next `tell` or `check` raises `Cancelled`."""
         self._cancelled.set()
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the work was cancelled."""
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise `Cancelled` where nobody waits any more."""
+        """Raise `Cancelled` where the work was cancelled."""
         if self.cancelled:
             raise Cancelled
 
 
 class Slots:
-    """How many pieces of work are done at once.
+    """A semaphore that limits concurrent work, by refusing or by waiting.
 
     >>> slots = Slots(1)
     >>> with slots.taken():
@@ -122,7 +122,7 @@ class Slots:
         self._count, self._free = count, threading.Semaphore(count)
 
     def take(self) -> None:
-        """Take one of them, until `give_back`.
+        """Acquire a slot, to be released by `give_back`.
 
         Errors: `Busy` where all are taken.
         """
@@ -133,12 +133,12 @@ class Slots:
             raise Busy(f"{pieces} under way already, as many as are allowed at once: wait for one.")
 
     def give_back(self) -> None:
-        """Give back one that was taken, from any thread."""
+        """Release a slot, from any thread."""
         self._free.release()
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """One of them, while the block runs.
+        """Hold a slot while the block runs, without waiting for one.
 
         Errors: `Busy` where all are taken.
         """
@@ -150,11 +150,11 @@ class Slots:
 
     @contextmanager
     def turn(self, work: Work) -> Iterator[None]:
-        """One of them, as soon as one is free, while the block runs.
+        """Wait for a free slot and hold it while the block runs.
 
-        Errors: `Cancelled` where nobody waits for the work any more.
+        Errors: `Cancelled` where the work is cancelled meanwhile.
         """
-        while not self._free.acquire(timeout=_EACH):
+        while not self._free.acquire(timeout=_INTERVAL):
             work.check()
         try:
             work.check()

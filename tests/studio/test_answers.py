@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 from fastapi import APIRouter, Request, Response
 
-from glasshead.studio.server.answers import Streamed, refusal_of, waited_for
+from glasshead.studio.server.answers import Streamed, refusal_of, run_job
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.work import Cancelled, Forgotten, TooMuch, Work
 from studio.asking import connected, soon
@@ -46,7 +46,7 @@ def doing(serves):
 
     @routes.get("/api/waited")
     async def waited(request: Request) -> dict[str, int]:
-        return await waited_for(request, jobs.job)
+        return await run_job(request, jobs.job)
 
     @routes.get("/api/streamed")
     def stream() -> Response:

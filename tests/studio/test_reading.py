@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import glasshead as gh
-from glasshead.studio.cache import ModelPassCache
+from glasshead.studio.cache import SizedCache
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import reading as module
 from glasshead.studio.views.reading import is_read, read, run, tokens_of
@@ -194,7 +194,7 @@ def test_more_memory_than_allowed_is_refused(folder, model):
         read(studio, text, Work(), 1024)
     with pytest.raises(TooMuch, match=r"would take more memory than is allowed: take a shorter"):
         run(letters(model), torch.arange(LENGTH), (), budget=1000)
-    readings = ModelPassCache(1000)
+    readings = SizedCache(1000)
     with (
         readings.reserved(600),
         pytest.raises(Busy, match=r"another text is being read, which takes the memory"),

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from glasshead.studio.cache import ModelPassCache
+from glasshead.studio.cache import SizedCache
 from glasshead.studio.work import Cancelled, Work
 from studio.asking import Asked, soon
 
@@ -16,7 +16,7 @@ class Sized:
 
 
 def test_the_reading_that_was_used_longest_ago_is_forgotten_first():
-    readings = ModelPassCache(10)
+    readings = SizedCache(10)
     for key in "abc":
         readings.get(key, Work(), lambda: Sized(3))
     kept = readings.get("a", Work(), lambda: pytest.fail("it is there"))
@@ -59,7 +59,7 @@ def leave(readings):
 
 
 def test_who_asks_for_what_is_being_read_waits_for_it_and_is_told():
-    readings, second, found = ModelPassCache(10), Asked(None), []
+    readings, second, found = SizedCache(10), Asked(None), []
 
     def wait():
         found.append(readings.get("a", second, lambda: pytest.fail("it is read once")))
@@ -77,13 +77,13 @@ def test_who_asks_for_what_is_being_read_waits_for_it_and_is_told():
 
 
 def test_who_waits_for_what_tells_nothing_may_leave():
-    readings = ModelPassCache(10)
+    readings = SizedCache(10)
     with being_read(readings):
         leave(readings)
 
 
 def test_who_waits_reads_himself_where_the_first_has_left():
-    readings = ModelPassCache(10)
+    readings = SizedCache(10)
     with pytest.raises(Cancelled):
         readings.get("a", Work(), _leave)
     assert readings.get("a", Work(), lambda: Sized(2)).size == 2

@@ -11,7 +11,7 @@ from glasshead.cli.explaining import explained
 from glasshead.explanation.embeddings import Embeddings
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_words
-from glasshead.studio.views.steps_request import BETAS, MASKS, STEPS_NORMALIZERS, StepsAsked
+from glasshead.studio.views.steps_request import BETAS, MASKS, STEPS_NORMALIZERS, StepsRequest
 from glasshead.studio.work import Refusal
 
 LIMITS = Limits()
@@ -41,7 +41,7 @@ def tensor(rows):
 @pytest.mark.parametrize(("heads", "head"), [(1, 0), (2, 1), (4, 3)])
 def test_each_number_is_the_librarys(mask, normalizer, heads, head):
     data = steps_data(
-        StepsAsked(
+        StepsRequest(
             text=SENTENCE, beta="3", mask=mask, normalizer=normalizer, heads=heads, head=head
         ),
         LIMITS,
@@ -54,7 +54,7 @@ def test_each_number_is_the_librarys(mask, normalizer, heads, head):
 
 
 def test_the_worked_example_has_the_numbers_of_the_texts():
-    data = steps_data(StepsAsked(), LIMITS)
+    data = steps_data(StepsRequest(), LIMITS)
     assert data["words"] == ["Hello", "shiny", "sun"]
     assert data["query"] == 1
     assert data["beta"] == 1
@@ -64,13 +64,13 @@ def test_the_worked_example_has_the_numbers_of_the_texts():
 
 
 def test_beta_is_one_over_the_root_of_the_width_where_no_other_is_asked_for():
-    assert steps_data(StepsAsked(text=SENTENCE), LIMITS)["beta"] == 0.5
-    assert steps_data(StepsAsked(text=SENTENCE, heads=2), LIMITS)["beta"] == 2**-0.5
-    assert steps_data(StepsAsked(beta="auto"), LIMITS)["beta"] == 3**-0.5
+    assert steps_data(StepsRequest(text=SENTENCE), LIMITS)["beta"] == 0.5
+    assert steps_data(StepsRequest(text=SENTENCE, heads=2), LIMITS)["beta"] == 2**-0.5
+    assert steps_data(StepsRequest(beta="auto"), LIMITS)["beta"] == 3**-0.5
 
 
 def test_an_infinite_beta_gives_all_weight_to_one_key_by_the_scores_own_beta():
-    data = steps_data(StepsAsked(text=SENTENCE, beta="inf"), LIMITS)
+    data = steps_data(StepsRequest(text=SENTENCE, beta="inf"), LIMITS)
     assert (data["normalizer"], data["beta"], data["chosen"]["beta"]) == ("hardmax", 0.5, "inf")
     assert data["chosen"]["normalizer"] == "softmax"
     for row in data["matrices"]["weights"]:
@@ -79,20 +79,24 @@ def test_an_infinite_beta_gives_all_weight_to_one_key_by_the_scores_own_beta():
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_weights_follow_from_the_threshold_of_their_row(mask):
-    sparsemax = StepsAsked(text=SENTENCE, mask=mask, normalizer="sparsemax")
-    entmax15 = StepsAsked(text=SENTENCE, mask=mask, normalizer="entmax15")
+    sparsemax = StepsRequest(text=SENTENCE, mask=mask, normalizer="sparsemax")
+    entmax15 = StepsRequest(text=SENTENCE, mask=mask, normalizer="entmax15")
     for asked, scale, power in ((sparsemax, 1, 1), (entmax15, 2, 2)):
         data = steps_data(asked, LIMITS)
         masked = tensor(data["matrices"]["masked"]) / scale
         thresholds = torch.tensor(data["thresholds"], dtype=torch.float64)
         weights = (masked - thresholds[:, None]).clamp(min=0) ** power
         torch.testing.assert_close(weights, tensor(data["matrices"]["weights"]))
-    assert steps_data(StepsAsked(mask=mask), LIMITS)["thresholds"] is None
+    assert steps_data(StepsRequest(mask=mask), LIMITS)["thresholds"] is None
 
 
 @pytest.mark.parametrize(
     "asked",
-    [StepsAsked(), StepsAsked(heads=3), *(StepsAsked(text=SENTENCE, heads=h) for h in (1, 2, 4))],
+    [
+        StepsRequest(),
+        StepsRequest(heads=3),
+        *(StepsRequest(text=SENTENCE, heads=h) for h in (1, 2, 4)),
+    ],
 )
 def test_betas_go_from_soft_to_hard_and_each_number_once(asked):
     data = steps_data(asked, LIMITS)
@@ -107,14 +111,14 @@ def test_betas_go_from_soft_to_hard_and_each_number_once(asked):
 @pytest.mark.parametrize("beta", BETAS)
 def test_each_beta_has_a_stop(beta):
     for heads in (1, 2, 4):
-        data = steps_data(StepsAsked(text=SENTENCE, beta=beta, heads=heads), LIMITS)
+        data = steps_data(StepsRequest(text=SENTENCE, beta=beta, heads=heads), LIMITS)
         stop = next(s for s in data["options"]["betas"] if s["name"] == data["chosen"]["beta"])
         assert stop["value"] == (None if beta == "inf" else data["beta"])
 
 
 def test_what_never_becomes_hard_has_no_infinite_beta():
     for name in STEPS_NORMALIZERS:
-        options = steps_data(StepsAsked(normalizer=name), LIMITS)["options"]
+        options = steps_data(StepsRequest(normalizer=name), LIMITS)["options"]
         hardens = {each["name"]: each["hardens"] for each in options["normalizers"]}
         assert (options["betas"][-1]["name"] == "inf") is hardens[name]
         assert hardens[name] is (name not in ("softmax-one", "sigmoid"))
@@ -133,7 +137,7 @@ def test_what_never_becomes_hard_has_no_infinite_beta():
 )
 @pytest.mark.parametrize("lang", ["en", "tr", "zh-Hant"])
 def test_the_words_are_those_of_explain(given, lang):
-    told = steps_words(StepsAsked(**given), lang, LIMITS)
+    told = steps_words(StepsRequest(**given), lang, LIMITS)
     options = {
         **given,
         "lang": lang,
@@ -155,7 +159,7 @@ def test_the_words_are_those_of_explain(given, lang):
 
 
 def test_the_query_is_told_of_and_changes_no_matrix():
-    asked = [StepsAsked(text=SENTENCE, query=query) for query in (0, 3)]
+    asked = [StepsRequest(text=SENTENCE, query=query) for query in (0, 3)]
     assert steps_data(asked[0], LIMITS) == steps_data(asked[1], LIMITS)
     assert [steps_words(each, "en", LIMITS)["query"] for each in asked] == [0, 3]
 
@@ -175,4 +179,4 @@ def test_the_query_is_told_of_and_changes_no_matrix():
 )
 def test_what_is_not_to_be_had_is_refused_in_a_sentence(given, sentence):
     with pytest.raises(Refusal, match=sentence):
-        steps_words(StepsAsked(**given), "en", LIMITS)
+        steps_words(StepsRequest(**given), "en", LIMITS)

@@ -10,7 +10,7 @@ import pytest
 
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_stored, steps_words
-from glasshead.studio.views.steps_request import StepsAsked
+from glasshead.studio.views.steps_request import StepsRequest
 from glasshead.studio.work import Refusal
 
 LIMITS = Limits()
@@ -39,7 +39,7 @@ def test_a_report_stores_all_that_it_offers(text, most):
         for beta in [stop["name"] for stop in here["betas"]]:
             given = some if beta == defaults["beta"] else {**some, "beta": beta}
             stored = answers["steps", tuple(sorted(given.items()))]
-            asked = StepsAsked(text=text, **given)
+            asked = StepsRequest(text=text, **given)
             assert stored["matrices"] == steps_data(asked, LIMITS)["matrices"]
             for query in options["queries"]:
                 word = {} if query == first["query"] else {"query": query}
@@ -75,10 +75,10 @@ def answer_to(served, path, **parameters):
 def test_the_server_answers_with_the_same(serving):
     served = serving(None)
     given = {"text": SENTENCE, "beta": "2", "mask": "causal", "heads": 2, "head": 1}
-    asked = StepsAsked(**given)
+    asked = StepsRequest(**given)
     assert answer_to(served, "steps", **given) == (200, steps_data(asked, LIMITS))
     status, told = answer_to(served, "steps/words", **given, query=1, lang="es")
-    expected = steps_words(StepsAsked(**given, query=1), "es", LIMITS)
+    expected = steps_words(StepsRequest(**given, query=1), "es", LIMITS)
     assert (status, told) == (200, json.loads(json.dumps(expected)))
 
 

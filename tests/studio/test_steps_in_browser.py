@@ -9,7 +9,7 @@ import pytest
 
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_words
-from glasshead.studio.views.steps_request import StepsAsked
+from glasshead.studio.views.steps_request import StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.keyboard import reached_by_tab
 
@@ -43,7 +43,7 @@ def settled(page):
 
 def assert_shows(page, **given):
     settled(page)
-    assert shown(page) == steps_data(StepsAsked(**given), Limits())["matrices"]
+    assert shown(page) == steps_data(StepsRequest(**given), Limits())["matrices"]
 
 
 def told(page):
@@ -52,7 +52,7 @@ def told(page):
 
 def assert_tells(page, lang="en", **given):
     settled(page)
-    expected = steps_words(StepsAsked(**given), lang, Limits())
+    expected = steps_words(StepsRequest(**given), lang, Limits())
     assert page.locator(".words h2").inner_text() == expected["title"]
     assert [text for step in expected["steps"] for text in step["text"]] == [
         text for text in told(page) if not re.match(r"\d+\. ", text)

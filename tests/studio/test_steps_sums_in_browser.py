@@ -9,7 +9,7 @@ import pytest
 
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
-from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsAsked
+from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 
 SENTENCE = "I do not like rain"
 LARGE = (("softmax", "50"), ("softmax-one", "50"))
@@ -54,7 +54,7 @@ def test_each_sum_makes_its_cell(looking, serving):
             "beta": beta,
         }
         page = look.open(f"#steps?{urlencode(chosen)}")
-        matrices = steps_data(StepsAsked(**chosen), Limits())["matrices"]
+        matrices = steps_data(StepsRequest(**chosen), Limits())["matrices"]
         asked = [("scores", 1, 3, "s"), ("scaled", 2, 1, "β·s"), ("context", 3, 2, "c₃")]
         asked += [("weights", 2, column, "p") for column in range(5)]
         for name, row, column, left in asked:

@@ -1,4 +1,4 @@
-"""The page's modules linked to one script, and the answers that stand beside it."""
+"""Linking the page's JavaScript modules to one script, and packing the answers it reads."""
 
 import base64
 import json
@@ -25,21 +25,21 @@ _SKIPPED = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# The text of a template up to what ends it or a part of it.
+# The text of a template literal up to its end or to a `${`.
 _TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`\\$])*(?P<end>`|\$\{)", re.DOTALL)
-# Behind these a slash begins a regular expression; behind a value it divides.
+# After these a slash begins a regular expression; after a value it divides.
 _BEFORE_EXPRESSION = re.compile(
     r"(?:^|[(,=:\[!&|?{};+\-*%~^<>]|\b(?:return|typeof|case|of|in))\s*$"
 )
 
-# How far back is looked for what stands before a slash: over an indented line or two.
-_FAR = 400
+# Characters searched before a slash: an indented line or two.
+_LOOKBEHIND = 400
 
 
 def code_alone(source: str) -> str:
-    """The source with spaces in place of comments, strings, templates and regular expressions.
+    """Blank out comments, strings, templates and regular expressions of a JavaScript source.
 
-    Lines and places stay what they were, so that what is found here is found there.
+    Each is replaced by spaces, so that offsets and line numbers stay those of the source.
 
     Errors: a ValueError where a string or a template has no end.
 
@@ -77,11 +77,11 @@ def code_alone(source: str) -> str:
 
 
 def _end(source: str, at: int, kept: list[str]) -> int | None:
-    """Where what begins here ends, if it is a comment, a string or a regular expression."""
+    """Return the end of the comment, string or regular expression at an offset, or None."""
     found = _SKIPPED.match(source, at)
     if found is None:
         return None
-    if found["expression"] and not _BEFORE_EXPRESSION.search("".join(kept[-_FAR:])):
+    if found["expression"] and not _BEFORE_EXPRESSION.search("".join(kept[-_LOOKBEHIND:])):
         return None
     return found.end()
 
@@ -99,20 +99,20 @@ _NAME = r"[\w$]+(?: as [\w$]+)?"
 _IMPORT = re.compile(rf'import \{{\s*({_NAME}(?:,\s*{_NAME})*),?\s*\}} from "(\.{{1,2}}/[^"\n]+)";')
 _EXPORT = re.compile(r"export (?=(?:(?:async )?function\*?|const|class) ([\w$]+))")
 _WORD = re.compile(r"(?<![.\w$])(?:import|export)(?![\w$])(?!:)")
-# No part of a script may end its element, or begin what changes where it ends.
+# Markup inside a script that would change where its element ends.
 _MARKUP = re.compile(r"</script|<script|<!--", re.IGNORECASE)
 _KNOWN = "$modules"
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module that was read.
+    """A parsed JavaScript module.
 
     Attributes:
         name: Its path.
-        needs: Which names of which other modules, some as another one.
-        gives: The names that it exports.
-        body: Its source as what a function does.
+        needs: Imports: the path of another module, and names, some with an `as` alias.
+        gives: Exported names.
+        body: Its source as a function body.
     """
 
     name: str
@@ -122,18 +122,18 @@ class Module:
 
 
 def linked(sources: Mapping[str, str], entry: str) -> str:
-    r"""One script that does what loading the module `entry` does.
+    r"""Link modules to one script that runs as loading the module `entry` would.
 
-    A module imports by `import { a, b as c } from "./x.js";`, above all that it does, and exports
-    by `export` before a function, a class or a const, where a line begins. Modules that are not
-    needed are left out.
+    A module imports by `import { a, b as c } from "./x.js";`, before any other statement, and
+    exports by `export` before a function, a class or a const, at the start of a line. Modules that
+    are not imported are left out.
 
     Args:
         sources: The sources of the modules by path.
-        entry: The path of the one that is loaded.
+        entry: Path of the entry module.
 
-    Errors: a ValueError where a module has another form, imports what is not there, or imports in
-    a circle.
+    Errors: a ValueError where a module has another form, imports a name that does not exist, or
+    imports in a circle.
 
     >>> sources = {"a.js": 'import { b } from "./b.js";\nb();', "b.js": "export const b = f;"}
     >>> script = linked(sources, "a.js")
@@ -155,7 +155,7 @@ def linked(sources: Mapping[str, str], entry: str) -> str:
 def _visit(
     name: str, sources: Mapping[str, str], modules: dict[str, Module], above: tuple[str, ...]
 ) -> None:
-    """Read a module after all that it needs."""
+    """Parse a module after the modules that it imports."""
     if name in modules:
         return
     if name in above:
@@ -166,15 +166,15 @@ def _visit(
         if other not in sources:
             raise ValueError(f"{name} imports {other}, which is not there: check its path.")
         _visit(other, sources, modules, (*above, name))
-        wanted = [each.split(" as ")[0] for each in names]
-        missing = [each for each in wanted if each not in modules[other].gives]
+        imported = [each.split(" as ")[0] for each in names]
+        missing = [each for each in imported if each not in modules[other].gives]
         if missing:
             raise ValueError(f"{name} imports {missing[0]} of {other}, which does not export it.")
     modules[name] = module
 
 
 def read(name: str, source: str) -> Module:
-    """What a module needs and gives, and its source without `import` and `export`.
+    """Parse a module: its imports, its exports, and its source without the keywords for them.
 
     Errors: a ValueError where it is written in another form.
     """
@@ -228,20 +228,20 @@ _ENTRY = "app.js"
 
 @cache
 def script() -> str:
-    """What the studio's page runs, as one script."""
+    """Return the studio page's modules linked to one script."""
     return linked(modules(), _ENTRY)
 
 
 _STRONGEST = 9
-# JavaScript writes other numbers with an exponent, and in its own way.
+# JavaScript writes numbers outside this range with an exponent, in its own format.
 _PLAIN = (1e-6, 1e15)
 
 
 class Answers:
-    """Answers by path and parameters, as `stored` in source.js finds them.
+    """Answers to the page's requests, keyed by path and parameters as `stored` in source.js is.
 
-    Plain answers say much the same again and again, and are packed together; tensors, which are
-    unpacked one by one when they are looked at, apart, each content once.
+    Plain answers repeat each other and are compressed together; tensors, which the page unpacks
+    one by one, are compressed apart, equal ones once.
 
     >>> answers = Answers()
     >>> answers.hold("words", {"lang": "en"}, {"shell.views": "Views"})
@@ -255,39 +255,39 @@ class Answers:
         self._keys: dict[str, str] = {}
 
     def hold(self, path: str, given: Mapping[str, Any], answer: Any) -> None:
-        """Hold an answer.
+        """Add an answer.
 
         Args:
-            path: Of the studio's API, without its `api/`.
-            given: The parameters by name; those that are None are not given.
-            answer: Plain data, or a tensor as `numbers` gives it.
+            path: Path in the studio's API, without `api/`.
+            given: Parameters by name; those that are None are left out.
+            answer: Plain data, or a tensor.
         """
         key = key_of(path, given)
         if isinstance(answer, Tensor):
-            self.numbers[key] = self._held_once(key, answer)
+            self.numbers[key] = self._deduplicated(key, answer)
         else:
             self.told[key] = answer
 
     def hold_all(self, given: Iterable[tuple[str, Mapping[str, Any], Any]], work: Work) -> None:
-        """Hold answers one by one, as long as somebody waits.
+        """Add answers one by one until the work is cancelled.
 
         Args:
-            given: The path, the parameters and the answer of each.
-            work: Is asked before each.
+            given: Path, parameters and answer of each.
+            work: Checked for cancellation before each.
 
-        Errors: `Cancelled` where nobody waits any more.
+        Errors: `Cancelled` where the work was cancelled.
         """
         for path, parameters, answer in given:
             work.check()
             self.hold(path, parameters, answer)
 
     def json(self, missing: str) -> str:
-        """All of them as JSON that may stand in a script element.
+        """Serialize all answers to JSON that may stand in a script element.
 
         Args:
-            missing: What is said where something else is asked for.
+            missing: The page's message for a request without an answer.
 
-        Errors: a ValueError where a plain number is not finite, which JSON cannot hold.
+        Errors: a ValueError where a number in a plain answer is not finite.
         """
         try:
             told = json.dumps(self.told, separators=(",", ":"), allow_nan=False).encode()
@@ -297,16 +297,16 @@ class Answers:
             ) from error
         return in_a_script({"missing": missing, "told": packed(told), "numbers": self.numbers})
 
-    def _held_once(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
+    def _deduplicated(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
         data, shape = packed(float32(values)), list(values.shape)
         first = self._keys.setdefault(data, key)
         return {"shape": shape, "data": data} if first == key else {"shape": shape, "as": first}
 
 
 def key_of(path: str, given: Mapping[str, Any]) -> str:
-    """What was asked, as `keyOf` in source.js names it.
+    """Return the key of a request, as `keyOf` in source.js computes it.
 
-    Errors: a ValueError for a number that JavaScript writes in another way.
+    Errors: a ValueError for a number that JavaScript formats in another way.
 
     >>> key_of("steps/trace", {"mask": "causal", "beta": 1.0, "soft": True, "head": None})
     'steps/trace|beta=1|mask=causal|soft=true'
@@ -316,7 +316,7 @@ def key_of(path: str, given: Mapping[str, Any]) -> str:
 
 
 def packed(content: bytes) -> str:
-    """Bytes as text, compressed.
+    """Compress bytes and encode them as base64.
 
     >>> packed(bytes(1000))
     'eNpjYBgFo2AUDHcAAAPoAAE='
@@ -325,9 +325,9 @@ def packed(content: bytes) -> str:
 
 
 def in_a_script(value: Any) -> str:
-    r"""JSON in ASCII, in which no text can end a script element, or begin another.
+    r"""Serialize a value to ASCII JSON that is safe inside a script element.
 
-    Errors: a ValueError where a number is not finite, which JSON cannot hold.
+    Errors: a ValueError where a number is not finite.
 
     >>> in_a_script("<!-- \u2028")
     '"\\u003c!-- \\u2028"'
@@ -336,7 +336,7 @@ def in_a_script(value: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """A parameter as JavaScript writes it into a text."""
+    """Format a parameter as JavaScript's `String` does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The report: the studio's views of one text as one file that opens offline."""
+"""Reports: the studio's views of one text in a single HTML file that opens offline."""
 
 import base64
 import hashlib
@@ -26,13 +26,13 @@ from glasshead.studio.work import Refusal, Work
 
 
 def document(answers: str, title: str, language: str, without_script: str) -> str:
-    """The page as one file, in which nothing runs and nothing is loaded but what is in it.
+    """Assemble the page as one HTML file with a content security policy that allows no other code.
 
     Args:
-        answers: What its views ask for, as JSON that may stand in a script element.
-        title: Of its window, as plain text.
-        language: Of its words.
-        without_script: What is said where no script may run.
+        answers: Answers to its views' requests, as JSON that may stand in a script element.
+        title: Title of the window, as plain text.
+        language: Language code of the document.
+        without_script: Message shown where JavaScript is disabled.
     """
     style, code = f"\n{style_sheet()}", f"\n{script()}"
     policy = (
@@ -55,11 +55,11 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
 
 
 def framed(page: str, title: str) -> str:
-    """The page in a frame of its own, for a notebook, whose page it can neither see nor change.
+    """Wrap the page in a sandboxed iframe, isolated from the notebook that shows it.
 
     Args:
-        page: As `document` gives it.
-        title: What the frame is called, as plain text.
+        page: HTML, as from `document`.
+        title: Title of the frame, as plain text.
     """
     return (
         f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts allow-downloads" '
@@ -69,7 +69,7 @@ def framed(page: str, title: str) -> str:
 
 
 def icon() -> str:
-    """The picture of the window as a data: URL."""
+    """Return the favicon as a data: URL."""
     content = files("glasshead.studio").joinpath("static", "icon.svg").read_bytes()
     return f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
 
@@ -80,14 +80,14 @@ def _hash(content: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent:
-    """What each view is to tell of.
+    """The subject of a report, given to each view's export.
 
     Attributes:
-        studio: Whose subject it is.
-        text: What is read.
-        name: What the studio calls the text.
-        lang: In which language.
-        work: Is told how far it is.
+        studio: The studio that holds the model.
+        text: The text.
+        name: The studio's name of the text.
+        lang: Language code.
+        work: Receives progress.
     """
 
     studio: Studio
@@ -98,12 +98,12 @@ class ReportContent:
 
 
 def told(asked: ReportContent, name: str, **places: int) -> list[str]:
-    """A sentence of the report's own words.
+    """Return a note of the report, as a list of one sentence.
 
     Args:
-        asked: What the report is of.
-        name: Of the sentence.
-        places: What its places are filled with.
+        asked: The report's content.
+        name: Name of the sentence in `REPORT`, without its prefix.
+        places: Values of its placeholders.
     """
     return [Say(asked.lang)(REPORT[f"report.{name}"], **places)]
 
@@ -112,7 +112,7 @@ _SENTENCES = 5
 
 
 def export_alignment(answers: Answers, asked: ReportContent) -> list[str]:
-    """Hold the translations of the first sentences, with the weights of each.
+    """Export the translations of the first sentences, with their cross-attention weights.
 
     Errors: a `Refusal` where there is no sentence that can be translated.
     """
@@ -123,7 +123,7 @@ def export_alignment(answers: Answers, asked: ReportContent) -> list[str]:
     return [] if count == len(sentences_of(asked.text)) else told(asked, "sentences", count=count)
 
 
-# Weights or blocks of all maps together, and of each of a few.
+# Weights or blocks of all maps together, and of each where there are few.
 _NUMBERS = 500_000
 _FEW_NUMBERS = 5 * 256**2
 _TILES = 5
@@ -131,14 +131,14 @@ _SIDE = 256
 
 
 def export_atlas(answers: Answers, asked: ReportContent) -> list[str]:
-    """Hold the heads that have a role, and more as long as there is room.
+    """Export the atlases of the heads that have a role, and of others as far as there is room.
 
-    Errors: a `Refusal` where the text cannot be read, or the attention not be seen.
+    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
     """
     atlases = Atlases(asked.studio)
     opened = atlases.opened(asked.name, asked.work)
     heads = _heads(asked, opened["length"])
-    # One head as deep as two levels is worth less than two heads.
+    # Two heads at one level are worth more than one head at two.
     tiles = _TILES if len(heads) * _FEW_NUMBERS <= _NUMBERS else 1
     answers.hold_all(stored_atlas(atlases, asked.name, heads, asked.work, tiles=tiles), asked.work)
     of = sum(layer["heads"] for layer in opened["layers"])
@@ -146,7 +146,7 @@ def export_atlas(answers: Answers, asked: ReportContent) -> list[str]:
 
 
 def _heads(asked: ReportContent, length: int) -> list[tuple[int, int]]:
-    """Those that are held: the coarsest tile of each has as many blocks as it needs."""
+    """Choose the heads whose coarsest tiles fit into the file."""
     blocks = length
     while blocks > _SIDE:
         blocks = -(-blocks // 2)
@@ -154,14 +154,14 @@ def _heads(asked: ReportContent, length: int) -> list[tuple[int, int]]:
     return chosen_heads(reading, max(_NUMBERS // blocks**2, 1) * 4 * reading.length**2)
 
 
-# Of all whole maps together, before they are compressed: 13 of 256 tokens.
+# Bytes of all full-size maps before compression: 13 of 256 tokens.
 _MAPS_BYTES = 3_500_000
 
 
 def export_heads(answers: Answers, asked: ReportContent) -> list[str]:
-    """Hold the maps of as much of the text as the model and a file take.
+    """Export the maps of as much of the text as the model reads and a file has room for.
 
-    Errors: a `Refusal` where the text cannot be read, or the attention not be seen.
+    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
     """
     answers.hold_all(stored_heads(asked.studio, asked.name, asked.work, _MAPS_BYTES), asked.work)
     summary = answers.told[key_of("heads/reading", {"text": asked.name})]
@@ -169,14 +169,14 @@ def export_heads(answers: Answers, asked: ReportContent) -> list[str]:
     return [] if whole is None else told(asked, "heads", kept=len(whole), of=of)
 
 
-# Before they are compressed, some twentyfold.
+# Bytes before compression, which is about twentyfold.
 _STEPS_BYTES = 1_000_000
 
 
 def export_steps(answers: Answers, asked: ReportContent) -> list[str]:
-    """Hold the matrices and the words of the text's first sentence, and of most choices.
+    """Export the matrices and explanations of the first sentence, for most settings.
 
-    Errors: a `Refusal` where it has no word that can be told.
+    Errors: a `Refusal` where the text has no word.
     """
     whole = [part for part in sentences_of(composed(asked.text)) if split(part)]
     if not whole:
@@ -190,7 +190,7 @@ def export_steps(answers: Answers, asked: ReportContent) -> list[str]:
 
 
 def beginning(sentence: str, most: int) -> str:
-    """A sentence up to the end of its last word or mark that there is room for.
+    """Truncate a sentence after a number of words and punctuation marks.
 
     >>> beginning("The  sun, the moon.", 4)
     'The  sun, the'
@@ -207,39 +207,39 @@ HOLDING: dict[str, Callable[[Answers, ReportContent], list[str]]] = {
     "alignment": export_alignment,
     "atlas": export_atlas,
 }
-"""Each view of a report: it holds its answers, and says what of the text is left out."""
+"""The export of each view: adds its answers, and returns notes on the parts left out."""
 
 
 _SHOWN = 40
-# Tokens whose maps a file has room for, and those that are read in a time that one waits.
+# Tokens whose maps fit into a file, and tokens that are read in a reasonable time.
 _LIMITS = {"heads": 256, "atlas": 2**14}
-# The view of a sentence by itself.
+# The view that needs no model.
 _WITHOUT_A_MODEL = "steps"
-# The rest of a text is not shown, and is not held.
+# Characters of the text that are shown and stored.
 _CHARACTERS = 2000
 
 
 class Report:
-    """What the studio shows of a text, as one file that opens offline, and in a notebook.
+    """The studio's views of one text in a single HTML file, for sharing and for notebooks.
 
-    It holds the steps of the text's first sentence, the heads and the atlas of as many of its
+    It contains the steps of the text's first sentence, the heads and the atlas of as many of its
     tokens as a small file has room for, and, of a translator, the alignment; each number as the
-    library computes it. A page says what of the text it leaves out, and why a view is not there;
-    where the model can be shown in none, there is no report.
+    library computes it. The page says which parts of the text it leaves out, and why a view is
+    missing; where no view of the model is possible, an error is raised.
 
     Attributes:
-        tokens: How many tokens of the text are shown, and of how many, by view.
-        refused: Why a view that the model has is not there, by view.
+        tokens: Tokens shown and tokens in all, by view.
+        refused: Why a view of the model is missing, by view.
 
     Args:
-        model: The folder of a run or of a model of Hugging Face, or a `Studio`; None: only what
-            needs no model.
-        text: What is read.
-        lang: In which language the page speaks, as of `explain`.
-        work: Is told how far it is; where it is cancelled, `Cancelled` is raised.
+        model: A run folder, a Hugging Face model folder, or a `Studio`; None: only the views that
+            need no model.
+        text: The text to read.
+        lang: Language code of the page, as for `explain`.
+        work: Receives progress; where it is cancelled, `Cancelled` is raised.
 
-    Errors: a ValueError where the text has no word, the language is not there, the model cannot be
-    loaded, or its attention cannot be seen; an OSError where there is no such folder.
+    Errors: a ValueError where the text has no word, the language is unknown, the model cannot be
+    loaded, or its attention cannot be observed; an OSError where there is no such folder.
 
     >>> report = Report(None, "Hello shiny sun!")
     >>> report
@@ -258,7 +258,7 @@ class Report:
     ) -> None:
         self._say, self._text = Say(lang), text
         studio = _studio(model)
-        # What is no run is told here, and not by a page.
+        # Stored weights are refused here, rather than by an empty page.
         if studio.subject.kind == "weights":
             raise Refusal(
                 f"a report takes the folder of a run or a model, and {studio.subject.name} holds "
@@ -277,12 +277,12 @@ class Report:
         self.tokens = _tokens(self._answers, asked.name)
 
     def html(self) -> str:
-        """The whole page, which loads nothing."""
+        """Return the page as self-contained HTML."""
         held = self._answers.json(self._words["report.missing"])
         return document(held, self._title, self._say.language, self._words["report.noscript"])
 
     def save(self, file: str | Path) -> None:
-        """Write the page, whole or not at all.
+        """Write the page to a file atomically.
 
         Errors: an OSError where it cannot be written.
         """
@@ -298,7 +298,7 @@ class Report:
 
 
 def _studio(model: "str | Path | Studio | None") -> Studio:
-    """A studio of the same subject, whose limits are those of a file."""
+    """Return a studio of the same subject with the limits of a report."""
     if not isinstance(model, Studio):
         return Studio(None if model is None else Path(model), Limits(**_LIMITS))
     studio = Studio(model.subject.folder, replace(model.limits, **_LIMITS))
@@ -312,13 +312,13 @@ def _title(studio: Studio) -> str:
 
 
 def _name(studio: Studio) -> str | None:
-    """The folder's own name: where it lies is nobody's business who gets the file."""
+    """Return the folder's base name; its path is private to the report's author."""
     folder = studio.subject.folder
     return None if folder is None else printable(folder.resolve().name)
 
 
 def _answered(asked: ReportContent, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
-    """What the page is told first, and what each view asks for; and the views that are refused.
+    """Collect the answers of the shell and of each view, and the reasons of refused views.
 
     Errors: a `Refusal` where all views of the model are refused.
     """
@@ -342,7 +342,7 @@ def _answered(asked: ReportContent, spoken: dict[str, str]) -> tuple[Answers, di
 
 
 def _tokens(answers: Answers, text: str) -> dict[str, tuple[int, int]]:
-    """How many tokens each view shows, and how many the text has."""
+    """Return the number of tokens that each view shows, and of the text."""
     heads = answers.told.get(key_of("heads/reading", {"text": text}))
     atlas = answers.told.get(key_of("atlas/read", {}))
     shown = {} if heads is None else {"heads": (len(heads["tokens"]), heads["of"])}

@@ -1,4 +1,4 @@
-"""Answers to requests: background work, streaming, errors of our own, disconnects."""
+"""Responses: background jobs, streamed progress, error middleware and client disconnects."""
 
 import asyncio
 import contextlib
@@ -23,23 +23,23 @@ from glasshead.studio.page import float32
 from glasshead.studio.studio import Studio
 from glasshead.studio.work import Cancelled, Refusal, Work
 
-# As some servers number a request whose asker has left; the page sees it where the studio ends.
+# Status of a request whose client has disconnected (nginx); the page sees it when the studio ends.
 LEFT = 499
 _LONGEST = 300
 
 
 def tell(line: str) -> None:
-    """Write a line where the studio was started."""
+    """Write a line to standard error."""
     if sys.stderr is not None:
         sys.stderr.write(f"glasshead: {line}\n")
 
 
 class Faults:
-    """Answers 500, in a sentence, where the app raises what no request can be blamed for.
+    """Middleware that answers 500 in one sentence where the app raises an unexpected error.
 
     Args:
-        app: What answers.
-        told: Gets one line about each fault.
+        app: The ASGI application.
+        told: Receives one line about each error.
     """
 
     def __init__(self, app: ASGIApp, told: Callable[[str], None] = tell) -> None:
@@ -48,13 +48,13 @@ class Faults:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_noted)
         except Cancelled:
             answer = JSONResponse({"detail": "nobody waits for this any more."}, LEFT)
         except Exception as error:  # noqa: BLE001 - a fault is a fault, whichever it is
@@ -66,34 +66,34 @@ class Faults:
         if not begun:
             await answer(scope, receive, send)
         else:
-            # What has begun cannot become another answer: it ends, and the page sees that it is
-            # not whole.
+            # A response that has begun cannot be replaced: end it, and the page sees that it is
+            # incomplete.
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _error_line(scope: Scope, error: Exception) -> str:
-    """Which request, which error, and where."""
+    """Format the request, the error and its location as one line."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f", in {frame.filename}, line {frame.lineno}" for frame in last)
-    asked = printable(f"{scope.get('method', '')} {scope.get('path', '')}"[:_LONGEST])
-    said = printable(" ".join(str(error).split())[:_LONGEST])
-    return f"fault in {asked}: {type(error).__name__}: {said}{place}"
+    request = printable(f"{scope.get('method', '')} {scope.get('path', '')}"[:_LONGEST])
+    message = printable(" ".join(str(error).split())[:_LONGEST])
+    return f"fault in {request}: {type(error).__name__}: {message}{place}"
 
 
 Job = Callable[[Work], Any]
-# After how many seconds a cancellation is repeated.
-_AGAIN = 0.02
+# Seconds after which a cancellation is repeated.
+_RETRY = 0.02
 
 
 class BackgroundJob:
-    """A job in a thread of its own; it begins at once.
+    """A job running in a daemon thread, started at once.
 
-    The thread holds up nobody who wants to end: it is a daemon, which the loop does not wait for.
+    Neither the process nor the event loop waits for the thread when it ends.
 
     Args:
-        studio: Where it is done.
-        job: What is done; it looks often whether somebody still waits.
-        after: What the thread does last, however the job ends.
+        studio: The studio whose `end` cancels the job.
+        job: The function to run, which checks its `Work` for cancellation often.
+        after: Called last in the thread, whether the job succeeded or failed.
     """
 
     def __init__(self, studio: Studio, job: Job, after: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ class BackgroundJob:
         threading.Thread(target=self._do, name="glasshead work", daemon=True).start()
 
     def result(self) -> Any:
-        """What the job gave, once it has ended.
+        """Return the result of the job, once it has ended.
 
         Errors: whatever it raised.
         """
@@ -117,17 +117,17 @@ class BackgroundJob:
     def _do(self) -> None:
         try:
             self._result = self._job(self.work)
-        except BaseException as error:  # noqa: BLE001 - who waits is told, whatever it is
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
             self._error = error
         finally:
             self._after()
-        # A loop that is closed has nobody who waits.
+        # A closed loop has nobody waiting.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
 class DisconnectWatcher:
-    """Whether the browser has gone away, as soon as it has; used in an `async with`."""
+    """An async context manager that watches whether the client disconnects."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -138,13 +138,13 @@ class DisconnectWatcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # `asyncio.wait_for` loses a cancellation that comes as what it waits for is there.
+        # `asyncio.wait_for` loses a cancellation that arrives together with the awaited result.
         while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=_AGAIN)
+            await asyncio.wait([self._task], timeout=_RETRY)
 
     async def before(self, event: asyncio.Event, seconds: float | None = None) -> bool:
-        """Whether it left before an event; returns without either after some seconds, if given."""
+        """Wait for an event, the disconnect or a timeout; return whether the client left first."""
         waiting = asyncio.create_task(event.wait())
         both = {waiting} if self._task is None else {waiting, self._task}
         try:
@@ -154,20 +154,20 @@ class DisconnectWatcher:
         return not event.is_set() and self._task is not None and self._task.done()
 
     async def _left(self) -> None:
-        # A request that breaks off, or is refused while it comes, has nobody who waits either.
+        # A request that breaks off, or is refused while it arrives, counts as a disconnect.
         with contextlib.suppress(Exception):
             while (await self._receive())["type"] != "http.disconnect":
                 pass
 
 
-# How often is told how far work is, in seconds.
-_EACH = 0.05
+# Seconds between two progress lines.
+_INTERVAL = 0.05
 _LINES = "application/x-ndjson"
 _NUMBERS = "application/octet-stream"
 
 
 class Told(BaseModel):
-    """Why there is no answer, in one sentence."""
+    """An error response: the reason in one sentence."""
 
     detail: str
 
@@ -190,7 +190,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         (500, "The studio has a fault, which its terminal tells."),
     )
 }
-"""What each route may refuse with, for its description."""
+"""Error responses of every route, for the OpenAPI schema."""
 
 LINES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -198,7 +198,7 @@ LINES: dict[int | str, dict[str, Any]] = {
         "content": {_LINES: {}},
     }
 }
-"""What `Streamed` gives, for the description of a route with `response_class=Response`."""
+"""The response of `Streamed`, for the OpenAPI schema of routes with `response_class=Response`."""
 
 NUMBERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -206,13 +206,13 @@ NUMBERS: dict[int | str, dict[str, Any]] = {
         "content": {_NUMBERS: {}},
     }
 }
-"""What `numbers` gives, for the description of a route with `response_class=Response`."""
+"""The response of `numbers`, for the OpenAPI schema of routes with `response_class=Response`."""
 
 
 def refusal_of(error: BaseException) -> tuple[int, str] | None:
-    """The number and the sentence of what a request asks wrongly; None: the fault is not its own.
+    """Map an error to an HTTP status and a sentence, or to None where it is an internal error.
 
-    The library's own refusals are a ValueError, a TypeError or an OSError, as commands know them.
+    The library raises a ValueError, a TypeError or an OSError for invalid input.
 
     >>> refusal_of(ValueError("beta takes a number, and got none."))
     (400, 'beta takes a number, and got none.')
@@ -230,12 +230,12 @@ def refusal_of(error: BaseException) -> tuple[int, str] | None:
     return None
 
 
-async def waited_for(request: Request, job: Job) -> Any:
-    """What a job gives, done in a thread; it is cancelled when the browser goes away.
+async def run_job(request: Request, job: Job) -> Any:
+    """Run a job in a thread and return its result; cancel it when the client disconnects.
 
-    Few are done at once; the others wait for their turn.
+    The number of concurrent jobs is limited; further ones wait.
 
-    Errors: whatever the job raises, and `Cancelled` where nobody waits any more.
+    Errors: whatever the job raises, and `Cancelled` where the client has disconnected.
     """
     studio: Studio = request.app.state.studio
 
@@ -243,20 +243,20 @@ async def waited_for(request: Request, job: Job) -> Any:
         with studio.turns.turn(work):
             return job(work)
 
-    doing = BackgroundJob(studio, in_turn, _nothing)
+    background = BackgroundJob(studio, in_turn, _nothing)
     try:
-        async with DisconnectWatcher(request.receive) as leaving:
-            if await leaving.before(doing.ended):
+        async with DisconnectWatcher(request.receive) as disconnect:
+            if await disconnect.before(background.ended):
                 raise Cancelled
-        return doing.result()
+        return background.result()
     finally:
-        doing.work.cancel()
+        background.work.cancel()
 
 
-async def waited_for_reading(request: Request, is_read: Callable[[], bool], job: Job) -> Any:
-    """The same of a job that reads a text first, unless that was read: then it takes a slot, too.
+async def run_reading_job(request: Request, is_read: Callable[[], bool], job: Job) -> Any:
+    """Run a job that takes a reading slot too, unless the text it needs has been read.
 
-    Errors: as of `waited_for`, and `Busy` where all slots are taken.
+    Errors: as of `run_job`, and `Busy` where all slots are taken.
     """
     studio: Studio = request.app.state.studio
 
@@ -264,7 +264,7 @@ async def waited_for_reading(request: Request, is_read: Callable[[], bool], job:
         with contextlib.nullcontext() if is_read() else studio.slots.taken():
             return job(work)
 
-    return await waited_for(request, in_a_slot)
+    return await run_job(request, in_a_slot)
 
 
 def _nothing() -> None:
@@ -272,15 +272,15 @@ def _nothing() -> None:
 
 
 class Streamed(Response):
-    """Lines of JSON: {"progress": {"stage", "done", "of"}} while a job goes on, then {"result"}.
+    """A response of JSON lines: {"progress": {"stage", "done", "of"}} while a job runs, {"result"}.
 
-    What goes wrong on the way is a last line {"error", "status"}; none of both, where the studio
-    is ended. The job is cancelled when the browser goes away; its slot is free again once the
-    thread ends. Where too much is being done already the answer is the refusal `Busy`.
+    An error is a last line {"error", "status"}; where the studio ends, there is neither. The job is
+    cancelled when the client disconnects; its slot is free again once the thread ends. Without a
+    free slot the response is the refusal `Busy`.
 
     Args:
-        studio: Where it is done.
-        job: What is done.
+        studio: The studio whose slots are used.
+        job: The function to run.
     """
 
     media_type = _LINES
@@ -295,31 +295,31 @@ class Streamed(Response):
         slots = self._studio.slots
         slots.take()
         try:
-            doing = BackgroundJob(self._studio, self._job, slots.give_back)
+            background = BackgroundJob(self._studio, self._job, slots.give_back)
         except BaseException:
-            # No thread was to be had that would give it back.
+            # No thread could be started that would give it back.
             slots.give_back()
             raise
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with DisconnectWatcher(receive) as leaving:
-                async for line in _lines(doing, leaving):
+            async with DisconnectWatcher(receive) as disconnect:
+                async for line in _lines(background, disconnect):
                     await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            doing.work.cancel()
+            background.work.cancel()
 
 
-async def _lines(doing: BackgroundJob, leaving: DisconnectWatcher) -> AsyncIterator[bytes]:
-    told = None
-    while not doing.ended.is_set():
-        if await leaving.before(doing.ended, _EACH):
+async def _lines(job: BackgroundJob, disconnect: DisconnectWatcher) -> AsyncIterator[bytes]:
+    sent = None
+    while not job.ended.is_set():
+        if await disconnect.before(job.ended, _INTERVAL):
             return
-        if (news := doing.work.news()) is not None and news != told:
-            told = news
-            yield _line({"progress": news})
+        if (progress := job.work.news()) is not None and progress != sent:
+            sent = progress
+            yield _line({"progress": progress})
     try:
-        yield _line({"result": doing.result()})
+        yield _line({"result": job.result()})
     except Cancelled:
         return
     except Exception as error:
@@ -331,7 +331,7 @@ async def _lines(doing: BackgroundJob, leaving: DisconnectWatcher) -> AsyncItera
 
 
 def numbers(values: Float[Tensor, "*shape"]) -> Response:
-    """A tensor as little-endian float32, its shape in the header `Shape`."""
+    """Return a response with a tensor as little-endian float32 and its shape in header `Shape`."""
     shape = ",".join(map(str, values.shape))
     return Response(float32(values), media_type=_NUMBERS, headers={"Shape": shape})
 

@@ -1,4 +1,4 @@
-"""Application: the page, its files, and its data under `/api`."""
+"""The ASGI application: the page, its static files, and its data under `/api`."""
 
 from importlib.resources import files
 
@@ -30,12 +30,12 @@ _LONGEST = 200
 def application(
     studio: Studio, *, hosts: tuple[str, ...] = (), token: str | None = None
 ) -> FastAPI:
-    """The studio as an ASGI application.
+    """Create the studio's ASGI application.
 
     Args:
-        studio: What is shown.
-        hosts: By which names it is reached, besides the loopback ones.
-        token: What the page's URL must have, where others can reach it.
+        studio: The studio to serve.
+        hosts: Host names that it answers to, in addition to the loopback ones.
+        token: Access token required in the page's URL, where other machines can reach it.
     """
     app = FastAPI(
         title="glasshead studio",
@@ -61,7 +61,7 @@ def application(
     app.add_exception_handler(RequestValidationError, _malformed)
     for kind in (ValueError, TypeError, OSError, MemoryError, RuntimeError):
         app.add_exception_handler(kind, _refused)
-    # The last one is asked first.
+    # Middleware runs in reverse order of addition.
     app.add_middleware(Faults)
     app.add_middleware(RequestLimits, limits=studio.limits)
     app.add_middleware(Guard, hosts=hosts, token=token)
@@ -82,7 +82,7 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
-    """What the library refuses; a fault of the studio's own goes on to `Faults`."""
+    """Answer with the library's refusal; raise internal errors again, for `Faults`."""
     del request
     refusal = refusal_of(error)
     if refusal is None:
@@ -92,7 +92,7 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 def _not_served(request: Request, error: Exception) -> JSONResponse:
-    """What Starlette tells in two words, as a sentence."""
+    """Answer an HTTP error of Starlette's in a sentence."""
     status, headers = getattr(error, "status_code", 400), getattr(error, "headers", None) or {}
     path = printable(request.url.path[:_LONGEST])
     sentences = {
@@ -105,7 +105,7 @@ def _not_served(request: Request, error: Exception) -> JSONResponse:
 
 
 def _malformed(request: Request, error: Exception) -> JSONResponse:
-    """One sentence of what FastAPI found wrong."""
+    """Answer a validation error of FastAPI's with its first finding, in a sentence."""
     del request
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {}
     if first.get("type") == "json_invalid":

@@ -1,4 +1,4 @@
-"""Who may ask the studio, how large and how often, and what its page may load."""
+"""Middleware for security: hosts, origins, token, content security policy and request limits."""
 
 import asyncio
 import hashlib
@@ -14,23 +14,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from glasshead.studio.studio import Limits
 
-# A request is a text in JSON, where each byte of it may be written as six characters.
-_A_BYTE = 6
+# JSON may escape each byte of a text as six characters.
+_JSON_BYTES_PER_BYTE = 6
 _MARGIN = 2**16
 _LENGTH = re.compile(r"[0-9]{1,20}")
 
 
 class RequestLimits:
-    """Refuses what is too large, while it comes; what comes too slowly; and one request too many.
+    """Middleware that refuses requests that are too large, too slow or too many.
 
     Args:
-        app: What answers.
-        limits: The limits of a studio.
+        app: The ASGI application.
+        limits: The studio's limits.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
-        self._largest = _A_BYTE * limits.text + _MARGIN
+        self._largest = _JSON_BYTES_PER_BYTE * limits.text + _MARGIN
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,20 +56,20 @@ class RequestLimits:
         return None
 
     def _bounded(self, receive: Receive) -> Receive:
-        """What is received, counted; once it is whole, the next is that somebody leaves."""
-        came, whole = 0, False
+        """Wrap `receive` to limit size and time of the body; after it only a disconnect follows."""
+        received, complete = 0, False
 
         async def bounded() -> Message:
-            nonlocal came, whole
-            if whole:
+            nonlocal received, complete
+            if complete:
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), self._limits.patience)
             except TimeoutError as error:
                 raise HTTPException(408, self._too_slow()) from error
-            came += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if came > self._largest:
+            received += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if received > self._largest:
                 raise HTTPException(413, self._too_large())
             return message
 
@@ -100,25 +100,24 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ANY = {"0.0.0.0", "::"}  # noqa: S104 - what is asked for by the user
+_ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with the user's choice
 _PORTS = range(2**16)
 
 
 class Guard:
-    """Checks who asks before anything is done, and writes on each answer what a page may do.
+    """Middleware that checks host, origin and token of requests and adds security headers.
 
-    - The name of the host is one of the studio's own: a page of another name that was led to this
-      address (DNS rebinding) is refused.
-    - A page asks that the studio has sent, or somebody who has typed the address: a browser tells
-      by Origin and Sec-Fetch-Site. From elsewhere only a link to the page itself may be followed.
-    - Where others reach the studio there is a token, which all but the first request give by a
-      cookie that no script sees and no other site sends along.
+    - The Host header names the studio itself, which prevents DNS rebinding.
+    - Origin and Sec-Fetch-Site show that the request comes from the studio's page or a typed
+      address. From other sites, only a link to the page itself may be followed.
+    - Where other machines can reach the studio, a token is required: in the URL of the first
+      request, afterwards in a cookie that is HttpOnly and SameSite=Strict.
 
     Args:
-        app: What answers.
-        hosts: By which names the studio is reached, besides the loopback ones; an address of any
-            network interface, where one of them is 0.0.0.0 or ::.
-        token: What the URL of the page must have; None: nothing, as on the loopback address.
+        app: The ASGI application.
+        hosts: Host names that the studio answers to, in addition to the loopback ones; with
+            0.0.0.0 or ::, any IP address.
+        token: The access token; None: none is required, as on the loopback address.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...] = (), token: str | None) -> None:
@@ -130,7 +129,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            # Before it is accepted, this answers 403.
+            # Closing before accepting answers 403.
             await send({"type": "websocket.close", "code": 1008})
         else:
             await self._answer(scope, receive, send)
@@ -152,7 +151,7 @@ class Guard:
         await (refused or self._app)(scope, receive, guarded)
 
     def _refused(self, scope: Scope, headers: Headers) -> JSONResponse | None:
-        """What is answered instead; None: nothing is wrong."""
+        """Return the refusal of a request, or None where it is allowed."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return _refusal(421, "the studio answers under its own address alone: open that one.")
@@ -179,7 +178,7 @@ class Guard:
 
 
 def _name(host: str) -> str | None:
-    """The name of a host, without its port and brackets; None where it is malformed.
+    """Return the host name without port and brackets, or None where it is malformed.
 
     >>> _name("[::1]:80"), _name("LOCALHOST"), _name("localhost:"), _name("a:1:2")
     ('::1', 'localhost', None, None)
@@ -206,14 +205,14 @@ def _is_from_own_page(scope: Scope, headers: Headers, host: str) -> bool:
         return False
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return True
-    # Somebody follows a link to the page.
+    # A link to the page, followed from another site.
     follows = headers.get("sec-fetch-mode") == "navigate"
     in_a_tab = headers.get("sec-fetch-dest") == "document"
     return follows and in_a_tab and scope["method"] == "GET" and scope["path"] == "/"
 
 
 def _cookies(headers: Headers, name: str) -> list[str]:
-    """The values of a cookie; those of other servers on the same host may be of any form."""
+    """Return the values of a cookie, tolerating malformed ones of other servers on this host."""
     pairs = [pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
     return [value.strip() for each, _, value in pairs if each.strip() == name]
 
@@ -223,7 +222,7 @@ def _tokens(scope: Scope) -> list[str]:
 
 
 def _digest(token: str) -> str:
-    """A name for a token: studios on one host do not overwrite each other's cookies."""
+    """Hash a token for the cookie's name, so that studios on one host do not share a cookie."""
     return hashlib.sha256(token.encode()).hexdigest()[:12]
 
 

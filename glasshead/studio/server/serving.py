@@ -1,4 +1,4 @@
-"""Serving: the studio on an address of this machine, until it is interrupted."""
+"""Serving the studio over HTTP by uvicorn, until it is interrupted."""
 
 import contextlib
 import ipaddress
@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from glasshead.studio.server.application import application
 from glasshead.studio.studio import Studio
 
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is asked for by the user
-# Browsers that would draw over the terminal.
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with the user's choice
+# Text-mode browsers, which would take over the terminal.
 _IN_A_TERMINAL = {"www-browser", "links", "elinks", "lynx", "w3m"}
 _MOST_CONNECTIONS = 256
 _LARGEST_HEAD = 2**15
@@ -29,16 +29,16 @@ def serve(
     opens: bool = True,
     told: Callable[[str], None] = print,
 ) -> None:
-    """Serve until interrupted, which raises a KeyboardInterrupt.
+    """Serve a studio until interrupted, which raises a KeyboardInterrupt.
 
     Args:
-        studio: What is served.
-        host: The address; another than a loopback one gets a token into the page's URL.
-        port: 0: any that is free.
-        opens: Whether the browser is opened.
-        told: Gets the page's URL, once it answers.
+        studio: The studio to serve.
+        host: Address to listen on; with any but a loopback address the page's URL has a token.
+        port: TCP port; 0: any free one.
+        opens: Whether to open the browser.
+        told: Called with the page's URL once the server answers.
 
-    Errors: an OSError where the address is none of this machine, or the port is taken.
+    Errors: an OSError where the address is not one of this machine's, or the port is in use.
     """
     token = None if is_own_alone(host) else secrets.token_urlsafe(24)
     with contextlib.closing(listening_on(host, port)) as listening:
@@ -51,7 +51,7 @@ def serve(
 
 
 def is_own_alone(host: str) -> bool:
-    """Whether nobody but this machine reaches an address.
+    """Return whether an address is a loopback one, reachable from this machine only.
 
     >>> is_own_alone("localhost"), is_own_alone("127.0.0.2"), is_own_alone("0.0.0.0")
     (True, True, False)
@@ -63,7 +63,7 @@ def is_own_alone(host: str) -> bool:
 
 
 def configured(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn serves: HTTP alone, silent, believing no proxy, for few who ask little."""
+    """Configure uvicorn: HTTP only, no logs, no proxy headers, few connections."""
     return uvicorn.Config(
         app,
         http="h11",
@@ -82,7 +82,7 @@ def configured(app: FastAPI) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """Says when it answers, and leaves nobody's work going on when it ends."""
+    """A uvicorn server that calls back once it answers, and cancels all work when it stops."""
 
     def __init__(self, config: uvicorn.Config, studio: Studio, answers: Callable[[], None]) -> None:
         super().__init__(config)
@@ -104,7 +104,7 @@ def _open(url: str, told: Callable[[str], None], *, opens: bool) -> None:
 
 
 def _browse(url: str) -> None:
-    """Open the browser of the desktop; where there is none, the URL was told."""
+    """Open the desktop's browser, if there is one."""
     with contextlib.suppress(webbrowser.Error, OSError):
         browser = webbrowser.get()
         if getattr(browser, "name", None) not in _IN_A_TERMINAL:
@@ -112,9 +112,9 @@ def _browse(url: str) -> None:
 
 
 def listening_on(host: str, port: int) -> socket.socket:
-    """A socket bound to an address.
+    """Create a socket bound to an address.
 
-    Errors: an OSError in one sentence where it is none of this machine, or the port is taken.
+    Errors: an OSError in one sentence where it is not one of this machine's, or the port is in use.
     """
     listening = None
     try:
@@ -136,15 +136,15 @@ def listening_on(host: str, port: int) -> socket.socket:
 
 
 def _own_address(host: str) -> str:
-    """Where others reach a studio that listens on all addresses; elsewhere the host as it is."""
+    """Return the address by which others reach a host, replacing 0.0.0.0 and ::."""
     if host not in _ANY:
         return host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     away = "2001:db8::1" if ":" in host else "192.0.2.1"
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
-        # Nothing is sent: this chooses the address that would be.
-        asking.connect((away, 9))
-        return asking.getsockname()[0]
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        # Connecting UDP sends nothing, but selects the outgoing address.
+        probe.connect((away, 9))
+        return probe.getsockname()[0]
     return _ANY[host]
 
 

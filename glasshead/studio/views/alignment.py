@@ -1,4 +1,4 @@
-"""Alignment: the translations that a beam finds of a sentence, and what each word looked at."""
+"""The view `alignment`: beam search translations of a sentence and their cross-attention."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glasshead.tasks.translate import Candidate, TextTranslator
 
 WIDTHS = range(1, 11)
-"""How many texts a beam may keep open."""
+"""Allowed beam widths."""
 
 USUAL_WIDTH = 5
 _NAME = "this sentence"
@@ -31,21 +31,21 @@ def translations(
     width: int = USUAL_WIDTH,
     work: Work | None = None,
 ) -> dict[str, Any]:
-    """The best translations that a beam of a width finds, as many as it keeps open.
+    """Translate a sentence by beam search and return as many candidates as the beam is wide.
 
     Args:
-        translator: What translates.
-        sentence: What is translated.
-        limits: How long it may be.
-        width: Of the beam.
-        work: Is asked before each step of the model whether somebody still waits.
+        translator: The translator.
+        sentence: The source sentence.
+        limits: Limits on its length.
+        width: Beam width.
+        work: Checked for cancellation before each decoding step.
 
-    Returns: `source`, the words of the sentence; `layers` and `heads`, how many the decoder has;
-    `length_penalty`, the beam's; and the `candidates`, the best first: each with its `text`, the
-    places in it of its `own` words, which the best one has not, its `target` words and `tokens`,
-    `log_probability`, ln p, in nats, `score`, which is ln p divided by
-    ((5 + tokens) / 6)^length_penalty, its end counted among the tokens, and `ended`, False where it
-    was cut off.
+    Returns: `source`, the words of the sentence; `layers` and `heads`, their numbers in the
+    decoder; `length_penalty` of the beam; and the `candidates`, best first: each with its `text`,
+    the positions of its `own` words, which the best candidate lacks, its `target` words and
+    `tokens`, `log_probability`, ln p, in nats, `score`, which is ln p divided by
+    ((5 + tokens) / 6)^length_penalty, counting the end token, and `ended`, False where it was
+    truncated.
 
     Errors: a `Refusal` where the sentence has no word or is too long, and a ValueError where it has
     more tokens than the model reads.
@@ -67,7 +67,7 @@ def translations(
         "layers": len(translator.model.decoder),
         "heads": translator.model.config.num_heads,
         "length_penalty": penalty,
-        "candidates": [_told(translator, each, found[0]) for each in found],
+        "candidates": [_candidate_data(translator, each, found[0]) for each in found],
     }
 
 
@@ -77,15 +77,15 @@ def weights(
     tokens: Sequence[int],
     limits: Limits,
 ) -> Float[Tensor, "layers heads target source"]:
-    """The cross-attention of each layer and head, of whole words, for a translation of a sentence.
+    """Compute the cross-attention of each layer and head between the words of a translation.
 
     Args:
-        translator: What translates.
-        sentence: What was translated.
-        tokens: Of the translation, as one of the `candidates` has them.
-        limits: How long the sentence may be.
+        translator: The translator.
+        sentence: The source sentence.
+        tokens: Token ids of the translation, as in `candidates`.
+        limits: Limits on the sentence's length.
 
-    Errors: as of `translations`, and a `Refusal` where the tokens are none of the model's.
+    Errors: as of `translations`, and a `Refusal` where a token id is out of range.
     """
     from glasshead.tasks.translate import Translation, cross_attention
 
@@ -110,38 +110,38 @@ def stored_alignment(
     sentences: int = 1,
     width: int = USUAL_WIDTH,
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """What a report holds of the view: the path of each answer, its parameters, and itself.
+    """Generate the answers of the view for a report, as (path, parameters, answer).
 
-    It is of the first sentences of a text that can be translated. `alignment/stored` says which
-    these are, and how wide the beam was.
+    They cover the first sentences of a text that can be translated. `alignment/stored` lists
+    these, and the beam width.
 
     Errors: a `Refusal` where there is no such sentence.
     """
-    told: list[str] = []
+    translated: list[str] = []
     for sentence in sentences_of(text):
         try:
             found = translations(translator, sentence, limits, width)
         except ValueError:
-            # Too long, or without a word: the next one may do.
+            # Too long, or without a word: try the next one.
             continue
-        told.append(sentence)
+        translated.append(sentence)
         yield "alignment", {"sentence": sentence, "beam": width}, found
         for candidate in found["candidates"]:
             tokens = candidate["tokens"]
-            asked = {"sentence": sentence, "tokens": ",".join(map(str, tokens))}
-            yield "alignment/weights", asked, weights(translator, sentence, tokens, limits)
-        if len(told) == sentences:
+            parameters = {"sentence": sentence, "tokens": ",".join(map(str, tokens))}
+            yield "alignment/weights", parameters, weights(translator, sentence, tokens, limits)
+        if len(translated) == sentences:
             break
-    if not told:
+    if not translated:
         raise Refusal(
             f"the text is to begin with a sentence of at most {limits.words} words that the model "
             "can read, and has none: choose another."
         )
-    yield "alignment/stored", {}, {"sentences": told, "beam": width}
+    yield "alignment/stored", {}, {"sentences": translated, "beam": width}
 
 
 def sentences_of(text: str) -> list[str]:
-    r"""The sentences of a text, as marks and lines end them.
+    r"""Split a text into sentences at end marks and line breaks.
 
     >>> sentences_of("Ist das so? Ja.  Das ist\nein Satz.")
     ['Ist das so?', 'Ja.', 'Das ist', 'ein Satz.']
@@ -150,7 +150,10 @@ def sentences_of(text: str) -> list[str]:
 
 
 def check_sentence(sentence: str, limits: Limits) -> None:
-    """Raise a `Refusal` where a sentence has no word, or more of them than the limits allow."""
+    """Check that a sentence has a word and keeps within the limits.
+
+    Errors: a `Refusal` where it has no word, `TooMuch` where it is too long.
+    """
     if not sentence.strip():
         raise Refusal(_WORDLESS)
     for what, count, most in (
@@ -178,7 +181,7 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
         )
 
 
-def _told(
+def _candidate_data(
     translator: "TextTranslator", candidate: "Candidate", best: "Candidate"
 ) -> dict[str, Any]:
     from glasshead.tasks.tokenizers.tokenizer import whole_words
@@ -197,12 +200,13 @@ def _told(
 
 
 def _own(text: str, best: str) -> list[int]:
-    """The places of the words of a text that the best one does not have in their order.
+    """Return the positions of the words that a diff against the best text marks as new.
 
     >>> _own("er liest das Buch", "er las das")
     [1, 3]
     """
     words = printable(text).split(" ")
     blocks = SequenceMatcher(None, printable(best).split(" "), words, autojunk=False)
-    shared = {at for one in blocks.get_matching_blocks() for at in range(one.b, one.b + one.size)}
+    matches = blocks.get_matching_blocks()
+    shared = {at for match in matches for at in range(match.b, match.b + match.size)}
     return [at for at in range(len(words)) if at not in shared]

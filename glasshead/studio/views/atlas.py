@@ -1,4 +1,4 @@
-"""The view `atlas`: the map of a long text, and the maps that are kept."""
+"""The view `atlas`: attention maps of long texts, cached by head."""
 
 import copy
 import itertools
@@ -6,7 +6,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from jaxtyping import Float
@@ -15,18 +15,16 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import Cancelled as Left
 from glasshead.studio.atlas_tiles import NotYetError, TileCache
+from glasshead.studio.model_pass import ModelPass, check_place
+from glasshead.studio.studio import Studio
 from glasshead.studio.views.names import stored_tokens
-from glasshead.studio.views.reading import ModelPass, check_place, read
-from glasshead.studio.work import Cancelled, NotYet, Refusal, Work
-
-if TYPE_CHECKING:
-    from glasshead.studio.studio import Studio
+from glasshead.studio.views.reading import read
+from glasshead.studio.work import NotYet, Refusal, Work
 
 
 def tops(keys: int) -> list[float]:
-    """Where scales may end: 1, 0.5, 0.2, 0.1 …, down to below the weight of one of so many keys.
+    """Return the upper ends of colour scales: 1, 0.5, 0.2, 0.1 …, down to below 1 / keys.
 
     >>> tops(4)
     [1.0, 0.5, 0.2, 0.1, 0.05, 0.02]
@@ -36,7 +34,7 @@ def tops(keys: int) -> list[float]:
 
 
 def floor(keys: int) -> float:
-    """Where logarithmic scales begin: well below what each of so many keys has if all are alike.
+    """Return the lower end of logarithmic colour scales, well below uniform weights, 1 / keys.
 
     >>> floor(1000)
     0.0001
@@ -45,7 +43,7 @@ def floor(keys: int) -> float:
 
 
 def most(atlas: Atlas) -> float:
-    """The largest mean weight of a key in a block of the coarsest level.
+    """Return the largest mean weight per key in a block of the coarsest level.
 
     Errors: as of `Atlas.tile`.
     """
@@ -53,19 +51,20 @@ def most(atlas: Atlas) -> float:
     return atlas.tile(level, 0, 0).max().item() / 2**level
 
 
-# Each takes 21 MiB at most with its overview.
+# Maps that are cached; each takes 21 MiB at most with its overview.
 MOST = 16
 
 
 class KeptMaps:
-    """Maps of heads of whatever sources: a reading, or stored weights.
+    """A cache of atlases by source, layer and head.
 
-    A map goes with its source, and the one that was looked at longest ago goes first.
+    The source is a `ModelPass` or stored weights. Its atlases are dropped when it is garbage
+    collected; beyond `MOST` the least recently used goes first.
     """
 
     def __init__(self) -> None:
         self._lock, self._cache = threading.Lock(), TileCache()
-        # The number of a source that has gone is never given again.
+        # Numbers of collected sources are never reused.
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._next = itertools.count()
         self._maps: OrderedDict[tuple[int, int, int], Atlas] = OrderedDict()
@@ -73,12 +72,12 @@ class KeptMaps:
     def get(
         self, source: object, layer: int, head: int, weights: Callable[[], gh.Weights]
     ) -> Atlas:
-        """The map of a head, the same for all who ask while it is kept.
+        """Return the atlas of a head, creating it on a miss.
 
         Args:
-            source: What it is of; the map itself must not hold it.
+            source: A `ModelPass` or stored weights; the atlas itself must not hold it.
             layer, head: Which head.
-            weights: Gives those of the head, where there is no map of it yet.
+            weights: Returns the weights of the head; called on a miss.
         """
         with self._lock:
             if source not in self._numbers:
@@ -95,36 +94,35 @@ class KeptMaps:
             return self._maps[place]
 
 
-# How finely progress is told.
+# Units of the overview's progress.
 _PARTS = 1000
-_T = TypeVar("_T")
 
 TOKENS = 512
-"""How many tokens the page asks for at once; a request begins at a multiple of it."""
+"""Tokens per request of the page; a request begins at a multiple of it."""
 
 
 class Atlases:
-    """The maps of a studio, one of each head of each text that is looked at.
+    """The data of the view: atlases of the studio's texts, or of its stored weights.
 
     Args:
-        studio: Whose model reads, or whose stored weights are shown.
+        studio: The studio that holds the model or the stored weights.
     """
 
-    def __init__(self, studio: "Studio") -> None:
+    def __init__(self, studio: Studio) -> None:
         self._studio, self._maps = studio, KeptMaps()
 
     def opened(self, text: str | None, work: Work) -> dict[str, Any]:
-        """Have a text read, and tell what there is to be seen of it.
+        """Read a text and describe its layers, heads and length.
 
         Args:
-            text: The name of a text that was sent; of stored weights there is none.
-            work: Is told how far it is.
+            text: The name of a text that was sent; None for stored weights.
+            work: Receives progress.
 
         Returns:
-            `length`: how many tokens are known, `of` how many; None where none are.
-            `layers`: their names, with how many heads each has; `heads`: which of them can be
-            looked at, by layer. `glued`: whether tokens bring their own spaces. `trouble`: what is
-            wrong with the tokens beside stored weights.
+            `length`: number of known tokens, and `of`, of the whole text; None where none are.
+            `layers`: their names, with the number of heads of each; `heads`: the available head
+            indices, by layer. `glued`: whether tokens contain their own spaces. `trouble`: why the
+            tokens beside stored weights could not be read.
 
         Errors: as of `read`.
         """
@@ -147,13 +145,13 @@ class Atlases:
         }
 
     def map(self, text: str | None, layer: int, head: int, work: Work) -> dict[str, Any]:
-        """The size of a head's map.
+        """Describe a head's map: its size, levels and colour scales.
 
         Returns:
-            `queries`, `keys`; `levels`, of blocks of 2^level; `coarse`: from which level on tiles
-            come from the overview; `ready`: whether it is there; `finest`: the first level;
-            `tops`, `floor`: where scales of colour may end, and begin; `most`: the largest mean
-            weight of one key in a block of the coarsest level, None before the overview.
+            `queries`, `keys`; `levels`, of blocks of 2^level; `coarse`: the first level whose
+            tiles come from the overview; `ready`: whether that has been computed; `finest`: the
+            first level; `tops`, `floor`: upper ends and lower end of colour scales; `most`: the
+            largest mean weight per key in a block of the coarsest level, None before the overview.
 
         Errors: as of `read`, and a `Refusal` where there is no such layer or head.
         """
@@ -171,37 +169,37 @@ class Atlases:
         }
 
     def overview(self, text: str | None, layer: int, head: int, work: Work) -> dict[str, Any]:
-        """Go through the whole matrix once, so that the coarse tiles are there.
+        """Compute the overview of a head, from which the coarse tiles come.
 
         Returns:
-            `most`, as of `map`.
+            `most`, as in `map`.
 
         Errors: as of `map`.
         """
         atlas = self.atlas(text, layer, head, work)
 
-        def tell(share: float) -> None:
-            work.tell("atlas.surveying", round(share * _PARTS), _PARTS)
+        def report(fraction: float) -> None:
+            work.tell("atlas.surveying", round(fraction * _PARTS), _PARTS)
 
-        _until_left(lambda: atlas.overview(tell, lambda: work.cancelled))
+        atlas.overview(report, lambda: work.cancelled)
         return {"most": most(atlas)}
 
     def tile(
         self, text: str | None, layer: int, head: int, place: tuple[int, int, int], work: Work
     ) -> Float[Tensor, "row_blocks column_blocks"]:
-        """The tile at (level, row, column), as of `Atlas.tile`.
+        """Return the tile at (level, row, column), as `Atlas.tile` does.
 
-        Errors: as of `map`; a ValueError where there is no such tile; `NotYet` where it takes the
+        Errors: as of `map`; a ValueError where there is no such tile; `NotYet` where it needs the
         overview.
         """
         atlas = self.atlas(text, layer, head, work)
         try:
-            return _until_left(lambda: atlas.tile(*place, lambda: work.cancelled))
+            return atlas.tile(*place, lambda: work.cancelled)
         except NotYetError as error:
             raise NotYet("this part of the map takes an overview: have it made first.") from error
 
     def tokens(self, text: str | None, start: int, stop: int, work: Work) -> dict[str, Any]:
-        """How the tokens from `start` up to `stop` are written, as far as there are any.
+        """Return the text of the tokens in [start, stop), as far as they are known.
 
         Errors: as of `read`.
         """
@@ -209,7 +207,7 @@ class Atlases:
         return {"tokens": [_written(word) for word in words[start:stop]]}
 
     def atlas(self, text: str | None, layer: int, head: int, work: Work) -> Atlas:
-        """The map of a head, the same for all who ask while it is kept.
+        """Return the cached atlas of a head.
 
         Errors: as of `map`.
         """
@@ -217,7 +215,7 @@ class Atlases:
         return self._maps.get(source, layer, head, lambda: _head(source, layer, head))
 
     def _words(self, source: "ModelPass | gh.Weights") -> tuple[tuple[str, ...], str | None]:
-        """The tokens of the keys, as far as they are known; and what is wrong with stored ones."""
+        """Return the keys' tokens, and why those beside stored weights could not be read."""
         if not isinstance(source, gh.Weights):
             return source.words, None
         folder = self._studio.subject.folder
@@ -240,19 +238,19 @@ def stored_atlas(
     tiles: int = 16,
     size: int = 2**18,
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """What a file needs to show some heads offline: the levels that so many tiles can hold.
+    """Generate the answers that show some heads offline, at the levels that fit into `tiles`.
 
     Args:
-        atlases: What computes them.
-        text: The name of the one text that the file shows.
-        heads: Which of it, by layer and head.
-        work: Is told how far it is.
-        tiles: How many of each head at most; the coarsest one is always among them.
-        size: Bytes that the tokens may take; further ones are numbers.
+        atlases: Computes the tiles.
+        text: The name of the file's text.
+        heads: Layer and head of each head to include.
+        work: Receives progress.
+        tiles: Maximum number of tiles per head; the coarsest is always included.
+        size: Maximum bytes of token texts; further tokens are shown as numbers.
 
     Yields:
-        The path, its parameters and what is answered, as the page asks: plain data, or the tensor
-        of a tile.
+        The path, parameters and answer of each request of the page: plain data, or the tensor of a
+        tile.
 
     Errors: as of `Atlases.overview`.
     """
@@ -293,24 +291,16 @@ def _head(source: "ModelPass | gh.Weights", layer: int, head: int) -> gh.Weights
     for length in reversed(source.shape[:-3]):
         layer, along = divmod(layer, length)
         place.insert(0, along)
-    # A head of a matrix without heads is the matrix, which its map would keep from going.
+    # The head of a matrix without heads is the matrix, which its atlas would keep alive: copy it.
     return copy.copy(source) if not place else source.head(*place)
 
 
 def _texts_and_heads(weights: gh.Weights) -> tuple[int, int]:
-    """How many texts stored weights are of, and how many heads; each text stands for a layer."""
+    """Return the numbers of texts and heads of stored weights; each text is shown as a layer."""
     *leading, heads = weights.shape[:-2] or (1,)
     return math.prod(leading), heads
 
 
-def _until_left(work: Callable[[], _T]) -> _T:
-    """What work gives; where it was left, the studio's own `Cancelled`."""
-    try:
-        return work()
-    except Left:
-        raise Cancelled from None
-
-
 def _written(word: str) -> str:
-    """A token with its spaces, all else of which is seen."""
+    """Return a token with its spaces, and other invisible characters made visible."""
     return printable(word.replace("\n", "↵").replace("<0x0A>", "↵"))

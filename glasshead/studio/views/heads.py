@@ -1,9 +1,9 @@
-"""Heads: every head of every layer over a text: as small maps, and one of them whole."""
+"""The view `heads`: small maps of every head of every layer, and one head in full."""
 
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,56 +12,55 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.statistics.reductions import membership
-from glasshead.studio.views.reading import ModelPass, is_read, read
+from glasshead.studio.model_pass import ModelPass
+from glasshead.studio.studio import Studio
+from glasshead.studio.views.reading import is_read, read
 from glasshead.studio.work import Refusal, Work
 from glasshead.watching.analytics.role_scores import THRESHOLDS
 from glasshead.watching.analytics.roles import masses_of_layers, roles_of
 
-if TYPE_CHECKING:
-    from glasshead.studio.studio import Studio
-
-# What is known of each head while the model reads; the order is that of `along`.
+# Statistics computed while the model reads, in the order of `along`.
 STATISTICS = (gh.Entropy(), gh.MeanDistance(), gh.Received())
-# Rows and columns of a small map, at most.
+# Maximum rows and columns of a small map.
 SIDE = 32
-# Bytes that whole maps may take in the file of a report.
-_IN_A_FILE = 2**24
-# Roles, those that tell most of a model first.
-_TELLING = ("induction", "duplicate", "previous", "local", "first", "broad")
+# Bytes that full-size maps may take in a report.
+_REPORT_BYTES = 2**24
+# Roles, the most informative first.
+_ROLES = ("induction", "duplicate", "previous", "local", "first", "broad")
 
 
-def reading_of(studio: "Studio", text: str, work: Work) -> ModelPass:
-    """The text as the model has read it, cut to what the view shows.
+def reading_of(studio: Studio, text: str, work: Work) -> ModelPass:
+    """Run the model over a text, truncated to the view's limit.
 
     Errors: as of `read`.
     """
     return read(studio, text, work, studio.limits.heads, STATISTICS)
 
 
-def is_there(studio: "Studio", text: str) -> bool:
-    """Whether the model has read the text already."""
+def is_there(studio: Studio, text: str) -> bool:
+    """Return whether the cache holds the reading of a text."""
     return is_read(studio, text, studio.limits.heads, STATISTICS)
 
 
 def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
-    """What the view shows first: tokens, layers, and what is said of each head.
+    """Summarize a reading: tokens, layers, and roles, scores and mean entropy of each head.
 
-    A head without a role has None. `scores` are those of `head_roles`, None where no query counts.
-    `running` are the tokens as they stand in the text. `first` is the layer and the head that is
-    opened first.
+    The role of a head without one is None. `scores` are those of `head_roles`, None where no query
+    counts. `running` are the tokens as running text. `first` is the layer and the head to open
+    first.
 
-    Errors: a `Refusal` where the weights are no numbers; `Cancelled` where nobody waits.
+    Errors: a `Refusal` where weights are not finite; `Cancelled` where the work was cancelled.
     """
     return reading.once("heads.summary", lambda: _summary(reading, work or Work()))
 
 
 def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
-    entropy = [reading.call(layer).entropy for layer in range(len(reading.layers))]
-    if not all(one.isfinite().all() for one in entropy):
+    entropies = [reading.call(layer).entropy for layer in range(len(reading.layers))]
+    if not all(entropy.isfinite().all() for entropy in entropies):
         raise Refusal("the scores grow beyond all numbers: train the model again, or name another.")
     found = _roles(reading, work)
     tokens = [visible(word) for word in reading.words]
-    told = {
+    summary = {
         "tokens": tokens,
         "running": _running(tokens),
         "of": reading.of,
@@ -78,32 +77,33 @@ def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
             for role, scores in found.scores.items()
         },
         "thresholds": dict(found.thresholds),
-        "entropy": [one.flatten(0, -2).double().mean(-1).tolist() for one in entropy],
+        "entropy": [each.flatten(0, -2).double().mean(-1).tolist() for each in entropies],
         "side": min(SIDE, reading.length),
         "whole": None,
     }
-    return told | {"first": _first(told)}
+    return summary | {"first": _first(summary)}
 
 
 def _running(tokens: Sequence[str]) -> list[str]:
-    """Tokens with their spaces; of tokenizers that leave those out, words are set apart."""
+    """Return tokens with their spaces, inserted where the tokenizer's tokens have none."""
     if any(re.search(r"^␣|␣$", token) for token in tokens):
         return [re.sub(r"^␣+|␣+$", lambda ends: " " * len(ends[0]), token) for token in tokens]
     return [token if token.startswith("##") else f" {token}" for token in tokens]
 
 
-def _first(told: dict[str, Any]) -> list[int]:
-    """The clearest head of the most telling role; where none has one, that of least entropy."""
-    for role in _TELLING:
-        scores = told["scores"].get(role, [])
-        named = [place for place in _everyone(told["heads"]) if _of(told["roles"], place) == role]
-        if named:
-            return list(max(named, key=lambda place: _of(scores, place) or 0.0))
-    return list(min(_everyone(told["heads"]), key=lambda place: _of(told["entropy"], place)))
+def _first(summary: dict[str, Any]) -> list[int]:
+    """Choose the highest score of the most informative role, or else the lowest entropy."""
+    every_head = _every_head(summary["heads"])
+    for role in _ROLES:
+        scores = summary["scores"].get(role, [])
+        heads = [head for head in every_head if _at(summary["roles"], head) == role]
+        if heads:
+            return list(max(heads, key=lambda head: _at(scores, head) or 0.0))
+    return list(min(every_head, key=lambda head: _at(summary["entropy"], head)))
 
 
 def _roles(reading: ModelPass, work: Work) -> gh.HeadRoles:
-    """As `head_roles` has them, layer by layer."""
+    """Compute the roles as `head_roles` does, reporting progress by layer."""
     masses = {}
     for done, name in enumerate(reading.layers):
         work.tell("heads.naming", done, len(reading.layers))
@@ -113,10 +113,10 @@ def _roles(reading: ModelPass, work: Work) -> gh.HeadRoles:
 
 
 def small_maps(reading: ModelPass) -> Float[Tensor, "all_heads side wider"]:
-    """The map of each head of each layer in blocks, as `PooledMap` has them.
+    """Return the pooled map of each head of each layer, as `PooledMap` computes it.
 
-    One more column is the mean weight of the first token alone, so that the map without it is the
-    map less this column.
+    A last column has the mean weight of the first token alone, which the page subtracts to show
+    the map without it.
     """
     return reading.once("heads.maps", lambda: _small_maps(reading))
 
@@ -135,7 +135,7 @@ def _small_maps(reading: ModelPass) -> Float[Tensor, "all_heads side wider"]:
 
 
 def whole_map(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "length length"]:
-    """The weights of one head, exact.
+    """Return the exact weights of one head.
 
     Errors: a `Refusal` where there is no such layer or head.
     """
@@ -143,9 +143,9 @@ def whole_map(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "lengt
 
 
 def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"]:
-    """Entropy and mean distance of each query of one head, and the mass that each key receives.
+    """Return the entropy and mean distance of each query of a head, and the mass of each key.
 
-    In nats, in tokens, and in weights, of which each query gives 1.
+    Entropy is in nats, distance in tokens; the mass that keys receive sums to 1 per query.
 
     Errors: a `Refusal` where there is no such layer or head.
     """
@@ -154,55 +154,55 @@ def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"
 
 
 def stored_heads(
-    studio: "Studio", text: str, work: Work, most: int = _IN_A_FILE
+    studio: Studio, text: str, work: Work, most: int = _REPORT_BYTES
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """All that the view asks for, as path, parameters and answer: what a report holds.
+    """Generate the answers of the view for a report, as (path, parameters, answer).
 
     Args:
-        studio: Whose model reads.
+        studio: The studio that holds the model.
         text: The name of a text that was sent.
-        work: Is told how far it is.
-        most: Bytes that whole maps may take together; where they do not suffice, the head that
-            is opened first comes first, then those with the highest scores of each role, then
-            those of the lowest entropy.
+        work: Receives progress.
+        most: Maximum bytes of all full-size maps. Where they do not suffice, the head that is
+            opened first has priority, then the highest score of each role, then the lowest
+            entropy.
 
     Errors: as of `read`.
     """
     reading = reading_of(studio, text, work)
-    told = dict(summary(reading, work))
+    opened = dict(summary(reading, work))
     chosen = chosen_heads(reading, most)
     if len(chosen) < sum(reading.heads):
-        told["whole"] = [list(one) for one in chosen]
-    yield "heads/reading", {"text": text}, told
+        opened["whole"] = [list(head) for head in chosen]
+    yield "heads/reading", {"text": text}, opened
     yield "heads/maps", {"text": text}, small_maps(reading)
     for done, (layer, head) in enumerate(chosen):
         work.tell("heads.storing", done, len(chosen))
-        asked = {"text": text, "layer": layer, "head": head}
-        yield "heads/weights", asked, whole_map(reading, layer, head)
-        yield "heads/along", asked, along(reading, layer, head)
+        parameters = {"text": text, "layer": layer, "head": head}
+        yield "heads/weights", parameters, whole_map(reading, layer, head)
+        yield "heads/along", parameters, along(reading, layer, head)
 
 
-def chosen_heads(reading: ModelPass, most: int = _IN_A_FILE) -> list[tuple[int, int]]:
-    """As many heads as there is room for, one at least, in the order of layers."""
-    each = 4 * reading.length**2
-    told = summary(reading)
-    everyone = _everyone(reading.heads)
+def chosen_heads(reading: ModelPass, most: int = _REPORT_BYTES) -> list[tuple[int, int]]:
+    """Choose at least one head and at most those whose maps take `most` bytes, sorted by layer."""
+    bytes_per_map = 4 * reading.length**2
+    data = summary(reading)
+    every_head = _every_head(reading.heads)
     best = [
-        max(everyone, key=lambda place: _of(scores, place) or 0.0)
-        for scores in told["scores"].values()
+        max(every_head, key=lambda head: _at(scores, head) or 0.0)
+        for scores in data["scores"].values()
     ]
-    by_entropy = sorted(everyone, key=lambda place: _of(told["entropy"], place))
-    ranked = list(dict.fromkeys([tuple(told["first"]), *best, *by_entropy]))
-    return sorted(ranked[: max(1, most // each)])
+    by_entropy = sorted(every_head, key=lambda head: _at(data["entropy"], head))
+    ranked = list(dict.fromkeys([tuple(data["first"]), *best, *by_entropy]))
+    return sorted(ranked[: max(1, most // bytes_per_map)])
 
 
-def _everyone(heads: Sequence[int]) -> list[tuple[int, int]]:
-    """All heads by layer and head; `heads` says how many each layer has."""
+def _every_head(heads: Sequence[int]) -> list[tuple[int, int]]:
+    """List (layer, head) of all heads, given the number of heads of each layer."""
     return [(layer, head) for layer, count in enumerate(heads) for head in range(count)]
 
 
-def _of(values: list[list[Any]], place: tuple[int, int]) -> Any:
-    layer, head = place
+def _at(values: list[list[Any]], index: tuple[int, int]) -> Any:
+    layer, head = index
     return values[layer][head]
 
 

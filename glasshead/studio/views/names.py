@@ -1,4 +1,4 @@
-"""The views in their order, and the text beside a file of weights."""
+"""The studio's views, their sample texts, and the tokens stored beside a file of weights."""
 
 import json
 from functools import lru_cache
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from glasshead.studio.subject import Kind
 
 
-# Letters of a token that are shown; a file that holds more bytes is none of tokens.
+# Characters of a token that are shown, and bytes of the largest file that is read.
 _LONGEST = 64
 _LARGEST = 2**23
 
 
 def stored_tokens(weights: Path, keys: int) -> tuple[tuple[str, ...], str | None]:
-    """The tokens that `weights.tokens.json` holds beside `weights.safetensors`, one a key.
+    """Read the tokens in `weights.tokens.json` beside `weights.safetensors`, one per key.
 
     Args:
         weights: The file of weights.
-        keys: How many keys these have.
+        keys: Number of keys of the weights.
 
     Returns:
-        The tokens, the long ones cut, and why there are none: None where there is no such file.
+        The tokens, long ones truncated, and an error message, None where there is no such file.
     """
     file = weights.with_suffix(".tokens.json")
     try:
@@ -37,7 +37,7 @@ def stored_tokens(weights: Path, keys: int) -> tuple[tuple[str, ...], str | None
 
 
 @lru_cache(maxsize=2)
-def _tokens(file: Path, keys: int, size: int, _written: int) -> tuple[tuple[str, ...], str | None]:
+def _tokens(file: Path, keys: int, size: int, _modified: int) -> tuple[tuple[str, ...], str | None]:
     try:
         found = json.loads(read_regular(file).decode()) if size <= _LARGEST else None
     except (ValueError, RecursionError):
@@ -73,7 +73,7 @@ _REVIEW = "The film was not bad at all. I would watch it again, and so would my 
 
 
 def why_not(view: str, kind: "Kind | None") -> str | None:
-    """The name of the sentence that says why there is no such view; None where there is one.
+    """Return the name of the string that says why a view is unavailable; None where it is not.
 
     >>> why_not("alignment", "write"), why_not("steps", None)
     ('alignment.none', None)
@@ -82,6 +82,6 @@ def why_not(view: str, kind: "Kind | None") -> str | None:
 
 
 def samples(kind: "Kind | None") -> dict[str, str]:
-    """What views show before anybody has written a text."""
+    """Return the initial text of each view for a kind of subject."""
     text = {"translate": HELD_OUT.german, "classify": _REVIEW}.get(kind or "", _STORY)
     return {"heads": text, "atlas": text, "alignment": HELD_OUT.german}

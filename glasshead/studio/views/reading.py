@@ -1,31 +1,29 @@
-"""A text read by the model, with the attention of each layer, cancelled between layers."""
+"""Running a model over a text while watching the attention of each layer."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 import glasshead as gh
 from glasshead.statistics import Statistic
+from glasshead.studio.model_pass import ModelPass
+from glasshead.studio.studio import Studio
 from glasshead.studio.work import Refusal, TooMuch, Work
 from glasshead.watching import BudgetError, UnseenError, Watched
-from glasshead.watching.layer_record import Call
 
 if TYPE_CHECKING:
-    from glasshead.studio.studio import Studio
     from glasshead.tasks.readers.base import Reader
 
 
-# Hooks would turn off what these run as one operator.
+# Forward hooks would turn off the fused path of these modules.
 _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-# Before the number of a further call of the same module.
-_AGAIN = "#"
+# Separates a module's name from the number of a further call of it.
+_CALL_MARK = "#"
 
 
 def run(
@@ -37,24 +35,24 @@ def run(
     like: gh.Seen | None = None,
     work: Work | None = None,
 ) -> gh.Seen:
-    """What each layer of a model does while it reads; each has one call.
+    """Run a model over tokens and record the attention of each layer, one call per entry.
 
     Args:
-        reader: What reads.
-        tokens: What is read.
-        statistics: What is to be known of each layer, beside its weights.
+        reader: The model and its tokenizer.
+        tokens: Token ids.
+        statistics: Statistics of each layer, in addition to its weights.
         budget: Bytes that queries, keys and masks may take.
-        like: What was seen of a shorter text: which layers there are to be told of.
-        work: Is told of each layer, and asked whether somebody waits.
+        like: The record of a shorter text, whose layers are used to report progress.
+        work: Receives progress before each layer, and is checked for cancellation there.
 
     Errors: `TooMuch` beyond the budget; a ValueError where the attention cannot be seen;
     `Cancelled`.
     """
-    told = None if like is None or work is None else _Told(work, len(like))
+    progress = None if like is None or work is None else _LayerProgress(work, len(like))
     with (
         torch.inference_mode(),
-        _in_a_sentence(),
-        _before_each(reader.model, like or (), told),
+        _watch_errors_as_refusals(),
+        _before_each(reader.model, like or (), progress),
         gh.watch(reader.model, list(statistics), keep="weights", budget=budget) as seen,
     ):
         reader.read(tokens[None])
@@ -62,8 +60,8 @@ def run(
 
 
 def held_by(seen: gh.Seen) -> int:
-    """Bytes that queries, keys and logsumexp take; masks, which layers share, are not counted."""
-    problems = [one.weights._problem for one in seen.values()]  # type: ignore[union-attr] - of one call  # noqa: SLF001
+    """Return the bytes of queries, keys and logsumexp; masks, shared by layers, do not count."""
+    problems = [layer.weights._problem for layer in seen.values()]  # type: ignore[union-attr] - one call each  # noqa: SLF001
     return sum(
         problem.query.numel() * problem.query.itemsize
         + problem.key.numel() * problem.key.itemsize
@@ -72,34 +70,37 @@ def held_by(seen: gh.Seen) -> int:
     )
 
 
-class _Told:
-    """Tells of each layer before it runs.
+class _LayerProgress:
+    """A forward pre-hook that reports each layer before it runs.
 
     Args:
-        work: Is told.
-        count: How many layers there are.
+        work: Receives the progress.
+        count: Number of layers.
     """
 
     def __init__(self, work: Work, count: int) -> None:
         self._work, self._count, self._done = work, count, 0
         self._thread = threading.get_ident()
 
-    def __call__(self, *of_the_module: object) -> None:
-        del of_the_module
-        # The same model may read another text in another thread.
+    def __call__(self, *hook_arguments: object) -> None:
+        del hook_arguments
+        # Another thread may be running the same model on another text.
         if threading.get_ident() == self._thread:
             self._work.tell("heads.reading", self._done, self._count)
             self._done += 1
 
 
 @contextmanager
-def _before_each(model: nn.Module, layers: Iterable[str], told: _Told | None) -> Iterator[None]:
-    """Call what is told before each of these attentions, while the block lasts."""
-    modules = {model.get_submodule(name.split(_AGAIN)[0]) for name in layers} if told else ()
+def _before_each(
+    model: nn.Module, layers: Iterable[str], progress: _LayerProgress | None
+) -> Iterator[None]:
+    """Register a pre-hook on each of these attention modules while the block runs."""
+    names = {name.split(_CALL_MARK)[0] for name in layers} if progress else ()
+    modules = {model.get_submodule(name) for name in names}
     hooks = [
-        one.register_forward_pre_hook(told)
-        for one in modules
-        if told and not isinstance(one, _FUSED)
+        module.register_forward_pre_hook(progress)
+        for module in modules
+        if progress and not isinstance(module, _FUSED)
     ]
     try:
         yield
@@ -109,12 +110,12 @@ def _before_each(model: nn.Module, layers: Iterable[str], told: _Told | None) ->
 
 
 def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
-    """Each call as a layer of its own, as some models run one attention in every layer.
+    """Split each layer into its calls, as some models run one attention module in every layer.
 
-    Errors: a `Refusal` where none of them is of the text to itself.
+    Errors: a `Refusal` where none of them is a self-attention over the text.
     """
     layers = {
-        f"{name}{_AGAIN}{number}" if number else name: Watched(name, [call])
+        f"{name}{_CALL_MARK}{number}" if number else name: Watched(name, [call])
         for name, watched in seen.items()
         for number, call in enumerate(watched)
         if (call.queries, call.keys) == (length, length)
@@ -125,11 +126,10 @@ def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
 
 
 @contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """What a watch says of a model, as what is refused.
+def _watch_errors_as_refusals() -> Iterator[None]:
+    """Translate the errors of `gh.watch` to refusals.
 
-    Errors: `TooMuch` where the budget did not suffice; a `Refusal` of an attention that cannot be
-    seen.
+    Errors: `TooMuch` for a BudgetError; a `Refusal` for an UnseenError.
     """
     try:
         yield
@@ -142,105 +142,28 @@ def _in_a_sentence() -> Iterator[None]:
         raise Refusal(str(error)) from error
 
 
-_T = TypeVar("_T")
-# How many tokens show what each of a text takes.
-_FEW = 3
-
-
-@dataclass(frozen=True, eq=False)
-class ModelPass:
-    """What a model did with a text.
-
-    Attributes:
-        tokens: What it read, as numbers.
-        words: The same as they are written.
-        of: How many tokens the whole text has; more than were read where it was cut.
-        seen: Each layer by its name, in the order in which they ran, of one call each; its
-            `weights`, and the statistics that were asked, are `[1, heads, …]`.
-        size: Bytes that it takes.
-    """
-
-    tokens: Int[Tensor, " length"]
-    words: tuple[str, ...]
-    of: int
-    seen: gh.Seen
-    size: int
-    _known: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def once(self, name: str, make: Callable[[], _T]) -> _T:
-        """What follows from it, computed when first asked for; small, as `size` is without it."""
-        if name not in self._known:
-            self._known[name] = make()
-        return self._known[name]
-
-    @property
-    def length(self) -> int:
-        """How many tokens were read."""
-        return len(self.words)
-
-    @cached_property
-    def layers(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(self.seen)
-
-    @cached_property
-    def heads(self) -> tuple[int, ...]:
-        """How many heads each layer has."""
-        return tuple(self.call(layer).shape[-2] for layer in range(len(self.layers)))
-
-    def call(self, layer: int) -> Call:
-        """What was seen of a layer, counted from 0.
-
-        Errors: a `Refusal` where there is no such layer.
-        """
-        check_place("layer", layer, len(self.layers))
-        return self.seen[self.layers[layer]][0]
-
-    def weights(self, layer: int) -> gh.Weights:
-        """The lazy weights of all heads of a layer, `[1, heads, length, length]`.
-
-        Errors: a `Refusal` where there is no such layer.
-        """
-        return self.call(layer).weights  # type: ignore[return-value] - they are always kept
-
-    def head(self, layer: int, head: int) -> gh.Weights:
-        """The lazy weights of one head, `[length, length]`.
-
-        Errors: a `Refusal` where there is no such layer or head.
-        """
-        return self.weights(layer).head(*self._place(layer, head))
-
-    def statistic(self, layer: int, head: int, name: str) -> Float[Tensor, "..."]:
-        """One that was asked of one head, such as "entropy".
-
-        Errors: a `Refusal` where there is no such layer or head.
-        """
-        return self.call(layer)[name][self._place(layer, head)]
-
-    def _place(self, layer: int, head: int) -> tuple[int, ...]:
-        *texts, heads = self.call(layer).shape[:-1]
-        check_place("head", head, heads)
-        return (*(0 for _ in texts), head)
+# Tokens of the trial run from which the memory of the whole text is estimated.
+_TRIAL = 3
 
 
 def read(
-    studio: "Studio",
+    studio: Studio,
     text: str,
     work: Work,
     most_tokens: int,
     statistics: Sequence[Statistic] = (),
 ) -> ModelPass:
-    """Let the model read a text; what was read lately is kept, and read once for all who ask.
+    """Run the studio's model over a text; results are cached and shared by concurrent requests.
 
     Args:
-        studio: Whose model reads.
+        studio: The studio that holds the model, the texts and the cache.
         text: The name of a text that was sent.
-        work: Is told how far it is; where it is cancelled, reading ends at the next layer.
-        most_tokens: How many tokens are read at most, beside the limit of the model: the first
-            ones, or those that the model reads of a longer text.
-        statistics: What is to be known of each layer.
+        work: Receives progress; once it is cancelled, reading ends at the next layer.
+        most_tokens: Maximum number of tokens, in addition to the model's context length: the
+            first ones, or those that the model's own truncation selects.
+        statistics: Statistics of each layer.
 
-    Errors: `Refusal` and its kinds where there is no such text, it has no token, or takes more
+    Errors: a `Refusal` or a subclass where there is no such text, it has no token, or takes more
     memory than is allowed; a ValueError where the attention cannot be seen; `Cancelled`.
     """
     key = _key(studio, text, most_tokens, statistics)
@@ -250,21 +173,21 @@ def read(
 
 
 def is_read(
-    studio: "Studio", text: str, most_tokens: int, statistics: Sequence[Statistic] = ()
+    studio: Studio, text: str, most_tokens: int, statistics: Sequence[Statistic] = ()
 ) -> bool:
-    """Whether a reading is there already."""
+    """Return whether the cache holds this reading."""
     return _key(studio, text, most_tokens, statistics) in studio.readings
 
 
 def _key(
-    studio: "Studio", text: str, most_tokens: int, statistics: Sequence[Statistic]
+    studio: Studio, text: str, most_tokens: int, statistics: Sequence[Statistic]
 ) -> tuple[Any, ...]:
-    """What a reading is kept by; another, as soon as the model was written anew."""
+    """Return the cache key of a reading, which changes when the model's files change."""
     return studio.subject.version, text, most_tokens, tuple(statistics)
 
 
 def _read(
-    studio: "Studio", text: str, work: Work, most_tokens: int, statistics: Sequence[Statistic]
+    studio: Studio, text: str, work: Work, most_tokens: int, statistics: Sequence[Statistic]
 ) -> ModelPass:
     content = studio.texts[text]
     work.tell("heads.opening", 0, 1)
@@ -273,19 +196,19 @@ def _read(
     numbers, of = tokens_of(reader, content, most_tokens)
     tokens, words = torch.tensor(numbers), _words(reader, numbers)
     work.tell("heads.reading", 0, 1)
-    few = run(reader, tokens[:_FEW], (), budget=studio.limits.memory)
-    size = held_by(few) * len(tokens) // len(tokens[:_FEW])
+    trial = run(reader, tokens[:_TRIAL], (), budget=studio.limits.memory)
+    size = held_by(trial) * len(tokens) // len(tokens[:_TRIAL])
     with studio.readings.reserved(size):
-        seen = run(reader, tokens, statistics, budget=studio.limits.memory, like=few, work=work)
+        seen = run(reader, tokens, statistics, budget=studio.limits.memory, like=trial, work=work)
     return ModelPass(tokens, words, of, seen, held_by(seen))
 
 
 def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int], int]:
-    """The tokens of a text that are read, and how many it has in all.
+    """Tokenize and truncate a text; return the ids to read and how many the text has in all.
 
     Errors: a `Refusal` where it has none.
     """
-    # Half a pair of surrogates is no character, and tokenizers refuse it.
+    # Tokenizers refuse lone surrogates.
     (own,) = reader.encode([text.encode(errors="surrogatepass").decode(errors="replace")])
     before, after = reader.around
     around = len(before) + len(after)
@@ -297,12 +220,6 @@ def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int],
 
 
 def _words(reader: "Reader", tokens: Sequence[int]) -> tuple[str, ...]:
-    """How tokens are written; a long text has each of them many times."""
+    """Return the text of each token, decoding each id once."""
     written = {token: reader.token(token) for token in set(tokens)}
     return tuple(written[token] for token in tokens)
-
-
-def check_place(what: str, number: int, count: int) -> None:
-    """Raise a `Refusal` where there is no such layer or head, counted from 0."""
-    if not 0 <= number < count:
-        raise Refusal(f"{what} takes one from 0 to {count - 1}, and got {number}: take another.")

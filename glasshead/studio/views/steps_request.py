@@ -1,4 +1,4 @@
-"""Requests of the view `steps`, and the formulas of the matrices that they ask for."""
+"""Requests of the view `steps`: settings, and the formula and worked lines of each matrix."""
 
 import math
 import re
@@ -21,28 +21,28 @@ Mask = Literal["none", "causal", "window"]
 Normalizer = Literal["softmax", "softmax-one", "hardmax", "sparsemax", "entmax15", "sigmoid"]
 
 BETAS: tuple[Beta, ...] = get_args(Beta)
-"""β from soft to hard: "auto" is 1/√d, and "inf" gives all weight to the largest score."""
+"""Values of β from soft to hard: "auto" is 1/√d, "inf" gives all weight to the largest score."""
 MASKS: tuple[Mask, ...] = get_args(Mask)
-"""The window sees the word itself and one on either side."""
+"""Masks; the window spans the word itself and one on either side."""
 STEPS_NORMALIZERS: tuple[Normalizer, ...] = get_args(Normalizer)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepsAsked:
-    """What is asked for, as it stands in the page's address; all of it has a default.
+class StepsRequest:
+    """Settings of the view, as parsed from the page's URL; each has a default.
 
     Attributes:
-        text: A sentence; None: the worked example of the texts.
+        text: A sentence; None: the worked example.
         beta: One of `BETAS`; None: 1 for the worked example, whose score is the bare product, else
             1/√d.
         mask: One of `MASKS`.
         normalizer: One of `NORMALIZERS`.
-        heads: Into how many parts of equal width the vectors are cut.
-        head: Which of them is shown, from 0.
-        query: The position of the word that is told of, from 0; None: "shiny" in the worked
-            example, else the last that is a word.
+        heads: Number of heads.
+        head: Index of the shown head, from 0.
+        query: Position of the explained word, from 0; None: "shiny" in the worked example, else
+            the last word.
 
-    >>> StepsAsked(mask="causal", head=0).parameters()
+    >>> StepsRequest(mask="causal", head=0).parameters()
     {'mask': 'causal'}
     """
 
@@ -56,64 +56,64 @@ class StepsAsked:
 
     @property
     def is_worked_example(self) -> bool:
-        """Whether no other sentence is given than that of the texts."""
+        """Whether the sentence is that of the worked example."""
         return is_the_texts_own(self.text)
 
     @property
     def default_beta(self) -> Beta:
-        """The β that is taken where none is asked for."""
+        """The β used where none is given."""
         return "1" if self.is_worked_example else "auto"
 
     @property
     def chosen_beta(self) -> Beta:
-        """The β that is taken."""
+        """The β in use."""
         return self.beta or self.default_beta
 
-    def without_query(self) -> "StepsAsked":
-        """What the matrices depend on: they are the same whichever word is told of."""
+    def without_query(self) -> "StepsRequest":
+        """Return a copy without `query`, on which the matrices do not depend."""
         return replace(self, query=None)
 
     def parameters(self) -> dict[str, str | int]:
-        """What is asked beyond the defaults, in the words of the address."""
-        asked = replace(self, beta=None) if self.beta == self.default_beta else self
-        given = {each.name: getattr(asked, each.name) for each in fields(asked)}
+        """Return the non-default settings as URL parameters."""
+        request = replace(self, beta=None) if self.beta == self.default_beta else self
+        given = {each.name: getattr(request, each.name) for each in fields(request)}
         return {name: value for name, value in given.items() if value != _DEFAULTS[name]}
 
 
-_DEFAULTS = {each.name: each.default for each in fields(StepsAsked)}
+_DEFAULTS = {each.name: each.default for each in fields(StepsRequest)}
 
 
-def sentence_of(asked: StepsAsked, limits: Limits) -> Embeddings:
-    """The words and their vectors: those of the texts, or made-up ones.
+def sentence_of(request: StepsRequest, limits: Limits) -> Embeddings:
+    """Return the words and their embeddings: the worked example's, or made-up ones.
 
     Errors: a `Refusal` where there is no word, or there are too many.
 
-    >>> sentence_of(StepsAsked(text="Hello, sun!"), Limits()).tokens
+    >>> sentence_of(StepsRequest(text="Hello, sun!"), Limits()).tokens
     ('Hello', ',', 'sun', '!')
     """
-    if asked.is_worked_example:
+    if request.is_worked_example:
         return Embeddings.of_the_texts(HELLO_SHINY_SUN)
-    return Embeddings.made_up(_words(asked.text or "", limits))
+    return Embeddings.made_up(_words(request.text or "", limits))
 
 
-def query_of(asked: StepsAsked, tokens: tuple[str, ...]) -> int:
-    """The position of the word that is told of.
+def query_of(request: StepsRequest, tokens: tuple[str, ...]) -> int:
+    """Return the position of the explained word.
 
     Errors: a `Refusal` where the sentence has no such position.
 
-    >>> query_of(StepsAsked(text="A sun!"), ("A", "sun", "!"))
+    >>> query_of(StepsRequest(text="A sun!"), ("A", "sun", "!"))
     1
     """
-    if asked.query is None:
-        if asked.is_worked_example:
+    if request.query is None:
+        if request.is_worked_example:
             return tokens.index(HELLO_SHINY_SUN.query)
         return last_word(tokens)
-    if not 0 <= asked.query < len(tokens):
+    if not 0 <= request.query < len(tokens):
         raise Refusal(
-            f"query takes a position from 0 to {len(tokens) - 1}, and got {asked.query}: the "
+            f"query takes a position from 0 to {len(tokens) - 1}, and got {request.query}: the "
             f"sentence has {len(tokens)} words."
         )
-    return asked.query
+    return request.query
 
 
 def _words(text: str, limits: Limits) -> list[str]:
@@ -138,11 +138,11 @@ def _words(text: str, limits: Limits) -> list[str]:
 _MARK = re.compile(r"<(/?)(su[bp])>")
 
 Run = tuple[str, str]
-"""A text, and where it stands: "", "sub", "sup", or "sup sub" for the index of a power."""
+"""A text and its markup: "", "sub", "sup", or "sup sub" for the index of an exponent."""
 
 
 def runs(line: str) -> list[Run]:
-    """A line as it is set in HTML, without its markup.
+    """Split a formula into runs of plain, subscript and superscript text.
 
     >>> runs("p_j = e^s_j")
     [('p', ''), ('j', 'sub'), (' = e', ''), ('s', 'sup'), ('j', 'sup sub')]
@@ -165,8 +165,8 @@ def runs(line: str) -> list[Run]:
     return found
 
 
-# What stands in a place such as {score}, the page knows by that name (steps-sums.js).
-_OWN = "{letter}{number}({word}) = {x}({word}) = {value}"
+# The page fills in placeholders such as {score} by name (steps-sums.js).
+_VECTOR_ENTRY = "{letter}{number}({word}) = {x}({word}) = {value}"
 _SOFTMAX = (
     "Σ = {powers} = {total}",
     "p = {power} / Σ = {share} / {total} = {value}",
@@ -185,7 +185,7 @@ _WEIGHTS: dict[Normalizer, tuple[str, ...]] = {
     "entmax15": ("τ = {threshold}", "p = max({score}/2 − {subtracted}, 0)² = {value}"),
     "sigmoid": ("p = 1 / (1 + {inverse}) = {value}",),
 }
-_TOLD: dict[Normalizer, str] = {
+_NOTES: dict[Normalizer, str] = {
     "softmax-one": "steps.sink",
     "sparsemax": "steps.sparse",
     "entmax15": "steps.sparse",
@@ -193,7 +193,7 @@ _TOLD: dict[Normalizer, str] = {
 
 
 def decimal(number: float) -> str:
-    """A number with at most four decimals.
+    """Format a number with at most four decimals.
 
     >>> decimal(1.0), decimal(3**-0.5)
     ('1', '0.5774')
@@ -201,21 +201,21 @@ def decimal(number: float) -> str:
     return f"{number:.4f}".rstrip("0").rstrip(".")
 
 
-def sums(asked: StepsAsked, beta: float, normalizer: Normalizer) -> dict[str, dict[str, Any]]:
-    """For each matrix its formula, the lines of the sum behind a cell, and the name of its note.
+def sums(request: StepsRequest, beta: float, normalizer: Normalizer) -> dict[str, dict[str, Any]]:
+    """Return the formula of each matrix, the worked lines behind a cell, and the name of its note.
 
-    What is hidden has lines of its own. A formula is a text, or the name of one.
+    Masked cells have lines of their own. A formula is a text or the name of a string.
 
-    >>> made = sums(StepsAsked(mask="causal"), 1.0, "softmax")
+    >>> made = sums(StepsRequest(mask="causal"), 1.0, "softmax")
     >>> made["scores"]["lines"], made["masked.hidden"]["note"]
     (['s = q·k = {products} = {value}'], 'steps.hides.causal')
     """
-    mask = asked.mask
-    hard = "steps.hard" if asked.chosen_beta == "inf" else None
+    mask = request.mask
+    hard = "steps.hard" if request.chosen_beta == "inf" else None
     return {
-        "queries": _sum("Q", _OWN, note="steps.embedding"),
-        "keys": _sum("Kᵀ", _OWN, note="steps.embedding"),
-        "values": _sum("V", _OWN, note="steps.embedding"),
+        "queries": _sum("Q", _VECTOR_ENTRY, note="steps.embedding"),
+        "keys": _sum("Kᵀ", _VECTOR_ENTRY, note="steps.embedding"),
+        "values": _sum("V", _VECTOR_ENTRY, note="steps.embedding"),
         "scores": _sum("Q·Kᵀ", "s = q·k = {products} = {value}"),
         "scaled": _sum(f"× β = {decimal(beta)}", "β·s = {beta}·{unscaled} = {value}", note=hard),
         "masked": _sum(
@@ -224,14 +224,16 @@ def sums(asked: StepsAsked, beta: float, normalizer: Normalizer) -> dict[str, di
             note="steps.seen.none" if mask == "none" else "steps.seen",
         ),
         "masked.hidden": _sum("", "s = {scaled} → −∞", note=f"steps.hides.{mask}"),
-        "weights": _sum(NORMALIZERS[normalizer], *_WEIGHTS[normalizer], note=_TOLD.get(normalizer)),
+        "weights": _sum(
+            NORMALIZERS[normalizer], *_WEIGHTS[normalizer], note=_NOTES.get(normalizer)
+        ),
         "weights.hidden": _sum("", "s → {score},   p = {value}", note="steps.nothing"),
         "context": _sum("P·V", "c{number} = Σ p·v{number} = {shares} = {value}"),
     }
 
 
 def scales(matrices: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
-    """Which matrices share a scale of colours, and what has its last colour.
+    """Return the matrices that share a colour scale, and the upper end of each scale.
 
     >>> scales({"queries": [[0.5, -2.0]], "scores": [[4.25]]})[0]["top"]
     2.0
@@ -245,7 +247,7 @@ def scales(matrices: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
 
 
 def thresholds(matrices: dict[str, Any], normalizer: Normalizer) -> list[float] | None:
-    """What sparsemax and 1.5-entmax subtract in each row, from its scores and its weights."""
+    """Compute the threshold τ that sparsemax or 1.5-entmax subtracts in each row, else None."""
     if normalizer not in _THRESHOLDS:
         return None
     rows = zip(matrices["masked"], matrices["weights"], strict=True)
@@ -275,19 +277,19 @@ _THRESHOLDS = {"sparsemax": _of_sparsemax, "entmax15": _of_entmax15}
 
 
 def normalizers() -> list[dict[str, Any]]:
-    """The normalizers, how they are called, and whether there is β = ∞ for them."""
+    """List the normalizers: name, display name, and whether β = ∞ is allowed."""
     return [
         {"name": name, "said": said, "hardens": name in HARDENING}
         for name, said in NORMALIZERS.items()
     ]
 
 
-def betas(asked: StepsAsked, dim: int) -> list[dict[str, Any]]:
-    """The stops of β from soft to hard, each number once; the value of ∞ is None.
+def betas(request: StepsRequest, dim: int) -> list[dict[str, Any]]:
+    """List the slider stops of β from soft to hard, without duplicates; the value of ∞ is None.
 
-    Of two names for one number, such as 0.5 and 1/√4, the default's stays, or else "auto".
+    Of two names for one value, such as 0.5 and 1/√4, the default's stays, or else "auto".
 
-    >>> stops = betas(StepsAsked(text="Any other"), dim=4)
+    >>> stops = betas(StepsRequest(text="Any other"), dim=4)
     >>> [stop["name"] for stop in stops][:6], stops[-1]
     (['0.05', '0.1', '0.2', '0.3', 'auto', '0.7'], {'name': 'inf', 'value': None, 'said': '∞'})
     >>> stops[4]
@@ -296,12 +298,12 @@ def betas(asked: StepsAsked, dim: int) -> list[dict[str, Any]]:
     auto = dim**-0.5
     numbers = {name: auto if name == "auto" else float(name) for name in BETAS}
     twin = next((name for name in BETAS if name != "auto" and numbers[name] == auto), None)
-    hidden = "auto" if twin is not None and twin == asked.default_beta else twin
+    hidden = "auto" if twin is not None and twin == request.default_beta else twin
     stops = sorted((value, name) for name, value in numbers.items() if name not in (hidden, "inf"))
     offered: list[dict[str, Any]] = [
         {"name": name, "value": value, "said": f"1/√{dim} = " * (name == "auto") + decimal(value)}
         for value, name in stops
     ]
-    if asked.normalizer in HARDENING:
+    if request.normalizer in HARDENING:
         offered.append({"name": "inf", "value": None, "said": "∞"})
     return offered

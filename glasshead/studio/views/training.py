@@ -1,4 +1,4 @@
-"""The view `training`: curves, heads, alarms and pace of a run."""
+"""The view `training`: curves, heads, alarms and speed of a run."""
 
 import hashlib
 import math
@@ -30,15 +30,15 @@ _POINTS = 1200
 _LAST, _VALIDATIONS = 8, 4
 VALIDATION = "validation_"
 _LOSS, _RATE = "loss", "learning_rate"
-# The name of the smoothed loss; no column of a log has a space.
+# The name of the smoothed loss; log columns have no spaces, so it is unique.
 _SMOOTHED = "smoothed loss"
 
 
 def charts_of(rows: LogRows, smoothing: float) -> dict[str, list[dict[str, Any]]]:
-    """The curves of each chart as points: their steps and values.
+    """Return the curves of each chart as lists of steps and values.
 
-    First the losses, the smoothed one among them where it is asked for, then each other figure of
-    the validation, and last the learning rate; none where a log has none of them.
+    The losses come first, with the smoothed one where β > 0, then each other validation metric,
+    and last the learning rate; charts without data are left out.
 
     >>> charts_of(LogRows(["loss"], [3, 5], [[4.0], [1.0]]), 0.5)["loss"][1]
     {'name': 'smoothed loss', 'steps': [3, 5], 'values': [4.0, 2.0]}
@@ -55,12 +55,12 @@ def charts_of(rows: LogRows, smoothing: float) -> dict[str, list[dict[str, Any]]
 
 
 def is_thinned(rows: LogRows) -> bool:
-    """Whether a curve has fewer points than the log has rows."""
+    """Return whether the curves are downsampled."""
     return len(rows.steps) > _POINTS
 
 
 def table_of(rows: LogRows) -> dict[str, Any]:
-    """The last rows, and the last ones that have a validation, exact.
+    """Return the last rows of the log and the last validations, at full precision.
 
     >>> rows = LogRows(["loss", "validation_loss"], [3, 5], [[4.0, 4.5], [1.0, None]])
     >>> table_of(rows)["rows"]
@@ -96,13 +96,13 @@ Note = tuple[str, dict[str, str]]
 def notes_of(
     rows: LogRows, heads: dict[str, Any] | None, alarms: Sequence[Any], raised: int
 ) -> list[Note]:
-    """A word and its places for each thing that is to be said.
+    """Return notes on what the view leaves out: the name of each string, and its placeholders.
 
     Args:
-        rows: Of the log.
-        heads: As `heads_of` tells of them; None where the run was not watched.
-        alarms: Those that are shown.
-        raised: How many there are.
+        rows: Rows of the log.
+        heads: As from `heads_of`; None where the run was not watched.
+        alarms: The alarms shown.
+        raised: Number of alarms raised.
 
     >>> heads = {"heads": [[0, 0]], "of_heads": 1, "columns": [], "of_steps": 0}
     >>> notes_of(LogRows([], [], []), heads, [], 0)
@@ -127,12 +127,12 @@ def notes_of(
 
 
 def _count_of(number: int) -> str:
-    """With thin spaces between thousands."""
+    """Format a number with thin spaces between thousands."""
     return f"{number:,}".replace(",", "\u2009")
 
 
-# Of several steps the number is told that comes closest to an alarm.
-_CLOSEST = {"normalized_entropy": min, "max_score": max}
+# How the steps of a bucket are reduced: to the value closest to an alarm.
+_REDUCTIONS = {"normalized_entropy": min, "max_score": max}
 _WHOLE = {"normalized_entropy": [0.0, 1.0]}
 _CELLS, _FEWEST, _MOST = 2**14, 16, 512
 _HEADS = 1024
@@ -143,10 +143,10 @@ Head = tuple[str, int]
 
 
 def heads_of(readings: Sequence[HeadReading]) -> dict[str, Any]:
-    """Each measure as a row for each head and a column for each step, or bucket of steps.
+    """Return each measure as a matrix of heads by steps, or by buckets of steps.
 
-    A bucket has the smallest entropy and the largest score of its steps; the last step is always
-    on its own. A head that was not seen there has None. `range` is what the colours stand for.
+    A bucket has the smallest entropy and the largest score of its steps; the last step has its own
+    bucket. Missing readings are None. `range` is the range of the colour scale.
 
     >>> first = HeadReading(1, "a", 0, 2.0, 0.5, 3.0)
     >>> told = heads_of([first, HeadReading(9, "a", 0, 1.0, 0.25, 7.0)])
@@ -159,27 +159,27 @@ def heads_of(readings: Sequence[HeadReading]) -> dict[str, Any]:
     room = max(_FEWEST, min(_MOST, _CELLS // max(1, len(shown))))
     columns = buckets(len(steps), room)
     column_of = {steps[place]: at for at, bucket in enumerate(columns) for place in bucket}
-    # Where a step was made again, its later reading holds.
+    # Where a step was repeated after resuming, the later reading wins.
     latest = {(one.step, one.layer, one.head): one for one in readings}.values()
     layers = list(dict.fromkeys(layer for layer, _ in shown))
     return {
-        "layers": [_told(layer) for layer in layers],
+        "layers": [_layer_name(layer) for layer in layers],
         "heads": [[layers.index(layer), head] for layer, head in shown],
         "of_heads": len(heads),
         "columns": [[steps[bucket[0]], steps[bucket[-1]]] for bucket in columns],
         "of_steps": len(steps),
         "measures": {
-            name: _measure(name, latest, shown, column_of, len(columns)) for name in _CLOSEST
+            name: _measure(name, latest, shown, column_of, len(columns)) for name in _REDUCTIONS
         },
     }
 
 
 def alarms_of(alarms: Sequence[Alarm]) -> list[dict[str, Any]]:
-    """The alarms, with what the library says of each and its numbers as that writes them."""
+    """Return the alarms with their sentences, numbers formatted as in these."""
     return [
         {
             "step": alarm.step,
-            "layer": _told(alarm.layer),
+            "layer": _layer_name(alarm.layer),
             "head": alarm.head,
             "kind": str(alarm.kind)[:_LETTERS],
             "value": _written(alarm, alarm.value),
@@ -193,9 +193,9 @@ def alarms_of(alarms: Sequence[Alarm]) -> list[dict[str, Any]]:
 def last_alarms(
     alarms: Sequence[dict[str, Any]] | None, heads: dict[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """The alarms that were raised last, each with the row of its head; None where it has none."""
-    told = heads or {"layers": [], "heads": []}
-    rows = {(told["layers"][layer], head): row for row, (layer, head) in enumerate(told["heads"])}
+    """Return the latest alarms, each with the row of its head, or None where it is not shown."""
+    shown = heads or {"layers": [], "heads": []}
+    rows = {(shown["layers"][layer], head): row for row, (layer, head) in enumerate(shown["heads"])}
     return [
         alarm | {"row": rows.get((alarm["layer"], alarm["head"]))}
         for alarm in (alarms or [])[-_ALARMS:]
@@ -207,7 +207,7 @@ def _written(alarm: Alarm, value: float) -> str:
 
 
 def _heads(readings: Iterable[HeadReading]) -> list[Head]:
-    """Layers in the order in which they were read, the heads of each by their numbers."""
+    """List the heads, layers in order of first reading and heads by index."""
     by_layer: dict[str, set[int]] = {}
     for reading in readings:
         by_layer.setdefault(reading.layer, set()).add(reading.head)
@@ -226,7 +226,7 @@ def _measure(
         row = shown.get((reading.layer, reading.head))
         if row is not None:
             at = column_of[reading.step]
-            values[row][at] = _kept(values[row][at], getattr(reading, name), _CLOSEST[name])
+            values[row][at] = _reduced(values[row][at], getattr(reading, name), _REDUCTIONS[name])
     finite = [x for row in values for x in row if x is not None and math.isfinite(x)]
     return {
         "values": [[as_json(value) for value in row] for row in values],
@@ -234,26 +234,26 @@ def _measure(
     }
 
 
-def _kept(known: float | None, value: float, pick: Any) -> float:
-    """What is NaN gives way to whatever is a number."""
+def _reduced(known: float | None, value: float, pick: Any) -> float:
+    """Reduce two values by `min` or `max`, ignoring NaN where the other is a number."""
     if known is None or math.isnan(known):
         return value
     return known if math.isnan(value) else pick(known, value)
 
 
-def _told(layer: str) -> str:
+def _layer_name(layer: str) -> str:
     return printable(layer[:_LETTERS])
 
 
 Phase = Literal["waiting", "going", "quiet", "finished", "patience"]
-# Speed is that of the last rows, so many that some of them waited for a validation; whoever is
-# silent for some times the longest of their gaps, and for so many seconds, has stopped.
+# Speed is measured over the last rows, enough to span a validation. A run has stopped when it is
+# silent for `_GAPS` times the longest gap between them, and for `_SECONDS`.
 _ROWS = 100
 _GAPS, _SECONDS, _BEFORE_ANY = 4.0, 20.0, 600.0
 
 
 def pace_of(rows: LogRows, config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    """Steps done and of how many, seconds, steps a second, seconds left, and how it has ended.
+    """Return the progress of a run: steps, elapsed seconds, steps per second, seconds left, end.
 
     >>> rows = LogRows(["seconds"], [10, 20, 40], [[1.0], [3.0], [7.0]])
     >>> told = pace_of(rows, {"training": {"steps": 100}}, {})
@@ -282,7 +282,7 @@ def pace_of(rows: LogRows, config: dict[str, Any], metrics: dict[str, Any]) -> d
 
 
 def phase_of(pace: dict[str, Any], age: float) -> Phase:
-    """What a training does, of which a file was written to `age` seconds ago.
+    """Return the phase of a run whose files were last written `age` seconds ago.
 
     >>> phase_of({"ended": None, "silence": 20.0, "step": 40}, 3.0)
     'going'
@@ -295,7 +295,7 @@ def phase_of(pace: dict[str, Any], age: float) -> Phase:
 
 
 def best_of(metrics: dict[str, Any]) -> dict[str, Any] | None:
-    """The best validation, by which figure it is the best, and its value; None: none yet."""
+    """Return step, metric and value of the best validation, or None before the first."""
     best, monitor = _object(metrics, "best"), metrics.get("monitor")
     step, value = _count(best.get("step")), best.get(str(monitor))
     if step is None or not isinstance(value, int | float) or not math.isfinite(value):
@@ -342,12 +342,12 @@ def _count(value: Any) -> int | None:
 
 
 class TrainingLog:
-    r"""What the files of a run folder tell, for whoever asks again and again.
+    r"""The data of the view, read from a run folder that may change at any time.
 
-    A file is read where it has changed since; where none has, nothing is read and little is said.
+    Only files that have changed since the last call are read again.
 
     Args:
-        folder: Of the run; it may be written to all the while, vanish, and come back.
+        folder: The run folder; it may be written to, vanish and come back.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -369,33 +369,33 @@ class TrainingLog:
         self._rows = FileCache(run.log, lambda: read_rows(run.log), NO_ROWS)
         self._heads = FileCache(run.attention, lambda: heads_of(self._attention().readings), None)
         self._alarms = FileCache(run.alarms, lambda: alarms_of(self._attention().alarms), None)
-        self._kept = (self._config, self._metrics, self._rows, self._heads, self._alarms)
-        self._paced: tuple[str, dict[str, Any]] | None = None
+        self._files = (self._config, self._metrics, self._rows, self._heads, self._alarms)
+        self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
     def told(self, version: str | None = None, smoothing: float = 0.0) -> dict[str, Any]:
-        """All of it, as plain data; where it is as in `version`, how long ago that was, alone.
+        """Return all data as JSON; where it equals `version`, only its age and phase.
 
         Args:
-            version: What was told before, as the answer named it.
-            smoothing: β of the smoothed loss; 0: none.
+            version: The `version` of an earlier answer.
+            smoothing: β of the smoothed loss; 0 for none.
 
-        Errors: `NotThere` where there is no run, at the moment.
+        Errors: `NotThere` where there is no run at the moment.
         """
         with self._lock:
             self._check_there()
-            for one in self._kept:
-                one.refresh()
-            state = repr([one.mark for one in self._kept])
-            now = hashlib.sha256(f"{state} {smoothing}".encode()).hexdigest()[:16]
+            for file in self._files:
+                file.refresh()
+            state = repr([file.mark for file in self._files])
+            current = hashlib.sha256(f"{state} {smoothing}".encode()).hexdigest()[:16]
             pace = self._pace(state)
             age = self._age()
-            told = {
-                "changed": now != version,
-                "version": now,
+            status = {
+                "changed": current != version,
+                "version": current,
                 "age": round(age, 1),
                 "phase": phase_of(pace, age),
             }
-            return told if now == version else told | self._all(pace, smoothing)
+            return status if current == version else status | self._all(pace, smoothing)
 
     def _all(self, pace: dict[str, Any], smoothing: float) -> dict[str, Any]:
         rows = self._rows.value
@@ -408,20 +408,20 @@ class TrainingLog:
             "heads": self._heads.value,
             "alarms": alarms,
             "notes": notes_of(rows, self._heads.value, alarms, len(self._alarms.value or [])),
-            "problems": list(dict.fromkeys(one.problem for one in self._kept if one.problem)),
+            "problems": list(dict.fromkeys(file.problem for file in self._files if file.problem)),
         }
 
     def _attention(self) -> AttentionLog:
         return read_attention_log(self._run.path)
 
     def _pace(self, state: str) -> dict[str, Any]:
-        if self._paced is None or self._paced[0] != state:
-            told = pace_of(self._rows.value, self._config.value, self._metrics.value)
-            self._paced = (state, told)
-        return self._paced[1]
+        if self._cached_pace is None or self._cached_pace[0] != state:
+            pace = pace_of(self._rows.value, self._config.value, self._metrics.value)
+            self._cached_pace = (state, pace)
+        return self._cached_pace[1]
 
     def _age(self) -> float:
-        """Seconds since a file was written to."""
+        """Return the seconds since a file of the run was last written."""
         run = self._run
         files = (run.config, run.metrics, run.log, run.attention, run.alarms, run.checkpoint)
         marks = [mark for mark in map(mark_of, files) if mark is not None]

@@ -1,4 +1,4 @@
-"""Logs of a run folder, read while they are written, and downsampled for pictures."""
+"""Reading the logs of a run while they are written, and downsampling them for charts."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from glasshead.files import LOG_BYTES, read_regular
 
 
 def buckets(count: int, most: int) -> list[range]:
-    """The places of a series in buckets of 2ᵏ, with the last place on its own.
+    """Group the indices of a series into buckets of 2ᵏ, the last index on its own.
 
-    A series that grows keeps its buckets until it doubles, so that a picture of it stands still,
-    and its last number stays exact.
+    A growing series keeps its buckets until it doubles, so that its chart does not jitter, and its
+    last value is exact.
 
     Args:
-        count: How long the series is.
-        most: Of how many buckets there is room, 2 at least.
+        count: Length of the series.
+        most: Maximum number of buckets, at least 2.
 
     >>> buckets(4, 5)
     [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
@@ -35,32 +35,32 @@ def buckets(count: int, most: int) -> list[range]:
 def downsampled(
     steps: Sequence[int], values: Sequence[float], most: int
 ) -> tuple[list[int], list[float]]:
-    """The smallest and the largest number of each bucket, in the order of their steps.
+    """Downsample a curve to the smallest and the largest value of each bucket, in step order.
 
     Args:
-        steps: In which order the numbers came.
-        values: The numbers; one that is NaN is neither smallest nor largest.
-        most: How many points there may be, 4 at least.
+        steps: Step of each value.
+        values: The values; NaN is neither smallest nor largest.
+        most: Maximum number of points, at least 4.
 
     >>> downsampled([10, 20, 30, 40, 50, 60, 70], [5.0, 9.0, 1.0, 4.0, 3.0, 3.0, 2.0], 6)
     ([20, 30, 50, 70], [9.0, 1.0, 3.0, 2.0])
     """
     if len(values) <= most:
         return list(steps), list(values)
-    kept: list[int] = []
+    chosen: list[int] = []
     for bucket in buckets(len(values), most // 2):
         known = [place for place in bucket if not math.isnan(values[place])] or [bucket[0]]
         low, high = (pick(known, key=values.__getitem__) for pick in (min, max))
-        kept += sorted({low, high})
-    return [steps[place] for place in kept], [values[place] for place in kept]
+        chosen += sorted({low, high})
+    return [steps[place] for place in chosen], [values[place] for place in chosen]
 
 
 def smoothed(values: Sequence[float], share: float) -> list[float]:
-    """The mean over what was before, each number counting β times as much as the next one.
+    """Smooth a curve by a bias-corrected exponential moving average.
 
         sₜ = Σᵢ β^(t−i) xᵢ / Σᵢ β^(t−i),  i ≤ t
 
-    What is not finite is passed over.
+    Non-finite values are skipped.
 
     Args:
         values: x.
@@ -79,7 +79,7 @@ def smoothed(values: Sequence[float], share: float) -> list[float]:
 
 
 def as_json(value: float | None) -> Any:
-    """A number as JSON can have it: what is not finite is "NaN", "Infinity" or "-Infinity".
+    """Return a number for JSON, with "NaN", "Infinity" and "-Infinity" as strings.
 
     >>> [as_json(value) for value in (0.5, float("-inf"), None)]
     [0.5, '-Infinity', None]
@@ -98,24 +98,24 @@ Mark = tuple[int, int, int]
 
 
 class FileCache(Generic[_T]):
-    """What a file tells, read anew where it has changed since, and what is wrong with it.
+    """The parsed content of a file, read again when the file changes.
 
     Args:
-        file: Which; it may come and go.
-        read: Reads it.
-        nothing: What stands for a file that is not there, or cannot be read.
+        file: The file, which may come and go.
+        read: Parses the file.
+        nothing: The value where the file is missing or cannot be read.
 
     Attributes:
-        value: As read last.
-        mark: Of the file when it was read; None where it was not.
-        problem: What is wrong with it, in one sentence; None: nothing.
+        value: The content when last read.
+        mark: The file's mark when it was read; None where it was not.
+        problem: Why it could not be read, in one sentence; None: no problem.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "number"
-    >>> kept = FileCache(file, lambda: int(file.read_text()), 0)
+    >>> cached = FileCache(file, lambda: int(file.read_text()), 0)
     >>> _ = file.write_text("7")
-    >>> kept.refresh()
-    >>> kept.value
+    >>> cached.refresh()
+    >>> cached.value
     7
     """
 
@@ -126,7 +126,7 @@ class FileCache(Generic[_T]):
         self.problem: str | None = None
 
     def refresh(self) -> None:
-        """Read the file where it has changed; what is wrong with it is told in `problem`."""
+        """Read the file if it has changed; an error is stored in `problem`."""
         mark = mark_of(self._file)
         if mark is not None and mark == self.mark:
             return
@@ -136,7 +136,7 @@ class FileCache(Generic[_T]):
         try:
             self.value = self._read()
         except FileNotFoundError:
-            # It has just vanished. When it is back it may bear the same mark.
+            # It has just vanished, and may come back with the same mark.
             self.mark = None
         except OSError as error:
             self.mark, self.problem = None, _sentence(self._file, error)
@@ -145,9 +145,9 @@ class FileCache(Generic[_T]):
 
 
 def mark_of(file: Path) -> Mark | None:
-    """What tells a file from what it was before: when it was written, how long it is, and which.
+    """Return modification time, size and inode of a file, by which a change is noticed.
 
-    None where it is not there.
+    None where there is no such file.
     """
     try:
         known = file.stat()
@@ -162,7 +162,7 @@ def _sentence(file: Path, error: Exception) -> str:
     return printable(str(error))[:_LETTERS_OF_MARK]
 
 
-# What is beyond is no log of a training.
+# Limits beyond which a file is not taken for a training log.
 _COLUMNS = 32
 _LETTERS = 80
 _DIGITS = 15
@@ -170,12 +170,12 @@ _DIGITS = 15
 
 @dataclass(frozen=True)
 class LogRows:
-    """A learning curve.
+    """The rows of a training log.
 
     Attributes:
-        columns: Their names, without that of the step.
-        steps: Of each row, growing.
-        values: Of each row a number for each column, or None where there is none.
+        columns: Column names, except "step".
+        steps: Step of each row, increasing.
+        values: A number or None for each row and column.
     """
 
     columns: list[str]
@@ -183,7 +183,7 @@ class LogRows:
     values: list[list[float | None]]
 
     def column(self, name: str) -> tuple[list[int], list[float]]:
-        """The steps that have a number in a column, and the numbers."""
+        """Return the steps that have a number in a column, and the numbers."""
         if name not in self.columns:
             return [], []
         place = self.columns.index(name)
@@ -193,14 +193,14 @@ class LogRows:
 
 
 NO_ROWS = LogRows([], [], [])
-"""Before the first row."""
+"""An empty log."""
 
 
 def read_rows(file: Path) -> LogRows:
-    r"""The rows that are whole.
+    r"""Read the complete rows of a log.
 
-    A last line without its end is being written. Where steps are made again, what was told of them
-    before is dropped. What is no number is none.
+    A last line without a line break is still being written, and skipped. Where training resumed at
+    an earlier step, the old rows from there on are dropped. Cells that are not numbers are None.
 
     Errors: an OSError where it cannot be read.
 

@@ -7,7 +7,8 @@ import torch
 
 import glasshead as gh
 from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import Cancelled, TileCache
+from glasshead.studio.atlas_tiles import TileCache
+from glasshead.studio.work import Cancelled
 from studio.atlas.small_atlases import inputs
 
 SIZE = 4 * 25

@@ -14,7 +14,7 @@ from glasshead.studio.report.linker import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import steps_data, steps_words
-from glasshead.studio.views.steps_request import StepsAsked
+from glasshead.studio.views.steps_request import StepsRequest
 from glasshead.studio.work import Cancelled, Refusal, Work
 from glasshead.tasks.readers.open_reader import open_any_reader
 from glasshead.tasks.translate import TextTranslator, Translation, cross_attention
@@ -72,10 +72,10 @@ def test_every_step_is_the_librarys(held):
     assert len(asked) > 10
     for each in asked:
         answer = held.told[key_of("steps", each)]
-        expected = steps_data(StepsAsked(text=sentence, **each), Limits())
+        expected = steps_data(StepsRequest(text=sentence, **each), Limits())
         assert answer["matrices"] == expected["matrices"]
     told = held.told["steps/words|lang=en"]
-    assert told == plain(steps_words(StepsAsked(text=sentence), "en", Limits()))
+    assert told == plain(steps_words(StepsRequest(text=sentence), "en", Limits()))
 
 
 def test_every_alignment_is_the_translators(held, run):
@@ -141,7 +141,7 @@ def test_without_a_model_there_are_the_steps_alone():
     assert held.told["about"]["notes"] == {"steps": []}
     assert held.told["about"]["languages"] == {"tr": "Türkçe"}
     assert held.told["about"]["subject"]["name"] is None
-    words = steps_words(StepsAsked(text="Hello shiny sun!"), "tr", Limits())
+    words = steps_words(StepsRequest(text="Hello shiny sun!"), "tr", Limits())
     assert held.told["steps/words|lang=tr"] == plain(words)
     assert held.numbers == {}
 

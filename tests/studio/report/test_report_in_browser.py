@@ -12,7 +12,7 @@ from glasshead.studio.report.linker import key_of
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
-from glasshead.studio.views.steps_request import StepsAsked
+from glasshead.studio.views.steps_request import StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.report.conftest import HOSTILE, TEXT
 
@@ -55,7 +55,7 @@ def test_nothing_of_the_text_or_the_name_becomes_markup(looking, studio, tmp_pat
 
 def assert_steps(page, sentence, **given):
     page.wait_for_selector(".view .body[data-drawn]")
-    expected = steps_data(StepsAsked(text=sentence, **given), Limits())["matrices"]
+    expected = steps_data(StepsRequest(text=sentence, **given), Limits())["matrices"]
     shown = {cell: float(value.replace("Infinity", "inf")) for cell, value in page.evaluate(CELLS)}
     assert shown == {
         f"{name}.{row}.{column}": -math.inf if number is None else number
