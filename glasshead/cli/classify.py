@@ -1,10 +1,25 @@
-"""The command `classify`: a trained model tells what texts are."""
+"""The command `classify`: label texts with a trained classifier."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import output_file
+from glasshead.cli.inputs.files import output_file, shown, texts_of
+from glasshead.cli.inputs.messages import check_extra
+from glasshead.cli.output import (
+    check_target,
+    print_drawing,
+    print_json,
+    print_stderr,
+    print_text,
+    write_page,
+)
+
+if TYPE_CHECKING:
+    from glasshead.drawing import Block, HeatMap
+    from glasshead.tasks.classify import Classification, TokenAttention
+
+_CAPTION = "What each word received, the mean over words and heads; a row is a layer"
 
 
 def classify(
@@ -14,34 +29,73 @@ def classify(
         Argument(
             metavar="TEXT",
             show_default=False,
-            help="A text, and more of them; without any, the lines of standard input.",
+            help="One or more texts; without any, the lines of standard input.",
         ),
     ] = None,
     *,
     attention: Annotated[
-        bool, Option("--attention", help="Show which words of each text the model looked at.")
+        bool,
+        Option("--attention", help="Show the attention that each word of each text received."),
     ] = False,
     html: Annotated[
         str | None,
         Option(
             metavar="FILE",
-            help="Also write that as one self-contained page; folders are made as needed.",
+            help="Also write the attention as one self-contained page; folders are made as needed.",
         ),
     ] = None,
     json: Annotated[
-        bool, Option("--json", help="Print a line of JSON for each text, with every share.")
+        bool,
+        Option("--json", help="Print one line of JSON per text, with each label's probability."),
     ] = False,
 ) -> None:
-    """Tell what each text is: its label, how sure the model is, and the text."""
-    from glasshead.cli.inputs.messages import check_extra
-
+    """Classify each text: print its label, the label's probability, and the text."""
     check_extra("train", "glasshead classify")
-    from glasshead.cli.classifying import ClassifyRequest
+    page_file = output_file(html, "--html")
+    if json and attention:
+        raise ValueError("--json prints JSON alone, and --attention a map: leave out one.")
+    if page_file is not None:
+        check_target(page_file)
+    from glasshead.drawing import Document, Heading, Paragraph
+    from glasshead.tasks.classify import TextClassifier, token_attention
 
-    ClassifyRequest(
-        run=run,
-        texts=tuple(texts or ()),
-        attention=attention,
-        html=output_file(html, "--html"),
-        json=json,
-    ).execute()
+    classifier = TextClassifier.load(run)
+    width = max(map(len, classifier.settings.data.answers))
+    page: list[Block] = []
+    for lines in texts_of(tuple(texts or ())):
+        for text, answer in zip(lines.texts, classifier.classify(lines.texts), strict=True):
+            _print(text, answer, width, json=json)
+            if not text.strip() or not (attention or page_file):
+                continue
+            received = token_attention(classifier, text)
+            if not received.words:
+                continue
+            drawn = _attention_map(received)
+            if attention:
+                print_drawing(drawn)
+            page += [Heading(text), Paragraph(_probabilities(answer)), drawn]
+    if page_file is not None:
+        blocks = page or [Paragraph("No text had a word.")]
+        write_page(page_file, Document(blocks, title="What these texts are").html())
+        print_stderr(f"The page is at {shown(page_file)}")
+
+
+def _print(text: str, answer: "Classification", width: int, *, json: bool) -> None:
+    if json:
+        print_json({"text": text, "label": answer.label, "shares": answer.shares})
+    elif text.strip():
+        share = answer.shares[answer.label]
+        print_text(f"{answer.label:<{width}}  {share:.3f}  {text}", end="\n")
+    else:
+        print_text("", end="\n")
+
+
+def _attention_map(received: "TokenAttention") -> "HeatMap":
+    from glasshead.drawing import HeatMap
+
+    layers = [f"layer {layer}" for layer in range(len(received.received))]
+    return HeatMap(received.received, layers, received.words, caption=_CAPTION)
+
+
+def _probabilities(answer: "Classification") -> str:
+    return ", ".join(f"{label} {share:.3f}" for label, share in answer.shares.items())

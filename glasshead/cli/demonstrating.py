@@ -9,8 +9,8 @@ from glasshead.cli.explain import ExplainRequest
 from glasshead.cli.explaining import explained
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.output import check_target, print_drawing, print_stderr, write_page
-from glasshead.cli.training import train_run
-from glasshead.cli.translating import alignment_blocks
+from glasshead.cli.train import train_run
+from glasshead.cli.translate import alignment_blocks
 from glasshead.drawing import Block, Document, Heading, Paragraph
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.run_folder import RunFolder

@@ -1,79 +1,28 @@
-"""The command `diagnose`: what a mask looks like, and what is wrong with it."""
+"""The command `diagnose`: describe an attention mask and find what is wrong with it."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+from rich.console import Console
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import input_file, output_file
+from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import one_of, whole_number
-from glasshead.cli.output import check_apart, check_target, check_width
+from glasshead.cli.output import (
+    NARROWEST,
+    check_apart,
+    check_target,
+    check_width,
+    print_stderr,
+    write_page,
+)
+
+if TYPE_CHECKING:
+    from glasshead import Diagnosis
 
 CONVENTIONS = ("attend", "hidden", "additive", "tokenizer")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagnoseRequest:
-    """What the user wrote; the fields are the options of the command."""
-
-    file: str
-    tensor: str | None = None
-    queries: int | None = None
-    keys: int | None = None
-    offset: int | None = None
-    convention: str | None = None
-    html: Path | None = None
-    width: int | None = None
-
-    def check(self) -> None:
-        """Raise where an option is wrong by itself, before torch is imported.
-
-        Errors: a ValueError or an OSError that names the option.
-        """
-        for option, count in (("--queries", self.queries), ("--keys", self.keys)):
-            if count is not None and not 1 <= count <= 2**31:
-                raise ValueError(
-                    f"{option} takes a whole number from 1 to 2^31, and got {count}: leave it out "
-                    "for that of the mask."
-                )
-        if self.offset is not None and abs(self.offset) > 2**31:
-            raise ValueError(
-                f"--offset takes a whole number of at most 2^31, and got {self.offset}: leave it "
-                "out for keys - queries."
-            )
-        if self.convention is not None:
-            one_of(self.convention, CONVENTIONS, "--convention")
-        check_width(self.width)
-        if self.html is not None:
-            check_target(self.html)
-            check_apart(self.html, (self.place()[0],))
-
-    def place(self) -> tuple[Path, str | None]:
-        """The file, and the tensor in it that is named, if any.
-
-        Errors: a ValueError where the name is empty, or two tensors are named.
-        """
-        path = input_file(self.file, "FILE")
-        if path is None:
-            raise ValueError("FILE takes a file, and got nothing: name one.")
-        name, colon, inner = self.file.rpartition(":")
-        if not colon or not name.lower().endswith(".safetensors") or path.exists():
-            return path, self.tensor
-        if self.tensor not in (None, inner):
-            raise ValueError(
-                f"--tensor names {self.tensor}, and FILE names {inner}: leave one of them out."
-            )
-        return Path(name), inner
-
-    def execute(self) -> None:
-        """Diagnose the mask, write the page if one is asked for, and print the report.
-
-        Errors: a ValueError, TypeError or OSError in one sentence, before anything is printed.
-        """
-        from glasshead.cli.diagnosing import run
-
-        run(self)
+UNHEALTHY = 1
 
 
 def diagnose(
@@ -93,7 +42,7 @@ def diagnose(
         Option(
             metavar="NAME",
             show_default=False,
-            help="Which tensor of a safetensors file that has several; FILE:NAME says it too.",
+            help="The tensor to read, of a safetensors file with several; FILE:NAME names it too.",
         ),
     ] = None,
     queries: Annotated[
@@ -102,7 +51,7 @@ def diagnose(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            help="How many queries the attention will have. If not given, those of the mask.",
+            help="Number of queries. If not given, that of the mask.",
         ),
     ] = None,
     keys: Annotated[
@@ -111,7 +60,7 @@ def diagnose(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            help="How many keys it will have. If not given, those of the mask.",
+            help="Number of keys. If not given, that of the mask.",
         ),
     ] = None,
     offset: Annotated[
@@ -128,7 +77,7 @@ def diagnose(
         Option(
             metavar="C",
             show_default=False,
-            help="What the numbers mean: attend (1 = may attend), hidden (1 = hidden), additive or "
+            help="Mask convention: attend (1 = may attend), hidden (1 = hidden), additive or "
             "tokenizer. If not given, it is guessed.",
         ),
     ] = None,
@@ -144,23 +93,75 @@ def diagnose(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            help="How many columns the text takes. If not given, those of the terminal.",
+            help="Width of the text in columns. If not given, that of the terminal.",
         ),
     ] = None,
 ) -> None:
-    """Tell what an attention mask of any library means, and what is wrong with it.
+    """Diagnose an attention mask of any library: what it means, and what is wrong with it.
 
     The exit code is 0 for a healthy mask, 1 where there are errors or warnings, 2 for bad input.
     """
-    request = DiagnoseRequest(
-        file=file,
-        tensor=tensor,
-        queries=queries,
-        keys=keys,
-        offset=offset,
-        convention=convention,
-        html=output_file(html, "--html"),
-        width=width,
-    )
-    request.check()
-    request.execute()
+    page_file = output_file(html, "--html")
+    _check_lengths(queries, keys, offset)
+    if convention is not None:
+        one_of(convention, CONVENTIONS, "--convention")
+    check_width(width)
+    if page_file is not None:
+        check_target(page_file)
+        check_apart(page_file, (_mask_source(file, tensor)[0],))
+    path, name = _mask_source(file, tensor)
+    import glasshead as gh
+    from glasshead.cli.inputs.masks import read_mask
+
+    mask = read_mask(path, name)
+    try:
+        diagnosis = gh.diagnose(
+            mask, queries=queries, keys=keys, convention=convention, offset=offset
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{shown(path)}: {error}") from error
+    if page_file is not None:
+        write_page(page_file, diagnosis.html())
+    _print(diagnosis, width)
+    if page_file is not None:
+        print_stderr(f"The page is at {shown(page_file)}")
+    if not diagnosis.healthy:
+        raise typer.Exit(UNHEALTHY)
+
+
+def _check_lengths(queries: int | None, keys: int | None, offset: int | None) -> None:
+    """Raise a ValueError where a length or the offset is out of range."""
+    for option, count in (("--queries", queries), ("--keys", keys)):
+        if count is not None and not 1 <= count <= 2**31:
+            raise ValueError(
+                f"{option} takes a whole number from 1 to 2^31, and got {count}: leave it out "
+                "for that of the mask."
+            )
+    if offset is not None and abs(offset) > 2**31:
+        raise ValueError(
+            f"--offset takes a whole number of at most 2^31, and got {offset}: leave it "
+            "out for keys - queries."
+        )
+
+
+def _mask_source(file: str, tensor: str | None) -> tuple[Path, str | None]:
+    """Return the file, and the name of the tensor in it if one is given.
+
+    Errors: a ValueError where the name is empty, or two tensors are named.
+    """
+    path = input_file(file, "FILE")
+    if path is None:
+        raise ValueError("FILE takes a file, and got nothing: name one.")
+    name, colon, inner = file.rpartition(":")
+    if not colon or not name.lower().endswith(".safetensors") or path.exists():
+        return path, tensor
+    if tensor not in (None, inner):
+        raise ValueError(f"--tensor names {tensor}, and FILE names {inner}: leave one of them out.")
+    return Path(name), inner
+
+
+def _print(diagnosis: "Diagnosis", width: int | None) -> None:
+    """Print; code that is wider than the terminal wraps instead of being cropped."""
+    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    console.width = max(console.width, NARROWEST)
+    console.print(diagnosis, crop=False)

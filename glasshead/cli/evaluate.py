@@ -1,14 +1,29 @@
-"""The command `evaluate`: how good a trained model is, by the task that it was trained for."""
+"""The command `evaluate`: metrics of a trained model on its task."""
 
+import dataclasses
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from glasshead.cli.inputs.files import output_file
-from glasshead.cli.inputs.messages import listed, quoted, whole_number
+from glasshead.cli.inputs.files import output_file, shown
+from glasshead.cli.inputs.messages import check_extra, listed, quoted, whole_number
+from glasshead.cli.output import (
+    Counter,
+    Kind,
+    check_target,
+    print_drawing,
+    print_json,
+    print_stderr,
+    write_bytes,
+)
+from glasshead.cli.train import print_figures
+
+if TYPE_CHECKING:
+    from glasshead.drawing import Table
+    from glasshead.tasks.classify import LabelEvaluation
 
 _Run = Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")]
 _Files = Annotated[
@@ -16,14 +31,15 @@ _Files = Annotated[
     Argument(
         metavar="FILE",
         show_default=False,
-        help="Files like those of training; without any, what the run held out.",
+        help="Evaluation data, in the format of the training files; without any, the held-out data "
+        "of the run.",
     ),
 ]
-_Json = Annotated[bool, Option("--json", help="Print the figures as JSON alone.")]
+_Json = Annotated[bool, Option("--json", help="Print the metrics as JSON alone.")]
 
 
 class _ByTask(TyperGroup):
-    """A group whose command may be left out, as the run knows its task."""
+    """A command group whose subcommand may be omitted, as the run stores its task."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         run = self._first(args)
@@ -32,7 +48,7 @@ class _ByTask(TyperGroup):
         return super().parse_args(ctx, args)
 
     def _first(self, args: list[str]) -> str | None:
-        """The first argument that is neither an option nor the value of one."""
+        """Return the first argument that is neither an option nor the value of one."""
         taking = {
             name
             for command in self.commands.values()
@@ -49,8 +65,8 @@ class _ByTask(TyperGroup):
 
 evaluate = typer.Typer(
     cls=_ByTask,
-    help="Tell how good a trained model is: glasshead evaluate RUN [FILE]…, as the run knows its "
-    "task, or with the task before it.",
+    help="Evaluate a trained model: glasshead evaluate RUN [FILE]…, as the run stores its task, or "
+    "with the task before it.",
     invoke_without_command=True,
 )
 
@@ -63,11 +79,38 @@ def _evaluate(context: typer.Context) -> None:
 
 @evaluate.command("classify")
 def classify(run: _Run, files: _Files = None, *, json: _Json = False) -> None:
-    """Accuracy, F1, and what is taken for what."""
+    """Accuracy, F1 and the confusion matrix."""
     _check_extra()
-    from glasshead.cli.evaluating import evaluate_classifier
+    from glasshead.tasks.classify import TextClassifier
+    from glasshead.tasks.classify import evaluate as evaluate_labels
 
-    evaluate_classifier(run, files or (), json=json)
+    classifier = TextClassifier.load(run)
+    with Counter("evaluating") as counter:
+        evaluation = evaluate_labels(classifier, tuple(files or ()), counter.show)
+    if json:
+        print_json(dataclasses.asdict(evaluation))
+        return
+    print_figures(dataclasses.asdict(evaluation), "text")
+    print_drawing(confusion_table(evaluation))
+
+
+def confusion_table(evaluation: "LabelEvaluation") -> "Table":
+    """Draw the confusion matrix: rows are true labels, columns predicted ones."""
+    from glasshead.drawing import Table
+
+    labels = evaluation.labels
+    rows = [
+        [label, *(f"{count:,}" for count in counts)]
+        for label, counts in zip(labels, evaluation.confusion, strict=True)
+    ]
+    return Table(
+        ["label", *(f"as {label}" for label in labels)],
+        rows,
+        caption="How many texts of each label were taken as what",
+    )
+
+
+_TRANSLATIONS = Kind("--save", "the translations", "translations.txt")
 
 
 @evaluate.command("translate")
@@ -80,25 +123,49 @@ def translate(
         Option(
             metavar="WIDTH",
             parser=whole_number,
-            help="How many beginnings are gone on with at a time; 1 is greedy.",
+            help="Beam width; 1 is greedy.",
         ),
     ] = 5,
     length_penalty: Annotated[
-        float, Option(metavar="A", help="Above 0 longer translations lose less.")
+        float, Option(metavar="A", help="Length penalty: above 0 favours longer translations.")
     ] = 1.0,
     save: Annotated[
         str | None,
-        Option(metavar="FILE", help="Also write the translations, a line each."),
+        Option(metavar="FILE", help="Also write the translations, one per line."),
     ] = None,
     json: _Json = False,
 ) -> None:
-    """BLEU and chrF, as sacreBLEU counts them, with their signatures."""
+    """BLEU and chrF by sacreBLEU, with their signatures."""
     _check_extra()
-    from glasshead.cli.evaluating import evaluate_translator
     from glasshead.models.decoding import Beam
+    from glasshead.tasks.translate import TextTranslator
+    from glasshead.tasks.translate import evaluate as evaluate_translations
 
     strategy = Beam(beam, length_penalty=length_penalty)
-    evaluate_translator(run, files or (), strategy, output_file(save, "--save"), json=json)
+    file = output_file(save, "--save")
+    if file is not None:
+        check_target(file, _TRANSLATIONS)
+    translator = TextTranslator.load(run)
+    with Counter("translating") as counter:
+        result = evaluate_translations(translator, tuple(files or ()), strategy, counter.show)
+    if file is not None:
+        lines = "".join(f"{translation.text}\n" for translation in result.translations)
+        write_bytes(file, lines.encode(), _TRANSLATIONS)
+    figures = {
+        "bleu": result.bleu,
+        "chrf": result.chrf,
+        "exact": result.exact,
+        "texts": result.texts,
+    }
+    signatures = {"bleu": result.bleu_signature, "chrf": result.chrf_signature}
+    if json:
+        print_json({**figures, "signatures": signatures})
+    else:
+        print_figures(figures)
+        for name, signature in signatures.items():
+            typer.echo(f"{name + ' signature':<20}{signature}")
+    if file is not None:
+        print_stderr(f"The translations are at {shown(file)}")
 
 
 @evaluate.command("write")
@@ -108,24 +175,30 @@ def write(
     *,
     field: Annotated[
         str | None,
-        Option(metavar="COLUMN", show_default=False, help="The column of tables with the text."),
+        Option(metavar="COLUMN", show_default=False, help="The text column of a table."),
     ] = None,
     json: _Json = False,
 ) -> None:
-    """Loss, perplexity, bits a character."""
+    """Loss, perplexity and bits per character."""
     _check_extra()
-    from glasshead.cli.evaluating import evaluate_writer
+    from glasshead.tasks.write import Writer
+    from glasshead.tasks.write import evaluate as evaluate_text
 
-    evaluate_writer(run, files or (), field, json=json)
+    writer = Writer.load(run)
+    with Counter("evaluating") as counter:
+        figures = evaluate_text(writer, tuple(files or ()), field, counter.show)
+    if json:
+        print_json(figures)
+    else:
+        print_figures(figures)
 
 
 def _check_extra() -> None:
-    from glasshead.cli.inputs.messages import check_extra
-
     check_extra("train", "glasshead evaluate")
 
 
 def _task_of(run: str, known: Iterable[str]) -> str:
+    """Read the task from a run's config."""
     from glasshead.tasks.run_folder import RunFolder
 
     folder = RunFolder(run)

@@ -1,4 +1,4 @@
-"""The command `near`: the words that a trained model sees as like one."""
+"""The command `near`: nearest neighbours of a word in a trained embedding space."""
 
 from typing import Annotated
 
@@ -6,7 +6,9 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file
-from glasshead.cli.inputs.messages import whole_number
+from glasshead.cli.inputs.messages import check_extra, whole_number
+from glasshead.cli.output import PICTURE, check_target, write_bytes
+from glasshead.drawing.printable import visible
 
 
 def near(
@@ -16,7 +18,7 @@ def near(
     ],
     *,
     count: Annotated[
-        int, Option(metavar="N", parser=whole_number, help="How many neighbours.")
+        int, Option(metavar="N", parser=whole_number, help="Number of neighbours.")
     ] = 10,
     png: Annotated[
         str | None,
@@ -24,10 +26,6 @@ def near(
     ] = None,
 ) -> None:
     """List the nearest neighbours of a word in the embedding space that a model learned."""
-    from glasshead.cli.inputs.messages import check_extra
-    from glasshead.cli.output import PICTURE, check_target, write_bytes
-    from glasshead.drawing.printable import visible
-
     check_extra("train", "glasshead near")
     picture = output_file(png, "--png")
     if picture is not None:

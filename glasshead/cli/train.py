@@ -1,17 +1,29 @@
-"""The command `train`: a command of its own for each task."""
+"""The command `train`: a subcommand for each task."""
 
-from typing import Annotated
+import shlex
+from collections.abc import Mapping
+from contextlib import nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import whole_number
+from glasshead.cli.exits import INTERRUPTED
+from glasshead.cli.inputs.messages import check_extra, whole_number
+from glasshead.cli.output import going_on, print_stderr
+
+if TYPE_CHECKING:
+    from glasshead.tasks.job import Job, Prepared
+    from glasshead.tasks.run_folder import RunFolder
+    from glasshead.tasks.training import Hardware
 
 train = typer.Typer(
     help="Train a transformer on your texts, into a folder that is all that using it needs.",
     invoke_without_command=True,
 )
-_RUN, _HARDWARE = "The run", "The machine"
+_RUN, _HARDWARE = "The run", "Hardware"
+_DEFAULT_PRESET = "tiny"
 
 
 @train.callback()
@@ -21,7 +33,7 @@ def _train(context: typer.Context) -> None:
 
 
 def _add(task: str, *, about: str, examples: str, presets: str) -> None:
-    """Add the command of a task: its options are those of the others."""
+    """Add the subcommand of a task; the options are common to all tasks."""
 
     @train.command(task, help=about)
     def train_task(
@@ -48,7 +60,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 metavar="FILE",
                 show_default=False,
                 rich_help_panel=_RUN,
-                help="What to validate with, and never train on; without it, a share of FILE.",
+                help="Validation data, never trained on; without it, a share of FILE.",
             ),
         ] = None,
         assign: Annotated[
@@ -58,7 +70,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 metavar="KEY=VALUE",
                 show_default=False,
                 rich_help_panel=_RUN,
-                help="Changes a setting of the preset, as in --set steps=500 --set tokenizer=bpe; "
+                help="Override a setting of the preset, as in --set steps=500 --set tokenizer=bpe; "
                 "config.json in the run names them all.",
             ),
         ] = None,
@@ -67,7 +79,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             Option(
                 "--resume",
                 rich_help_panel=_RUN,
-                help="Go on with the run in the folder, longer or shorter by --set steps=N.",
+                help="Resume the run in the folder; --set steps=N makes it longer or shorter.",
             ),
         ] = False,
         watch: Annotated[
@@ -75,8 +87,8 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             Option(
                 "--watch",
                 rich_help_panel=_RUN,
-                help="Write entropy and maximum score of each head into the run, every 40 steps "
-                "(4 log_every), and say which tell that training is about to diverge.",
+                help="Log entropy and maximum score of each head into the run, every 40 steps (4 "
+                "log_every), and name the heads that warn of divergence.",
             ),
         ] = False,
         devices: Annotated[
@@ -85,7 +97,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 metavar="N",
                 parser=whole_number,
                 rich_help_panel=_HARDWARE,
-                help="Processes on each machine.",
+                help="Number of processes on each machine.",
             ),
         ] = 1,
         strategy: Annotated[
@@ -93,7 +105,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             Option(
                 metavar="S",
                 rich_help_panel=_HARDWARE,
-                help="auto; ddp: a whole model on each device; fsdp: a share of it on each GPU.",
+                help="auto; ddp: the whole model on each device; fsdp: a shard of it on each GPU.",
             ),
         ] = "auto",
         nodes: Annotated[
@@ -102,7 +114,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
                 metavar="N",
                 parser=whole_number,
                 rich_help_panel=_HARDWARE,
-                help="Machines; start the command on each by torchrun.",
+                help="Number of machines; start the command on each by torchrun.",
             ),
         ] = 1,
         accelerator: Annotated[
@@ -118,30 +130,174 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             ),
         ] = "auto",
     ) -> None:
-        from glasshead.cli.inputs.messages import check_extra
-
         check_extra("train", "glasshead train")
-        from glasshead.cli.training import TrainRequest, run_training
+        from glasshead.tasks.run_folder import RunFolder, leads
+        from glasshead.tasks.training import Hardware
 
-        run_training(
-            TrainRequest(
-                task=task,
-                files=tuple(files or ()),
-                held_out=tuple(held_out or ()),
-                run=run,
-                preset=preset,
-                assign=tuple(assign or ()),
-                resume=resume,
-                watch=watch,
-                hardware={
-                    "devices": devices,
-                    "strategy": strategy,
-                    "nodes": nodes,
-                    "accelerator": accelerator,
-                    "precision": precision,
-                },
+        if not run:
+            raise ValueError(
+                "--run takes a folder, and got nothing: name one, as in --run runs/first."
             )
+        hardware = Hardware(
+            devices=devices,
+            strategy=strategy,
+            nodes=nodes,
+            accelerator=accelerator,
+            precision=precision,
         )
+        folder = RunFolder(run)
+        assigned = tuple(assign or ()), tuple(files or ()), tuple(held_out or ())
+        command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
+        with folder.locked(resume=resume):
+            with going_on("reading the texts") if leads() else nullcontext():
+                prepared = _prepare(
+                    task, folder, preset, assigned, hardware, command, resume=resume
+                )
+            figures = train_run(prepared, folder, hardware, resume=resume, watch=watch)
+        if leads():
+            print_figures(figures["best"], "text" if task == "classify" else "token")
+            if watch:
+                typer.echo(f"{'attention':<20}{_alarms(folder)}")
+            _print_next_commands(task, run)
+
+
+# Overrides, files and held-out files of a run.
+_Assigned = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def _job(task: str) -> "Job[Any]":
+    """Return the training job of a task.
+
+    >>> _job("write").title
+    'A language model'
+    """
+    return getattr(import_module(f"glasshead.tasks.{task}"), task.upper())
+
+
+def _prepare(
+    task: str,
+    folder: "RunFolder",
+    preset: str | None,
+    assigned: _Assigned,
+    hardware: "Hardware",
+    command: str,
+    *,
+    resume: bool,
+) -> "Prepared[Any]":
+    """Start a run in an empty folder, or load the run in it to train it further."""
+    from glasshead.tasks.training import check_hardware
+
+    job = _job(task)
+    if resume:
+        prepared = job.go_on(folder, preset, *assigned)
+        check_hardware(hardware, prepared.settings.training.optimizer, resume=True)
+        return prepared
+    settings = job.settings.from_preset(preset or _DEFAULT_PRESET, *assigned)
+    # Before the folder becomes a run.
+    check_hardware(hardware, settings.training.optimizer, resume=False)
+    return job.begin(settings, folder, command)
+
+
+def _reproducing_command(task: str, run: str, preset: str, assigned: _Assigned) -> str:
+    """Return the command that trains the same weights again."""
+    settings, files, held_out_files = assigned
+    held_out = [part for file in held_out_files for part in ("--held-out", file)]
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    words = ["glasshead", "train", task, *files, *held_out, "--run", run]
+    return shlex.join([*words, "--preset", preset, *overrides])
+
+
+def train_run(
+    prepared: "Prepared[Any]",
+    folder: "RunFolder",
+    hardware: "Hardware",
+    *,
+    resume: bool,
+    watch: bool = False,
+) -> dict[str, Any]:
+    """Train to the end and return the metrics; an interruption prints how to resume.
+
+    Errors: as of `train`.
+    """
+    from glasshead.tasks.job import train_to_the_end
+    from glasshead.tasks.run_folder import leads
+    from glasshead.tasks.training import Interrupted
+
+    if leads():
+        count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
+        print_stderr(f"{count:,} parameters, {prepared.about}")
+    try:
+        return train_to_the_end(prepared, folder, hardware, resume=resume, watch=watch)
+    except Interrupted as interrupted:
+        print_stderr(str(interrupted))
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _alarms(folder: "RunFolder") -> str:
+    """Count the heads that raised an alarm, and name the first."""
+    from glasshead.tasks.training import read_attention_log
+
+    log = read_attention_log(folder.path)
+    heads = {(reading.layer, reading.head) for reading in log.readings}
+    raised = {(alarm.layer, alarm.head) for alarm in log.alarms}
+    summary = f"{len(raised)} of {len(heads)} heads raised an alarm"
+    return f"{summary}, the first at {log.alarms[0].sentence}" if log.alarms else summary
+
+
+# Commands that use a trained run, and what each does.
+_NEXT = {
+    "classify": {"classify {} TEXT": "tells what a text is"},
+    "translate": {
+        "translate {} TEXT": "translates a text",
+        "translate {} TEXT --attention": "and shows which words it looked at",
+    },
+    "write": {
+        "write {} --prompt TEXT": "goes on with a text",
+        "near {} WORD": "shows what is like a word",
+    },
+}
+
+
+def _print_next_commands(task: str, run: str) -> None:
+    typer.echo()
+    commands = {
+        f"glasshead {command.format(shlex.quote(run))}": does
+        for command, does in _NEXT[task].items()
+    }
+    width = max(map(len, commands))
+    for command, does in commands.items():
+        typer.echo(f"{command:<{width}}   {does}")
+
+
+# Decimals and unit of each metric.
+_METRICS = {
+    "step": (0, ""),
+    "loss": (4, "nats"),
+    "perplexity": (2, ""),
+    "bits_per_character": (4, ""),
+    "accuracy": (4, ""),
+    "f1": (4, ""),
+    "bleu": (2, ""),
+    "chrf": (2, ""),
+    "exact": (4, ""),
+    "tokens": (0, ""),
+    "characters": (0, ""),
+    "texts": (0, ""),
+}
+
+
+def print_figures(figures: Mapping[str, float], of: str = "token") -> None:
+    """Print metrics, each with its unit.
+
+    Args:
+        figures: By name.
+        of: The unit that the loss is averaged over.
+    """
+    for name, (digits, known) in _METRICS.items():
+        unit = f"{known} a {of}" if known else known
+        if name in figures:
+            written = f"{name.replace('_', ' '):<20}{figures[name]:,.{digits}f} {unit}"
+            typer.echo(written.rstrip())
 
 
 _add(

@@ -1,13 +1,21 @@
-"""The command `translate`: a trained model translates texts."""
+"""The command `translate`: translate texts with a trained encoder-decoder."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import output_file
-from glasshead.cli.inputs.messages import whole_number
+from glasshead.cli.inputs.files import output_file, shown, texts_of
+from glasshead.cli.inputs.messages import check_extra, whole_number
+from glasshead.cli.output import check_target, print_drawing, print_stderr, print_text, write_page
 
-_SEARCH, _ATTENTION = "How a translation is searched for", "What the model looked at"
+if TYPE_CHECKING:
+    from glasshead.drawing import Block, Document, HeatMap
+    from glasshead.tasks.translate import Alignment, Translation
+
+_SEARCH, _ATTENTION = "Beam search", "Attention"
+_CAPTION = "Each word of the translation (a row), and the words that it looked at (columns)"
+_BANDS = "Each word of the translation, below, and the words that it looked at"
 
 
 def translate(
@@ -17,7 +25,7 @@ def translate(
         Argument(
             metavar="TEXT",
             show_default=False,
-            help="A sentence, and more of them; without any, the lines of standard input.",
+            help="One or more sentences; without any, the lines of standard input.",
         ),
     ] = None,
     *,
@@ -27,7 +35,7 @@ def translate(
             metavar="WIDTH",
             parser=whole_number,
             rich_help_panel=_SEARCH,
-            help="How many beginnings are gone on with at a time; 1 is greedy.",
+            help="Beam width; 1 is greedy.",
         ),
     ] = 5,
     length_penalty: Annotated[
@@ -35,7 +43,8 @@ def translate(
         Option(
             metavar="A",
             rich_help_panel=_SEARCH,
-            help="Above 0 longer translations lose less.",
+            help="Length penalty: the exponent α of a beam's length normalization; above 0 favours "
+            "longer translations.",
         ),
     ] = 1.0,
     attention: Annotated[
@@ -43,7 +52,8 @@ def translate(
         Option(
             "--attention",
             rich_help_panel=_ATTENTION,
-            help="Show which words of the text each word of the translation looked at.",
+            help="Show the cross-attention from each word of the translation to the words of the "
+            "text.",
         ),
     ] = False,
     layer: Annotated[
@@ -53,7 +63,7 @@ def translate(
             parser=whole_number,
             show_default=False,
             rich_help_panel=_ATTENTION,
-            help="Which layer of the decoder, from 0. If not given, the last.",
+            help="The decoder layer to show, from 0. If not given, the last.",
         ),
     ] = None,
     head: Annotated[
@@ -63,7 +73,7 @@ def translate(
             parser=whole_number,
             show_default=False,
             rich_help_panel=_ATTENTION,
-            help="Which head, from 0. If not given, the mean over all.",
+            help="The head to show, from 0. If not given, the mean over all.",
         ),
     ] = None,
     html: Annotated[
@@ -75,19 +85,62 @@ def translate(
         ),
     ] = None,
 ) -> None:
-    """Translate each text, and show which of its words each word of the translation looked at."""
-    from glasshead.cli.inputs.messages import check_extra
-
+    """Translate each text; optionally show the cross-attention between translation and text."""
     check_extra("train", "glasshead translate")
-    from glasshead.cli.translating import TranslateRequest
+    page_file = output_file(html, "--html")
+    drawn = attention or page_file is not None
+    if not drawn and (layer is not None or head is not None):
+        raise ValueError("--layer and --head say what --attention shows: add it.")
+    if page_file is not None:
+        check_target(page_file)
+    from glasshead.models.decoding import Beam
+    from glasshead.tasks.translate import TextTranslator, align, check_choice
 
-    TranslateRequest(
-        run=run,
-        texts=tuple(texts or ()),
-        beam=beam,
-        length_penalty=length_penalty,
-        attention=attention,
-        layer=layer,
-        head=head,
-        html=output_file(html, "--html"),
-    ).execute()
+    strategy = Beam(beam, length_penalty=length_penalty)
+    translator = TextTranslator.load(run)
+    check_choice(translator, layer, head)
+    alignments: list[tuple[Translation, Alignment]] = []
+    for lines in texts_of(tuple(texts or ())):
+        for translation in translator.translate(lines.texts, strategy, name=lines.name):
+            print_text(translation.text, end="\n")
+            if not drawn:
+                continue
+            alignment = align(translator, translation, layer, head)
+            if alignment.target:
+                alignments.append((translation, alignment))
+                if attention:
+                    print_drawing(alignment_map(alignment))
+    if page_file is not None:
+        write_page(page_file, alignment_page(alignments).html())
+        print_stderr(f"The page is at {shown(page_file)}")
+
+
+def alignment_map(alignment: "Alignment") -> "HeatMap":
+    """Draw an alignment as a heat map: rows are translated words, columns words of the text."""
+    from glasshead.drawing import HeatMap
+
+    return HeatMap(alignment.weights, alignment.target, alignment.source, caption=_CAPTION)
+
+
+def alignment_blocks(alignment: "Alignment") -> "list[Block]":
+    """Draw an alignment as bands and a heat map; nothing for a translation without a word."""
+    from glasshead.drawing import Bands
+
+    if not alignment.target:
+        return []
+    bands = Bands(alignment.weights, alignment.target, alignment.source, caption=_BANDS)
+    return [bands, alignment_map(alignment)]
+
+
+def alignment_page(translated: "Sequence[tuple[Translation, Alignment]]") -> "Document":
+    """Build a page of all translations, each with its alignment."""
+    from glasshead.drawing import Document, Heading, Paragraph
+
+    blocks: list[Block] = []
+    for translation, alignment in translated:
+        blocks += [
+            Heading(translation.source),
+            Paragraph(translation.text),
+            *alignment_blocks(alignment),
+        ]
+    return Document(blocks or [Paragraph("No text had a word.")], title="Translations")

@@ -1,12 +1,17 @@
-"""The command `write`: a model goes on with a text."""
+"""The command `write`: generate text with a language model."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import whole_number
+from glasshead.cli.inputs.messages import check_extra, whole_number
+from glasshead.cli.output import print_text
 
-_CHOOSING = "How tokens are chosen"
+if TYPE_CHECKING:
+    from glasshead.models.decoding import Strategy
+
+_CHOOSING = "Decoding"
+_TEMPERATURE = 0.8
 _MOST_TOKENS = 10**9
 
 
@@ -21,18 +26,18 @@ def write(
     ],
     *,
     prompt: Annotated[
-        str, Option(metavar="TEXT", help="How the text begins; nothing: the model begins it.")
+        str, Option(metavar="TEXT", help="The prompt that the model continues; empty by default.")
     ] = "",
     tokens: Annotated[
-        int, Option(metavar="N", parser=whole_number, help="How many tokens at most.")
+        int, Option(metavar="N", parser=whole_number, help="Maximum number of new tokens.")
     ] = 200,
     stop: Annotated[
         list[str] | None,
         Option(
             metavar="TEXT",
             show_default=False,
-            help="End before this text, as soon as it would come; may be given several times. "
-            r"\n is a line's end.",
+            help="Stop string: end before this text; may be given several times. "
+            r"\n is a newline.",
         ),
     ] = None,
     temperature: Annotated[
@@ -41,7 +46,7 @@ def write(
             metavar="T",
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="Below 1 bolder, above 1 wilder, 0 the likeliest token each time. If not given, "
+            help="Sampling temperature; lower is more conservative, 0 is greedy. If not given, "
             "0.8.",
         ),
     ] = None,
@@ -52,7 +57,7 @@ def write(
             parser=whole_number,
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="Only the K likeliest tokens.",
+            help="Top-k sampling: keep the K most probable tokens.",
         ),
     ] = None,
     top_p: Annotated[
@@ -61,7 +66,7 @@ def write(
             metavar="P",
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="Only the likeliest tokens that make up a share P of all.",
+            help="Top-p (nucleus) sampling: keep the fewest tokens whose probabilities sum to P.",
         ),
     ] = None,
     repetition_penalty: Annotated[
@@ -70,7 +75,8 @@ def write(
             metavar="R",
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="Above 1, tokens that stand in the text already are less likely, as in 1.2.",
+            help="Repetition penalty: above 1 makes tokens that occurred already less probable, as "
+            "in 1.2.",
         ),
     ] = None,
     seed: Annotated[
@@ -80,7 +86,7 @@ def write(
             parser=whole_number,
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="The same text each time.",
+            help="Random seed.",
         ),
     ] = None,
     beam: Annotated[
@@ -90,7 +96,7 @@ def write(
             parser=whole_number,
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="Search for the likeliest text, WIDTH beginnings at a time, instead of drawing.",
+            help="Beam width: beam search for the most probable text, instead of sampling.",
         ),
     ] = None,
     length_penalty: Annotated[
@@ -99,16 +105,12 @@ def write(
             metavar="A",
             show_default=False,
             rich_help_panel=_CHOOSING,
-            help="Of the beam: above 0 longer texts lose less. If not given, 1.",
+            help="Length penalty of beam search: above 0 favours longer texts. If not given, 1.",
         ),
     ] = None,
 ) -> None:
-    """Go on with a text, token by token."""
-    from glasshead.cli.inputs.messages import check_extra
-
+    """Continue a text, token by token."""
     check_extra("train", "glasshead write", ("tokenizers",))
-    from glasshead.cli.output import print_text
-    from glasshead.cli.training import chosen_strategy
     from glasshead.tasks.write import Writer
 
     strategy = chosen_strategy(
@@ -130,3 +132,42 @@ def write(
     for piece in pieces:
         print_text(piece)
     print_text("", end="\n")
+
+
+def chosen_strategy(**options: Any) -> "Strategy":
+    """Return a decoding strategy: greedy at temperature 0, beam search with a width, else sampling.
+
+    Args:
+        options: As the command line names them; None for what is not given.
+
+    Errors: a ValueError where the options exclude each other, or a number is out of range.
+
+    >>> chosen_strategy(temperature=0.0), chosen_strategy(beam=3)
+    (Greedy(repetition_penalty=1.0), Beam(width=3, length_penalty=1.0, candidates=1))
+    """
+    from glasshead.models.decoding import Beam, Greedy, Sampling
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if "beam" in given:
+        alone = {"beam", "length_penalty"}
+        _check_only(given, alone, "--beam searches, and")
+        return Beam(given["beam"], length_penalty=given.get("length_penalty", 1.0))
+    if "length_penalty" in given:
+        raise ValueError("--length-penalty belongs to a beam: add --beam WIDTH, or leave it out.")
+    if given.get("temperature") == 0:
+        alone = {"temperature", "seed", "repetition_penalty"}
+        _check_only(given, alone, "--temperature 0 takes the likeliest, and")
+        return Greedy(repetition_penalty=given.get("repetition_penalty", 1.0))
+    return Sampling(
+        temperature=given.get("temperature", _TEMPERATURE),
+        top_k=given.get("top_k"),
+        top_p=given.get("top_p"),
+        seed=given.get("seed"),
+        repetition_penalty=given.get("repetition_penalty", 1.0),
+    )
+
+
+def _check_only(given: dict[str, Any], known: set[str], why: str) -> None:
+    surplus = [f"--{name.replace('_', '-')}" for name in given if name not in known]
+    if surplus:
+        raise ValueError(f"{why} {', '.join(surplus)} would change nothing: leave it out.")
