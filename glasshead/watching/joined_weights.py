@@ -163,7 +163,7 @@ class JoinedWeights:
         return (of_rows / of_rows.sum(-1, keepdim=True)) @ sums
 
     def _check_budget(self, rows: int, columns: int, budget: int, remedy: str) -> None:
-        needed = self.shape[:-2].numel() * rows * columns * 16
+        needed = self.numbers_a_pair * rows * columns * self.logsumexp.dtype.itemsize
         if needed > budget:
             raise ValueError(
                 f"this part of W takes at most {budget} bytes, and would need {needed}: {remedy}."

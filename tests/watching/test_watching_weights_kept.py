@@ -209,3 +209,18 @@ def test_a_map_of_joined_weights(grown, rows, columns):
 def test_what_joined_weights_do_not_take(grown, ask, error, sentence):
     with pytest.raises(error, match=sentence):
         ask(grown[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("score", [gh.ScaledDot(), gh.Additive(3, hidden=7), gh.Gaussian()])
+def test_joined_weights_need_as_much_memory_as_those_of_one_call(score, dtype):
+    x = torch.randn(2, 5, 3, dtype=dtype)
+    whole = gh.Attention(score=score.to(dtype)).weights(x, x)
+    joined = JoinedWeights([whole], [0])
+    needed = []
+    for W in (whole, joined):
+        with pytest.raises(ValueError, match="would need") as refused:
+            W.dense(budget=1)
+        needed.append(int(str(refused.value).split("would need ")[1].split(":")[0]))
+    assert needed[0] == needed[1]
+    assert joined.dense(budget=needed[0]).shape == (2, 5, 5)
