@@ -48,7 +48,7 @@ class Attention(nn.Module):
         mask: Which pairs may see each other; True = may attend in a boolean tensor.
         normalizer: How scores become weights; `Softmax()` if not given.
         dropout: The probability that a weight is dropped, in training only.
-        engine: "auto" picks the fastest that serves the recipe exactly; or "fused", "streaming",
+        engine: "auto" picks the fastest that is exact for the recipe; or "fused", "streaming",
             "reference".
 
     Source: Vaswani et al. 2017, section 3.2.1. The paper's Q, K, V and QKᵀ/√d_k are `queries`,
@@ -105,7 +105,7 @@ class Attention(nn.Module):
                 `[*batch]`; keys - queries if not given. Masks and biases read it.
 
         Errors: a TypeError or ValueError where the inputs do not fit each other or the recipe, or
-        where an engine was asked for that does not serve it.
+        where the engine that was named does not support it.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
         engine, _ = choose(problem, self.engine)
@@ -165,8 +165,8 @@ class Attention(nn.Module):
             gradient: Whether the statistics have a gradient, too; the context has it always.
             budget: The bytes that may be taken beyond the inputs.
 
-        Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is asked
-        for twice or has no gradient that could be kept, and where the budget does not suffice.
+        Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is listed
+        twice or has no gradient that could be kept, and where the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
         asked = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
@@ -222,7 +222,7 @@ class Attention(nn.Module):
 
         Args:
             query, key, value, mask, bias, offset: As for a call.
-            statistics: As for `observe`, whose plan is told then.
+            statistics: As for `observe`, which is planned then.
 
         Errors: as for a call, or for `observe`.
         """
@@ -261,7 +261,7 @@ class Attention(nn.Module):
             score=self.score,
             softcap=self.softcap,
             biases=tuple(b for b in (self.bias, as_bias(bias)) if b is not None),
-            # Its own again, as it may have been set anew.
+            # Converted again, as the attribute may have been reassigned.
             mask=combined([as_mask(self.mask), as_mask(mask)]),
             normalizer=self.normalizer,
             dropout=self.dropout if self.training else 0.0,

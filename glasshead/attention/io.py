@@ -54,7 +54,7 @@ _KINDS: dict[str, _Kind] = {
         _Kind(SoftmaxOne, ("sink",)),
     )
 }
-# Arguments that a part does not keep under their names.
+# Constructor arguments that are not attributes of the same name.
 _FOUND = {("Additive", "hidden"): lambda part: len(part.v)}
 
 
@@ -66,7 +66,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         place: Where the value belongs, such as "mask".
         tensors: Those found so far.
 
-    Errors: a TypeError for a part of a user's own, which nothing here could make again.
+    Errors: a TypeError for a custom part, which could not be rebuilt.
 
     >>> import glasshead as gh
     >>> tensors = {}
@@ -81,7 +81,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return to_json(value)
     if isinstance(value, OfHead | OfHeadBias):
-        value = value.whole  # Of a user's own, which is refused by its own name.
+        value = value.whole  # A custom part, refused by its own name.
     name = type(value).__name__
     kind = _KINDS.get(name)
     if kind is None or kind.make is not type(value):
@@ -96,7 +96,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     }
     learned = {name: value.get_parameter(name) for name in kind.learned}
     tensors |= {f"{place}.{name}": parameter for name, parameter in learned.items()}
-    # PyTorch may multiply in another order by what requires a gradient, and round otherwise.
+    # PyTorch may round a product otherwise where an operand requires a gradient.
     trained = {name: parameter.requires_grad for name, parameter in learned.items()}
     return {"is": name, "of": told, "trained": trained}
 
@@ -104,7 +104,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
 def deserialize(told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
     """Rebuild the value that `serialize` has described.
 
-    Errors: whatever a description leads to that was not made there.
+    Errors: any, where the description was not made by `serialize`.
     """
     if isinstance(told, list):
         return tuple(
@@ -121,7 +121,7 @@ def deserialize(told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
     }
     if not kind.learned:
         return kind.make(**arguments)
-    # Parameters that are not there yet take no numbers from a generator.
+    # On the meta device, initialization does not advance the random generator.
     with torch.device("meta"):
         part = kind.make(**arguments)
     state = {name: tensors[f"{place}.{name}"] for name in kind.learned}
@@ -290,7 +290,7 @@ def found(
 ) -> tuple[dict[str, Statistic], dict[str, Any]]:
     """Rebuild statistics and their values by name.
 
-    Errors: whatever a description that was tampered with leads to.
+    Errors: any, where the description is corrupted.
     """
     statistics = {name: _statistic(one) for name, one in told.items()}
     for name, statistic in statistics.items():
@@ -317,7 +317,7 @@ def _told(statistic: Statistic) -> dict[str, Any]:
     if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
         name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__
         return {"class": name, "unit": statistic.unit, "axes": list(statistic.axes)}
-    # A dataclass, as all of our own are.
+    # Every built-in statistic is a dataclass.
     named = fields(statistic)  # type: ignore[arg-type]
     return {
         "class": kind.__name__,

@@ -24,7 +24,7 @@ class StatisticResults:
 
     Attributes:
         shape: `(*leading, queries)`: the axes before those of a statistic, and how many queries.
-        statistics: What was asked, by name.
+        statistics: The requested statistics, by name.
         values: What it is, by name.
     """
 
@@ -65,7 +65,7 @@ class StatisticResults:
         Errors: a ValueError where they are not of the same statistics, or where a statistic of
         the whole does not follow from those of its chunks.
         """
-        # A statistic of which only the name is known could not be told from another.
+        # Statistics known by name only cannot be compared.
         for one in (*self.statistics.values(), *other.statistics.values()):
             if isinstance(one, saved.UnknownStatistic):
                 one.joined(None, None)
@@ -113,7 +113,7 @@ class StatisticResults:
         """Format a line for each tensor: its name, its shape, and the range of its numbers.
 
         Args:
-            before: Tensors to be told first, of which the name and the shape say all.
+            before: Tensors to list first, by name and shape alone.
         """
         rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
         for name, value in self.values.items():
@@ -150,14 +150,14 @@ def _list(values: dict[str, Any]) -> str:
 class Observation(StatisticResults):
     """Context of an attention, and each statistic requested of its weights.
 
-    A statistic is had by its name, `seen.entropy`, or by its object, `seen[gh.Entropy()]`.
+    Read a statistic by name, `seen.entropy`, or by object, `seen[gh.Entropy()]`.
 
     `+` puts an observation of some queries and one of the next together: rows follow each other,
     sums over queries are added, the shorter filled up with 0 where the keys have grown.
 
     Attributes:
         context: As a call gives it, bit for bit, with its gradient.
-        statistics: What was asked, by name.
+        statistics: The requested statistics, by name.
 
     >>> import torch
     >>> import glasshead as gh
@@ -215,7 +215,7 @@ class Observation(StatisticResults):
     def load(cls, file: str | os.PathLike[str]) -> "Observation":
         """Read what `save` has written; nothing in the file is executed.
 
-        A statistic of a user's own is kept by its name: its value is there, but it cannot be added
+        A custom statistic is kept by its name: its value is there, but it cannot be added
         to that of further queries.
 
         Errors: an OSError where the file cannot be read; a ValueError where it is no observation.
@@ -250,7 +250,7 @@ class StatisticRequest:
     @property
     def reductions(self) -> list[Reduction]:
         """Return the reductions that an engine is to compute, each once."""
-        # No cached_property, whose lock torch.compile does not know.
+        # Not a cached_property, whose lock torch.compile does not support.
         if self._shared is None:
             self._shared = self._share()
         return self._shared

@@ -24,7 +24,7 @@ READERS = {
     "statistics of a corpus": "CorpusResult",
     "statistics of a model": "CorpusResult",
 }
-# What JSON itself has no numbers for.
+# Numbers that JSON cannot represent.
 _NAMES = {math.inf: "inf", -math.inf: "-inf"}
 
 
@@ -38,8 +38,8 @@ def write(
 
     Args:
         file: Where; its folder must be there.
-        kind: What is written, in a word.
-        description: What JSON can say of it.
+        kind: The kind of file, a key of `READERS`.
+        description: A description in JSON.
         tensors: The numbers, by names that the description refers to.
 
     Errors: an OSError where the file cannot be written; nothing is left behind.
@@ -72,7 +72,7 @@ def read(
 
     Args:
         file: Where it is.
-        kinds: What it may hold; the description tells which, as "kind".
+        kinds: The accepted kinds; the description names the one found, as "kind".
         check: Called with the shape of each tensor before any is read; what it raises is raised.
 
     Errors: an OSError where the file cannot be read, or is no regular file; a ValueError where it
@@ -83,7 +83,7 @@ def read(
         description = _described(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
         if check is not None:
             check({name: opened.get_slice(name).get_shape() for name in opened.keys()})  # noqa: SIM118 - it is no dict
-        # A copy, as what is mapped lies where products may round it in another way.
+        # Copied, as products may round otherwise on the alignment of mapped memory.
         tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
     return description, tensors
 
@@ -116,7 +116,7 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
             f"{path} cannot be read ({error.strerror or error}): save it anew, or name another."
         ) from error
     except (KeyError, AttributeError, RuntimeError) as error:
-        # What types of numbers end in that torch does not know.
+        # Raised for dtypes that torch does not know.
         raise ValueError(f"{path} has numbers that torch cannot read ({error}).") from error
 
 

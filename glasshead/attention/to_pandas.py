@@ -26,7 +26,7 @@ def frame(
         leading: How long the axes before those of a statistic are.
         queries: How many queries there are.
         statistics, values: All of the observation, by name.
-        asked: The names of some; none stand for all that have one number a query.
+        asked: The names of some; if empty, all with one number a query.
     """
     names = asked or [
         name

@@ -166,7 +166,7 @@ def _is_stairs(edges: Tensor, *, square: bool) -> bool:
     return most == len(edges) or most > max(3, 0.6 * len(edges))
 
 
-# Fewer queries than this share do not make a diagonal.
+# The least share of queries that makes a diagonal.
 _SHARE = 0.5
 
 
@@ -175,8 +175,8 @@ class Case:
     """Mask whose meaning is known.
 
     Attributes:
-        laid: The mask, and its axes.
-        meaning: What it says.
+        laid: The mask with its axes.
+        meaning: Its interpretation.
         visible: Which pairs are visible.
     """
 

@@ -10,7 +10,7 @@ from glasshead.diagnosis.axes import InferredAxes
 from glasshead.diagnosis.conversion import reads_as_a_rule
 from glasshead.diagnosis.mask_input import LARGE, Finding, Layout, Meaning, hiding, marks_of, total
 
-# How much likelier one reading must be than the other.
+# The least balance that decides for one reading.
 _ENOUGH = 0.5
 
 
@@ -19,8 +19,8 @@ class Evidence:
     """Evidence that True means "may attend" (above 0) or "hidden" (below 0).
 
     Attributes:
-        balance: From about -3 to 3; 0 where nothing tells.
-        reason: What tells, in words.
+        balance: From about -3 to 3; 0 where undecided.
+        reason: The evidence in words.
     """
 
     balance: float
@@ -37,7 +37,7 @@ def evidence(marks: Bool[Tensor, "*leading queries keys"], layout: Layout) -> Ev
 
     In nearly every mask a query sees itself, unless its key is padding, and sees the past at least
     as much as the future. Where all queries see the same keys, a batch row that would see none
-    tells instead.
+    decides instead.
     """
     if marks.shape[-2] == 1 or bool((marks == marks[..., :1, :]).all()):
         return _of_keys(marks[..., 0, :])
@@ -205,7 +205,7 @@ def _guessed(laid: InferredAxes) -> Meaning:
     if laid.layout.by_key and values.dtype != torch.bool:
         return _tokenizer(laid, marks)
     if bool(marks.all()):
-        # That it hides everything is no use to anybody.
+        # The other reading would hide everything.
         return Meaning(_named(values, "attend"), marks)
     found = _of_rules(laid, marks) or evidence(laid.layout.pairs(marks), laid.layout)
     if not bool(marks.any()) and values.dtype == torch.bool:
@@ -216,7 +216,7 @@ def _guessed(laid: InferredAxes) -> Meaning:
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
     same = marks.ndim > 3 and bool((marks == marks[..., :1, :]).all())
     if not found.decides and same:
-        # Masks of four axes that list keys alone are the fused kernels'.
+        # Masks of four axes that vary by key alone are made for fused kernels.
         return Meaning(_named(values, "attend"), marks)
     if not found.decides:
         sentence = f"True may show or hide, since {_why(found)}: {_AMBIGUOUS}"

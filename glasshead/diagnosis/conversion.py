@@ -121,7 +121,7 @@ def named(before: int | None, after: int | None, position: int) -> Structure:
         if before is not None and before < 0:
             return _window(0, after, position - before)
         return _window(before, after)
-    # What is shifted as a whole has an offset of its own.
+    # A band that is shifted as a whole has an offset of its own.
     offset = None if after == 0 else position + after
     if before is None:
         line = "gh.causal()" if offset is None else f"gh.causal(offset={offset})"
@@ -144,7 +144,7 @@ def _lag(lags: Tensor) -> int | None:
     return most_frequent(lags)[0] if len(lags) else None
 
 
-# More documents than these are no line of code.
+# With more documents, no line of code is written.
 _MOST = 16
 
 
@@ -178,7 +178,7 @@ def _code_line(ids: Tensor) -> str | None:
     )
 
 
-# Longer lists of lengths are no line of code.
+# With more batch rows, no line of code is written.
 _MOST_ROWS = 256
 
 
@@ -253,7 +253,7 @@ def reads_as_a_rule(laid: InferredAxes, meaning: Meaning) -> bool:
     if case.uniform:
         return False
     structure = recognize(case)
-    # To see all but the past is what hides in a causal mask.
+    # Seeing all but the past is a causal mask inverted.
     return structure is not None and "after=None" not in structure.line
 
 
@@ -290,7 +290,7 @@ class Conversion:
         bias: The finite numbers that are added to the scores, or None where all are 0.
         line: Python that makes it of `mask`.
         sdpa: Python that gives it to torch's `scaled_dot_product_attention`, where that takes it in
-            another form than it was given, or None.
+            another form than the input, or None.
     """
 
     mask: Mask
@@ -392,7 +392,7 @@ def _sdpa(case: Case, structure: Structure | None, bias: Tensor | None) -> str |
     if bias is None and _is_causal(case, structure):
         return _called("is_causal=True")
     if hiding is not None and hiding.large is None:
-        # SDPA takes floats of the inputs' type, and those that somebody chose are likely these.
+        # SDPA takes floats of the inputs' dtype, and a tensor's is likely that.
         as_it_is = case.laid.given.source == "mask" and not case.layout.by_key
         given = _with_axes(case, case.laid.given.source)
         return None if as_it_is else _called(f"attn_mask={given}.to(query.dtype)")

@@ -34,7 +34,7 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose an attention mask written for any library, and report what is wrong with it.
 
-    Every cell is looked at, in as many bytes as a few copies of the mask take.
+    Every cell is examined, in the memory of a few copies of the mask.
 
     Args:
         mask: A tensor, an array or nested lists: `[keys]`, `[batch, keys]`, `[queries, keys]`,
@@ -42,14 +42,14 @@ def diagnose(
             mask, which needs `queries` and `keys`.
         queries: How many queries the attention will have; those of the mask if not given.
         keys: How many keys it will have; those of the mask if not given.
-        convention: What the numbers mean, where that is known, to be checked instead of guessed:
+        convention: The meaning of the numbers, where known, to be checked instead of guessed:
             "attend" (True = may attend: SDPA, ONNX, Keras, glasshead), "hidden" (True = hidden:
             torch.nn.MultiheadAttention), "additive" (floats to be added, -inf hides) or
             "tokenizer" (`[batch, keys]` of 1 = real and 0 = padding).
         offset: The position of query 0 among the keys; keys - queries if not given.
 
     Returns:
-        What it looks like, what was found, and the glasshead mask that says the same.
+        Its meaning, the findings, and the equivalent glasshead mask.
 
     Errors: a TypeError for what is no mask, or numbers that are not whole; a ValueError for an
     unknown convention, ragged lists, a mask without cells, one that is spread over more than 2^30
@@ -161,7 +161,7 @@ def _of_mask(mask: Mask, asked: AxisHints) -> InferredAxes:
             f"diagnose(mask) takes the size that the mask was made for, and {mask!r} does not fit "
             f"{asked.queries} queries and {asked.keys} keys."
         ) from None
-    # Its axes are known: two of them are never [batch, keys].
+    # Its axes are known: two are [queries, keys].
     shape = tuple(cells.shape)
     layout = Layout(shape, False, asked.queries, asked.keys, asked.offset)
     return InferredAxes(MaskInput(cells, "mask", typed=True), layout)

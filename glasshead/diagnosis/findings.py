@@ -175,7 +175,7 @@ def _result(case: Case) -> str:
     return "some libraries give NaN there; here such a query gives 0"
 
 
-# A mask whose queries see more of the future than this is no causal one.
+# A mask whose queries see a larger share of the future is not causal.
 _CAUSAL = 0.25
 
 
@@ -238,7 +238,7 @@ def _whole(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
             "The mask has bytes (uint8), of which ~mask makes 255 and 254 instead of False and "
             "True, and which SDPA refuses: convert it with .bool().",
         )
-    # Of a list nobody chose the type; a tokenizer's numbers are whole.
+    # A list has no chosen dtype; a tokenizer's numbers are whole.
     elif (
         values.dtype != torch.bool
         and laid.given.typed

@@ -14,7 +14,7 @@ from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import Matrix
 from glasshead.drawing.printable import shorten, visible, wrap
 
-# Weaker ones would only be grey; in text, only what is worth a word.
+# The weakest weight drawn as a band, and as text.
 _SEEN, _TOLD = 0.03, 0.1
 _NAME = 24
 # In pixels: a letter, between words, the margins, the height of the bands, the strongest.
@@ -26,13 +26,13 @@ _LINE = 30
 class Bands(Block):
     """Two lines of words, and a band per weight from each lower word to the upper ones.
 
-    In a terminal each word of the lower line stands beside those that it took most of.
+    In a terminal each word of the lower line is listed with those that it took most of.
 
     Args:
         values: Weights, as of `HeatMap`, row by row.
         rows: The words of the lower line.
         columns: The words of the upper line.
-        caption: What is shown.
+        caption: The caption.
 
     Raises:
         TypeError, ValueError: as `HeatMap` does.
@@ -73,7 +73,7 @@ class Bands(Block):
         """Draw the bands as SVG, whose words can be read and selected."""
         upper, lower = _places(self.columns), _places(self.rows)
         width = max(upper[-1].end, lower[-1].end) + _MARGIN
-        # The shorter line stands in the middle of the longer.
+        # The shorter line is centred on the longer.
         above, below = ((width - _MARGIN - places[-1].end) / 2 for places in (upper, lower))
         top, bottom = _LINE, _LINE + _HEIGHT
         bands = "\n".join(

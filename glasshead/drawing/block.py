@@ -125,7 +125,7 @@ ENGLISH = Words()
 
 NARROWEST = 20
 
-# Sixteen colours are the user's own theme: nobody knows how a weight would look in them.
+# Sixteen colours are the user's own theme, in which weights could look like anything.
 _COLORS = {"256": 256, "truecolor": 2**24}
 
 

@@ -139,15 +139,15 @@ _SCRIPT = re.compile(
     rf"(?<![\w^])(?P<base>{_LETTER})(?:(?P<index>{_INDEX})|"
     rf"\^(?:\((?P<group>[^()\n]+)\)|(?P<power>{_POWER})(?P<inner>{_INDEX})?))(?![\w^])"
 )
-# What stands in the brackets of one letter is a name, as in s(the_cat), and a name is not read.
+# Brackets after one letter hold a name, as in s(the_cat), and names are not parsed.
 _NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)")
 
 
 def subscripts(text: str) -> str:
     """Return a formula as HTML, its indices as `sub` and its powers as `sup`.
 
-    Only one letter that stands alone carries them, so W_query and the_cat stay as they are, and so
-    does what is named in brackets. Brackets around a power fall away.
+    Only a single letter carries them, so W_query and the_cat stay as they are, and so does a name
+    in brackets. Brackets around a power fall away.
 
     Args:
         text: Any text; it is escaped, and never read as markup.
@@ -264,7 +264,7 @@ class Document:
     `rich.print(document)` draws it in a terminal, with colours where there are some.
 
     Args:
-        blocks: What is drawn, from top to bottom.
+        blocks: The blocks, from top to bottom.
         title: The title, drawn above the blocks and in the window of a page.
         language: The language of the text as a tag of BCP 47, such as "en", "tr" or "zh-Hant".
         words: The phrases that blocks add themselves, in that language.

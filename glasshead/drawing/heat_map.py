@@ -176,7 +176,7 @@ def _shade(value: float, top: float) -> str:
 
 @lru_cache
 def _style(place: int, colors: int) -> Style:
-    """Return the colours of a level, in a terminal of so many colours."""
+    """Return the colours of a level, in a terminal of `colors` colours."""
     color = paint(place) if colors > 256 else snapped(paint(place))
     return Style(color=hexadecimal(ink(color)), bgcolor=hexadecimal(color))
 
@@ -309,7 +309,7 @@ class HeatMap(Block):
 
     Args:
         values: Weights, at least 0, row by row, or anything with `.tolist()`, such as a tensor
-            `[rows, columns]`. None and NaN stand for hidden pairs.
+            `[rows, columns]`. None and NaN are hidden pairs.
         rows: A name for each row, such as the tokens of the queries.
         columns: A name for each column, such as the tokens of the keys.
         caption: What the map shows.

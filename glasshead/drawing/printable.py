@@ -35,7 +35,7 @@ def printable(text: str) -> str:
         return text
     seen = "".join(map(_seen, text))
     seen = _JOINER_OUT_OF_PLACE.sub(lambda joiner: _escape(joiner.group()), seen)
-    # A mark that stands on no letter would stand on the drawing's own.
+    # A combining mark without a letter would combine with the drawing's own.
     alone = seen and (unicodedata.category(seen[0]).startswith("M") or cell_len(seen[0]) == 0)
     return f"◌{seen}" if alone else seen
 

@@ -52,7 +52,7 @@ def stacked(
     """Draw the heads, a rule, and each row as its name and, moved in, its values.
 
     Args:
-        table: What is drawn.
+        table: The table.
         rows: The rows that stay, None for those left out.
         columns: The columns that stay, the names first; one value stands alone, several each
             behind its head.
@@ -78,7 +78,7 @@ def stacked(
 def _record(
     name: str, values: Sequence[str], mark: str, gutter: str, width: int, style: str
 ) -> Iterator[Text]:
-    """Draw a name and what stands below it; an empty value takes no line."""
+    """Draw a name and its values below it; an empty value takes no line."""
     for number, part in enumerate(cell_lines(name, width - len(gutter))):
         yield line((gutter if number else mark) + part, style)
     indent = gutter + _INDENT
@@ -208,7 +208,7 @@ def _placed(text: str, width: int, align: str) -> str:
 
 
 def _pick(cells: Sequence[str], place: int | None, instead: str) -> str:
-    """Return the cell at a place, or what stands for those left out."""
+    """Return the cell at an index, or an ellipsis for those left out."""
     return instead if place is None else cells[place]
 
 
@@ -251,7 +251,7 @@ def table_html(table: "Table", words: Words) -> str:
 def _html_row(
     row: Sequence[str] | None, columns: list[int | None], align: Sequence[str], *, here: bool
 ) -> str:
-    """Draw one row, or the row that stands for those left out."""
+    """Draw one row, or the ellipsis for those left out."""
     cells = ["…"] * len(align) if row is None else row
     marked = ' class="here" aria-current="true"' if here else ""
     first, *others = columns
@@ -390,7 +390,7 @@ def _checked_rows(rows: Any, width: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _inferred(rows: tuple[tuple[str, ...], ...], width: int) -> tuple[Align, ...]:
-    """Let columns of numbers stand right, so that their digits line up."""
+    """Align columns of numbers to the right, so that their digits line up."""
     return tuple(
         "right" if rows and all(_NUMBER.fullmatch(row[place]) for row in rows) else "left"
         for place in range(width)

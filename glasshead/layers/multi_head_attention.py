@@ -30,7 +30,7 @@ class _Place(NamedTuple):
 class Projections(nn.Module):
     """Linear maps x ↦ x Wᵀ + b, stacked in one matrix where they read inputs of one width.
 
-    Neighbours of one width share a matrix, their rows one below the other. Where they are given
+    Neighbouring maps of one width share a matrix, stacked by rows. Where they are given
     the same input too, as in self-attention, one product makes them all; in cross-attention, keys
     and values are made together.
 
@@ -108,18 +108,18 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention: H = [head_1, head_2, …] W_oᵀ + b_o, head_h = attention(Q_h, K_h, V_h).
 
     Q = X_q W_qᵀ + b_q, K = X_k W_kᵀ + b_k and V = X_v W_vᵀ + b_v are cut into heads of `head_dim`
-    columns each. Self-attention is given one input, cross-attention two: the keys' stands for the
-    values' too, unless there is a third.
+    columns each. Self-attention takes one input, cross-attention two: the keys' is also the
+    values', unless there is a third.
 
     Args:
         d_model: The width of the result, and of the inputs.
-        num_heads: How many heads ask.
-        num_kv_heads: How many heads answer, where several queries share one; `num_heads` if not
+        num_heads: How many query heads.
+        num_kv_heads: How many key/value heads, where query heads share them; `num_heads` if not
             given. Query head i reads head i // (num_heads / num_kv_heads).
         head_dim: The width of a head; d_model / num_heads if not given.
         d_input: The width of all three inputs, or of each; `d_model` if not given.
-        attention: The rule: score, mask, normalizer, …; `Attention()` if not given.
-        rotary: Turns queries and keys by their positions.
+        attention: The recipe: score, mask, normalizer, …; `Attention()` if not given.
+        rotary: Rotary position embedding of queries and keys.
         bias: Whether the projections add biases.
 
     Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
@@ -183,11 +183,11 @@ class MultiHeadAttention(nn.Module):
         """Compute the attention output of each query.
 
         Args:
-            query: What asks.
-            key: What is asked; the query's input if not given: self-attention.
-            value: What is answered; the keys' input if not given.
-            mask: Of this call, and-ed with the rule's own.
-            bias: Of this call, added to the rule's own.
+            query: The queries' input.
+            key: The keys' input; that of the queries if not given: self-attention.
+            value: The values' input; that of the keys if not given.
+            mask: Of this call, and-ed with the attention's own.
+            bias: Of this call, added to the attention's own.
             cache: Of self-attention, holds the keys and values of the tokens before these, and
                 takes in those of these; of cross-attention, is filled once, and read from then on.
                 Masks and biases count all tokens that were fed, whichever keys are left.

@@ -194,7 +194,7 @@ class Sinusoidal(nn.Module):
 
     def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
         """Compute the vector of each position, in float32."""
-        # In float32, the angles of late positions would lose their digits; Apple's have no more.
+        # In float32, angles of late positions lose their digits; MPS has no float64.
         where = positions.cpu() if positions.device.type == "mps" else positions
         pairs = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=where.device)
         angles = where[..., None] / 10_000 ** (pairs / self.d_model)
@@ -275,7 +275,7 @@ class Rotary(nn.Module):
                 "that of the model."
             )
         self.scaling = scaling
-        # What is computed once for all layers and calls; no part of what is saved.
+        # Computed once for all layers and calls; not saved.
         self._turns: tuple[Tensor, Tensor] | None = None
 
     def forward(
@@ -319,10 +319,10 @@ class Rotary(nn.Module):
             turns = self._turns = self._first(2 * stop, like)
         return turns[0][start:stop], turns[1][start:stop]
 
-    # What was made in inference mode would refuse the gradients of a later step.
+    # A tensor made in inference mode would reject the gradients of a later step.
     @torch.inference_mode(False)
     def _first(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        # In float32, the angles of late positions would lose their digits; not every device has
+        # In float32, angles of late positions lose their digits; not every device has
         # float64.
         pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
         speeds, magnitude = self.base ** (-pairs / self.head_dim), 1.0

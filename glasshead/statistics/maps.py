@@ -32,7 +32,7 @@ class Received(Statistic):
     1 is all of the attention of one query. Caches keep the keys that receive most.
 
     Args:
-        last: From so many of the last queries; None: from all.
+        last: How many of the last queries count; None: all.
 
     Errors: a TypeError or ValueError where `last` is not a whole number of at least 1, and a
     ValueError where there are fewer queries.

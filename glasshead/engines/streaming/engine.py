@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.base import Cost, Observed, without_autocast
+from glasshead.engines.base import Cost, Observed, four_axes, is_transformed, without_autocast
 from glasshead.engines.reference import by_rows
 from glasshead.engines.streaming.arrays import PassResults
 from glasshead.engines.streaming.kernels import arguments as said
@@ -18,7 +18,7 @@ from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks.kinds import Band
 from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.scores import InnerProduct
+from glasshead.recipe.scores import is_inner_product
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,
@@ -83,7 +83,7 @@ def found(
     return results
 
 
-# Where the number stands that is said of each row.
+# The row statistic that answers each reduction.
 _SAID = {
     LogSum: said.LOG_SUM,
     EntropySum: said.ENTROPY,
@@ -130,13 +130,8 @@ def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
     if not parts:
         return None
     batch = problem.scores_shape[:-3]
-    shaped = [part.to(problem.dtype).transpose(-1, -2) for part in parts]
-    axes = max(len(batch) + 3 if x.ndim > 3 else 4 for x in shaped)
-    flat: list[Tensor] = []
-    for part in shaped:
-        one = part[(None,) * (axes - part.ndim)]
-        flat.append(one.expand(*batch, *one.shape[-3:]).flatten(0, -4) if one.ndim > 4 else one)
-    # By hand, as torch.broadcast_shapes imports SymPy when it is first called.
+    flat = [four_axes(part.to(problem.dtype).transpose(-1, -2), batch) for part in parts]
+    # Computed by hand, as torch.broadcast_shapes imports SymPy on its first call.
     leading = [max(sizes) for sizes in zip(*(x.shape[:2] for x in flat), strict=True)]
     return torch.cat([x.expand(*leading, *x.shape[2:]) for x in flat], 2).contiguous()
 
@@ -147,8 +142,8 @@ class Streaming:
     The products, the softmax and every sum over the weights happen while a block is near the core.
     What the mask hides at either end of a row is not computed.
 
-    Source: Dao et al. 2022 (FlashAttention), section 3.1: blocks, and weights that are made anew
-    from each row's normalizer on the way back.
+    Source: Dao et al. 2022 (FlashAttention), section 3.1: blocks, and weights recomputed
+    from each row's normalizer in the backward pass.
     """
 
     name = "streaming"
@@ -156,7 +151,7 @@ class Streaming:
 
     def refusal(self, problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
         """Return why the kernels cannot compute it: they need inner products, exp and a CPU."""
-        if type(problem.score).forward is not InnerProduct.forward:
+        if not is_inner_product(problem.score):
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not exponential(problem.normalizer):
             return f"the weights of {type(problem.normalizer).__name__} are no exponentials"
@@ -164,7 +159,7 @@ class Streaming:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):
             return f"it runs on the CPU, and the inputs are on {problem.query.device.type}"
-        if _transformed():
+        if _is_differentiated_otherwise():
             return "it has no derivative forwards, nor under the transforms of torch.func"
         if 0 in problem.query.shape or 0 in problem.key.shape or 0 in problem.value.shape:
             return "an axis is empty"
@@ -227,12 +222,12 @@ class Streaming:
 STREAMING = Streaming()
 
 
-def _transformed() -> bool:
+def _is_differentiated_otherwise() -> bool:
     """Return whether forward-mode autodiff or a transform of torch.func is active."""
     if torch.compiler.is_compiling():
         return False
     forwards = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 - it has no other name
-    return forwards or torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001
+    return forwards or is_transformed()
 
 
 def _made(problem: Problem) -> int:

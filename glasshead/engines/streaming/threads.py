@@ -78,7 +78,7 @@ class _Shared(Iterator[_Unit]):
             self._units = iter(())
 
 
-# A block has this many queries, or fewer where its scores would not stay near the core.
+# Queries per block; fewer where the block's scores would not stay in cache.
 _HEIGHT = 64
 
 

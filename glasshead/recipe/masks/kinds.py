@@ -64,7 +64,7 @@ class Band(Mask):
         if self.before is not None:
             starts = positions - self.before
         if self.after is not None:
-            # One is added last: to the largest positions it would be one too many.
+            # 1 is added last, as the largest positions would overflow.
             stops = (positions + self.after).clamp(keys.start - 1, keys.stop - 1) + 1
         return within(tile, starts, stops)
 
@@ -365,8 +365,8 @@ class Documents(Mask):
         ids, own, inside = (x.flatten(0, -2) for x in (ids, own, inside))
         rows = torch.broadcast_shapes(ids.shape[:1], own.shape[:1], inside.shape[:1])[0]
         ids, own, inside = (x.expand(rows, -1) for x in (ids, own, inside))
-        # A query outside of the keys has the id of the nearest key. If any query of its row stands
-        # inside, one stands on that key, since queries stand side by side.
+        # A query outside the keys has the id of the nearest key. If any query of its row is
+        # inside, one is on that key, since queries are consecutive.
         own = own.sort(-1).values
         places = torch.searchsorted(own, ids.contiguous()).clamp(max=own.shape[-1] - 1)
         seen = (own.gather(-1, places) == ids) & inside.any(-1, keepdim=True)
@@ -377,7 +377,7 @@ class Documents(Mask):
             return None
         ids = self.ids.to(tile.device)
         changes, ordered = _changes(ids), _changes(ids.sort(-1).values)
-        # An id that comes back begins more runs than there are ids.
+        # An id that occurs again later makes more runs than ids.
         if not torch.equal(changes.sum(-1), ordered.sum(-1)):
             return None
         inside, (starts, stops) = _at_own(tile, *_runs(changes))
@@ -403,7 +403,7 @@ def documents(ids: Sequence[int] | Int[Tensor, "*batch keys"]) -> Mask:
 
     Args:
         ids: The document of each key, `[*batch, keys]`. A query belongs to the document of the
-            key at its own position, i + offset; one that stands outside the keys sees nothing.
+            key at its own position, i + offset; one outside the keys sees nothing.
 
     Errors: a TypeError where the ids are not whole numbers, a ValueError at the call where they
     are not one a key.
