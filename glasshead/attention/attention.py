@@ -169,16 +169,16 @@ class Attention(nn.Module):
         twice or has no gradient that could be kept, and where the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        asked = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
-        asked.check()
+        request = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
+        request.check()
         if query.device.type == "meta":
             raise ValueError(
                 "observe takes tensors with numbers, and got some on the meta device: take plan()."
             )
         if not torch.compiler.is_compiling():
-            asked.check_budget(self.engine, whole_number(budget, "budget"))
+            request.check_budget(self.engine, whole_number(budget, "budget"))
         engine, _ = choose(problem, self.engine)
-        return asked.observation(*engine.observe(problem, asked.reductions))
+        return request.observation(*engine.observe(problem, request.reductions))
 
     def weights(
         self,
@@ -229,9 +229,9 @@ class Attention(nn.Module):
         problem = self.problem(query, key, value, mask, bias, offset)
         if statistics is None:
             return planned(problem, self.engine)
-        asked = StatisticRequest(problem, normalize_statistics(statistics))
-        asked.check()
-        return planned(problem, self.engine, asked.reductions)
+        request = StatisticRequest(problem, normalize_statistics(statistics))
+        request.check()
+        return planned(problem, self.engine, request.reductions)
 
     def problem(
         self,

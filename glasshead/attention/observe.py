@@ -44,16 +44,16 @@ class StatisticResults:
             return values[name]
         raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
 
-    def __getitem__(self, asked: "str | Statistic") -> Any:
-        return self.values[self.name_of(asked)]
+    def __getitem__(self, statistic: "str | Statistic") -> Any:
+        return self.values[self.name_of(statistic)]
 
-    def name_of(self, asked: "str | Statistic") -> str:
+    def name_of(self, statistic: "str | Statistic") -> str:
         """Return the name of a statistic; raise a KeyError where it was not observed."""
-        name = asked
-        if not isinstance(asked, str):
-            name = next((n for n, one in self.statistics.items() if one == asked), None)
+        name = statistic
+        if not isinstance(statistic, str):
+            name = next((n for n, one in self.statistics.items() if one == statistic), None)
         if not isinstance(name, str) or name not in self.values:
-            raise KeyError(f"{asked!r} was not observed; there is {_list(self.values)}.")
+            raise KeyError(f"{statistic!r} was not observed; there is {_list(self.values)}.")
         return name
 
     def __dir__(self) -> list[str]:
@@ -106,8 +106,8 @@ class StatisticResults:
         1     0              0.67           1
         """
         *leading, queries = self.shape
-        asked = [self.name_of(name) for name in names]
-        return frame(leading, queries, self.statistics, self.values, asked)
+        selected = [self.name_of(name) for name in names]
+        return frame(leading, queries, self.statistics, self.values, selected)
 
     def _lines(self, *before: tuple[str, Tensor]) -> list[str]:
         """Format a line for each tensor: its name, its shape, and the range of its numbers.
@@ -260,12 +260,12 @@ class StatisticRequest:
         reductions: list[Reduction] = []
         for name, one in self.statistics.items():
             self._places[name] = []
-            for wanted in one.reductions(self.problem):
+            for reduction in one.reductions(self.problem):
                 # By `==` alone, as tensors within a reduction cannot be hashed.
-                at = next((i for i, known in enumerate(reductions) if known == wanted), None)
+                at = next((i for i, known in enumerate(reductions) if known == reduction), None)
                 self._places[name].append(len(reductions) if at is None else at)
                 if at is None:
-                    reductions.append(wanted)
+                    reductions.append(reduction)
         return reductions
 
     def check_budget(self, engine: str, budget: int) -> None:

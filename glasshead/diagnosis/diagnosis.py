@@ -124,7 +124,7 @@ class Preview:
 
 
 def preview(
-    laid: InferredAxes,
+    inferred: InferredAxes,
     cells: Bool[Tensor, "..."],
     findings: tuple[Finding, ...],
     *,
@@ -134,16 +134,16 @@ def preview(
     """Build the preview of the batch row and head with the first finding, else of the first.
 
     Args:
-        laid: The mask.
+        inferred: The mask.
         cells: The cells to draw, in the mask's own axes: visible cells, or True ones.
         findings: The findings.
         decided: Whether the cells are the visible ones.
         size: The type of its numbers, in words.
     """
-    layout = laid.layout
+    layout = inferred.layout
     shown = "visible" if decided else "other than 0"
     hidden = "hidden" if decided else "0"
-    shape = f"{size} {list(laid.given.values.shape)}"
+    shape = f"{size} {list(inferred.given.values.shape)}"
     if layout.by_key:
         rows = cells.reshape(-1, cells.shape[-1])
         drawing, axes = _drawn(rows), "a line a batch row, a column a key"
@@ -151,7 +151,7 @@ def preview(
         index = _leading(findings, len(layout.leading))
         drawing, axes = _drawn(cells[index]), "a line a query, a column a key"
         if index:
-            axes += f", of {layout.told(index)}"
+            axes += f", of {layout.describe(index)}"
     return Preview(shape, drawing, f"■ {shown}, · {hidden}; {axes}")
 
 

@@ -129,10 +129,10 @@ class Layout:
         queries = cells.shape[-2] if self.queries is None else self.queries
         return cells.expand(*self.leading, queries, self.keys)
 
-    def told(self, place: tuple[int, ...]) -> str:
+    def describe(self, place: tuple[int, ...]) -> str:
         """Describe an index of the mask in words.
 
-        >>> Layout((2, 3, 5, 7), False, 5, 7).told((1, 0, 4, 6))
+        >>> Layout((2, 3, 5, 7), False, 5, 7).describe((1, 0, 4, 6))
         'query 4, key 6 (batch row 1, head 0)'
         """
         inner = ("key",) if self.by_key else ("query", "key")

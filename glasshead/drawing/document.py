@@ -11,7 +11,7 @@ from rich.text import Text
 
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, check_text, line, plain, printed
 from glasshead.drawing.page import fragment, page, quoted, region
-from glasshead.drawing.printable import MEASURE, collapse, printable, wrap
+from glasshead.drawing.printable import MEASURE, collapse, folded, printable, wrap
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Paragraph(Block):
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the text, on a wide canvas in lines that are still read with ease."""
-        drawn = wrap(printable(collapse(self.text)), min(canvas.width, MEASURE))
+        drawn = folded(self.text, min(canvas.width, MEASURE))
         yield from map(line, drawn)
 
     def html(self, words: Words = ENGLISH) -> str:
@@ -84,7 +84,7 @@ class Heading(Block):
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the title in bold, the upper levels on a rule."""
-        drawn = wrap(printable(collapse(self.text)), canvas.width)
+        drawn = folded(self.text, canvas.width)
         yield from (line(part, "bold") for part in drawn)
         if self.level in _RULES:
             yield line(_RULES[self.level] * max(map(cell_len, drawn)), "dim")
@@ -122,7 +122,7 @@ class Note(Block):
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the remark behind a bar."""
-        drawn = wrap(printable(collapse(self.text)), min(canvas.width, MEASURE) - len(_BAR))
+        drawn = folded(self.text, min(canvas.width, MEASURE) - len(_BAR))
         for part in drawn:
             yield line().append(_BAR, "dim").append(part, "italic")
 

@@ -24,7 +24,7 @@ from glasshead.drawing.block import (
 from glasshead.drawing.numbers import number
 from glasshead.drawing.page import LEVELS, hexadecimal, ink, level, paint, quoted, region, snapped
 from glasshead.drawing.pooling import Grid, Matrix, Value, pooled, pooling_said
-from glasshead.drawing.printable import chunks, collapse, printable, shorten, visible, wrap
+from glasshead.drawing.printable import chunks, collapse, folded, printable, shorten, visible
 
 _SHADES = " ░▒▓█"
 _HIDDEN = "·"
@@ -58,12 +58,12 @@ def heat_map_lines(
     """Draw a heat map: caption, heads, rows, legend, and how it was pooled."""
     layout = _layout(grid, top, canvas)
     if caption:
-        yield from (line(part, "italic") for part in _folded(caption, canvas))
+        yield from (line(part, "italic") for part in folded(caption, canvas.width))
     yield from _heads(layout)
     for place in range(len(layout.grid.rows)):
         yield _row(layout, place, canvas)
     yield from _legend(layout, canvas)
-    for part in _folded(pooling_said(layout.grid, grid, canvas.words), canvas):
+    for part in folded(pooling_said(layout.grid, grid, canvas.words), canvas.width):
         if part:
             yield line(part, "dim")
 
@@ -188,11 +188,6 @@ def _centred(text: str, width: int) -> str:
     return " " * before + text + " " * (spare - before)
 
 
-def _folded(text: str, canvas: Canvas) -> list[str]:
-    """Return the lines of a caption."""
-    return wrap(printable(collapse(text)), canvas.width)
-
-
 _MOST = 64
 _WITH_NUMBERS = 16
 _TOOLTIP = 80
@@ -208,11 +203,11 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
     if len(drawn.rows) == 1 and len(drawn.columns) > _WITH_NUMBERS:
         run = _run(drawn, caption, highest, words)
         return f'<figure class="heat-map">\n{run}\n{legend}\n</figure>'
-    said = f"<caption><span>{quoted(caption)}</span></caption>\n" if caption else ""
+    note = f"<caption><span>{quoted(caption)}</span></caption>\n" if caption else ""
     head = "".join(_html_heads(drawn))
     body = "\n".join(_html_row(drawn, place, highest, words) for place in range(len(drawn.rows)))
     table = (
-        f"<table{_size(len(drawn.columns))}>\n{said}<thead>\n<tr><td></td>{head}</tr>\n</thead>\n"
+        f"<table{_size(len(drawn.columns))}>\n{note}<thead>\n<tr><td></td>{head}</tr>\n</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
     )
     framed = region(caption or words.heat_map, table)
@@ -222,14 +217,14 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
 def _run(grid: Grid, caption: str | None, top: float, words: Words) -> str:
     """Draw one row of many weights as names with their numbers, broken into lines like a text."""
     name = grid.rows[0]
-    said = f'<p class="said">{quoted(caption)}</p>\n' if caption else ""
+    note = f'<p class="said">{quoted(caption)}</p>\n' if caption else ""
     pairs = "\n".join(
         f"<div><dt{_full(column)}>{_name(column)}</dt>"
         f"{_html_cell(value, _pair(name, column), top, words, 'dd')}</div>"
         for column, value in zip(grid.columns, grid.values[0], strict=True)
     )
     return (
-        f'{said}<p class="said of"{_full(name)}>{_name(name)}</p>\n<dl class="run">\n{pairs}\n</dl>'
+        f'{note}<p class="said of"{_full(name)}>{_name(name)}</p>\n<dl class="run">\n{pairs}\n</dl>'
     )
 
 
@@ -279,8 +274,8 @@ def _html_legend(grid: Grid, top: float, words: Words) -> str:
 
 def _pooling(drawn: Grid, whole: Grid, words: Words) -> str:
     """Say how the map was pooled."""
-    said = pooling_said(drawn, whole, words)
-    return f'<span class="key">{quoted(said)}</span>' if said else ""
+    note = pooling_said(drawn, whole, words)
+    return f'<span class="key">{quoted(note)}</span>' if note else ""
 
 
 def _name(name: str) -> str:

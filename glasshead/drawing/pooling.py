@@ -158,11 +158,11 @@ def pooling_said(drawn: Grid, whole: Grid, words: Words) -> str:
         phrase = words.pooled_rows
     else:
         phrase = words.pooled_both
-    said = phrase.format(
+    note = phrase.format(
         rows=_size(drawn.row_block, len(whole.rows)),
         columns=_size(drawn.column_block, len(whole.columns)),
     )
-    return f"{said} {words.counted_from_zero}"
+    return f"{note} {words.counted_from_zero}"
 
 
 def _size(block: int, count: int) -> str:

@@ -170,6 +170,11 @@ def collapse(text: str) -> str:
     return re.sub("[ \t\n\r\f]+", " ", text).strip(" ")
 
 
+def folded(text: str, width: int) -> list[str]:
+    """Return the lines of a paragraph: collapsed, made printable and wrapped."""
+    return wrap(printable(collapse(text)), width)
+
+
 def chunks(text: str, width: int, most: int) -> list[str]:
     """Cut a label into short lines, about equally long, for the head of a narrow column.
 

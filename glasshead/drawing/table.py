@@ -22,7 +22,7 @@ from glasshead.drawing.document import subscripts
 from glasshead.drawing.numbers import align_decimals, spaced
 from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import truncate_places
-from glasshead.drawing.printable import collapse, printable, wrap
+from glasshead.drawing.printable import collapse, folded, printable
 
 _TALLEST = 5  # lines of one cell
 
@@ -36,11 +36,6 @@ def cell_lines(text: str, width: int) -> list[str]:
     """
     lines = folded(text, width)
     return lines if len(lines) <= _TALLEST else [*lines[: _TALLEST - 1], "…"]
-
-
-def folded(text: str, width: int) -> list[str]:
-    """Return all lines of a text, made printable."""
-    return wrap(printable(collapse(text)), width)
 
 
 _INDENT = "  "
@@ -178,12 +173,12 @@ def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
 def _widths(rows: Sequence[Sequence[str]], columns: list[int | None], room: int) -> list[int]:
     """Share the room: every column gets what it needs, or as much as the widest may have."""
     naturals = _naturals(rows)
-    wanted = [1 if place is None else naturals[place] for place in columns]
+    needed = [1 if place is None else naturals[place] for place in columns]
     free = max(len(columns), room - len(_GAP) * (len(columns) - 1))
-    widest = max(wanted)
-    while sum(min(width, widest) for width in wanted) > free:
+    widest = max(needed)
+    while sum(min(width, widest) for width in needed) > free:
         widest -= 1
-    return [min(width, widest) for width in wanted]
+    return [min(width, widest) for width in needed]
 
 
 def _naturals(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -303,8 +298,8 @@ def _html_left_out(
         (words.columns_left_out, len(table.columns) - sum(place is not None for place in columns)),
         (words.rows_left_out, len(table.rows) - sum(place is not None for place in rows)),
     )
-    said = " ".join(quoted(phrase.format(count=count)) for phrase, count in counts if count)
-    return f"<figcaption>{said}</figcaption>\n" if said else ""
+    note = " ".join(quoted(phrase.format(count=count)) for phrase, count in counts if count)
+    return f"<figcaption>{note}</figcaption>\n" if note else ""
 
 
 Align = Literal["left", "right", "center"]

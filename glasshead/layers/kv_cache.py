@@ -116,12 +116,12 @@ class EvictingCache(KeyValueCache):
         places = Places(self.length, query, key, self._positions)
         whole = combined([as_mask(attention.mask), as_mask(mask)])
         if self._positions is not None:
-            mask = _moved_mask(places, whole)
-            bias = _moved_bias(places, attention.bias, bias)
+            mask = _remap_mask(places, whole)
+            bias = _remap_bias(places, attention.bias, bias)
         context = attention(query, key, value, mask=mask, bias=bias)
         with torch.no_grad():
             if query.shape[-2]:
-                self._listen(attention, (query, key, value), mask, bias)
+                self._vote(attention, (query, key, value), mask, bias)
             if self.count > self.policy.most:
                 self._evict(places, whole)
         return context
@@ -136,7 +136,7 @@ class EvictingCache(KeyValueCache):
         if self._votes is not None:
             self._votes = self._votes.index_select(0, rows)
 
-    def _listen(
+    def _vote(
         self,
         attention: Attention,
         heads: tuple[Tensor, Tensor, Tensor],
@@ -176,7 +176,7 @@ def _check(rule: Attention) -> None:
         )
 
 
-def _moved_mask(places: Places, whole: Mask | None) -> Mask | None:
+def _remap_mask(places: Places, whole: Mask | None) -> Mask | None:
     """Return the mask still needed beside the attention's own, which takes keys for the last.
 
     As they are in order, a causal mask hides none of them; a window hides too few.
@@ -189,7 +189,7 @@ def _causal(mask: Mask) -> bool:
     return isinstance(mask, Band) and mask.before is None and mask.offset is None
 
 
-def _moved_bias(
+def _remap_bias(
     places: Places, own: Bias | Tensor | None, given: Bias | Tensor | None
 ) -> Tensor | None:
     """Return the call's bias at the held keys, plus the correction of the attention's own."""

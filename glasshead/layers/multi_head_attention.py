@@ -208,10 +208,10 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "batch queries d_query"],
         key: Float[Tensor, "batch keys d_key"] | None = None,
         value: Float[Tensor, "batch keys d_value"] | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> Trace:
         """Compute every step of the attention between the projections (`Attention.trace`)."""
-        return self.attention.trace(*self.heads(query, key, value), **asked)
+        return self.attention.trace(*self.heads(query, key, value), **options)
 
     def observe(
         self,
@@ -220,22 +220,22 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "batch keys d_value"] | None = None,
         *,
         statistics: Statistics,
-        **asked: Any,
+        **options: Any,
     ) -> Observation:
         """Compute statistics of the weights, as `Attention.observe`; the context is per head."""
-        return self.attention.observe(*self.heads(query, key, value), statistics, **asked)
+        return self.attention.observe(*self.heads(query, key, value), statistics, **options)
 
     def weights(
         self,
         query: Float[Tensor, "batch queries d_query"],
         key: Float[Tensor, "batch keys d_key"] | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> Weights:
         """Return the lazy matrix of weights, as `Attention.weights` does."""
         given = (query, query if key is None else key)
         check_inputs(given, self.projections.inputs)
-        q, k = (self._turned(self._split(x), 0) for x in self.projections(*given))
-        return self.attention.weights(q, k, **asked)
+        q, k = (self._rotate(self._split(x), 0) for x in self.projections(*given))
+        return self.attention.weights(q, k, **options)
 
     def heads(
         self,
@@ -263,7 +263,7 @@ class MultiHeadAttention(nn.Module):
             (q,) = self.projections(query)
             return self._split(q), *cache.held
         start = 0 if cache is None or crosses else cache.length
-        q, k, v = self._of_three(given, start) if crosses else self._of_one(query, start)
+        q, k, v = self._project_three(given, start) if crosses else self._project_one(query, start)
         if cache is None:
             return q, k, v
         return q, *cache.append(k, v, None if crosses else lookback(self.attention))
@@ -285,25 +285,25 @@ class MultiHeadAttention(nn.Module):
 
         return load_attention(cls, module)
 
-    def _of_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Project one input to queries, keys and values, with one product and one rotation."""
         if not self.projections.one:
-            return self._of_three((x, x, x), start)
+            return self._project_three((x, x, x), start)
         asking, answering = self.num_heads, self.num_kv_heads
         heads = self._split(self.projections.together(x))  # [batch, all heads, length, head_dim]
         turning, v = heads.split([asking + answering, answering], dim=1)
-        q, k = self._turned(turning, start).split([asking, answering], dim=1)
+        q, k = self._rotate(turning, start).split([asking, answering], dim=1)
         return q, k, v
 
-    def _of_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Project separate inputs to queries, keys and values."""
         q, k, v = (self._split(x) for x in self.projections(*given))
-        return self._turned(q, start), self._turned(k, start), v
+        return self._rotate(q, start), self._rotate(k, start), v
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    def _turned(self, heads: Tensor, start: int) -> Tensor:
+    def _rotate(self, heads: Tensor, start: int) -> Tensor:
         return heads if self.rotary is None else self.rotary(heads, start)
 
     def extra_repr(self) -> str:

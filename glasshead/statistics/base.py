@@ -136,15 +136,15 @@ def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
     >>> normalize_statistics({"sink": MassOn([0])})
     {'sink': MassOn(keys=(0,))}
     """
-    asked = dict(statistics) if isinstance(statistics, Mapping) else _from_list(statistics)
+    named = dict(statistics) if isinstance(statistics, Mapping) else _from_list(statistics)
     seen: list[Statistic] = []
-    for name, statistic in asked.items():
+    for name, statistic in named.items():
         _check_statistic(statistic)
         check_name(name, statistic)
         if statistic in seen:
             raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
         seen.append(statistic)
-    return asked
+    return named
 
 
 def snake_case(name: str) -> str:
@@ -162,19 +162,19 @@ def _from_list(statistics: Any) -> dict[str, Statistic]:
             "statistics takes a list such as [Entropy()], or a dict that names each, and got "
             f"{_shown(statistics)}."
         )
-    asked: dict[str, Statistic] = {}
+    named: dict[str, Statistic] = {}
     for statistic in statistics:
         _check_statistic(statistic)
         name = snake_case(type(statistic).__name__)
-        if asked.get(name, statistic) != statistic:
+        if named.get(name, statistic) != statistic:
             raise ValueError(
-                f"a list of statistics takes one of each class, and got {asked[name]!r} and "
+                f"a list of statistics takes one of each class, and got {named[name]!r} and "
                 f"{statistic!r}: name each in a dict."
             )
-        if name in asked:
+        if name in named:
             raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
-        asked[name] = statistic
-    return asked
+        named[name] = statistic
+    return named
 
 
 def _check_statistic(statistic: Any) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from glasshead.engines.base import Cost, Observed, four_axes, is_transformed, without_autocast
 from glasshead.engines.reference import by_rows
 from glasshead.engines.streaming.arrays import PassResults
-from glasshead.engines.streaming.kernels import arguments as said
+from glasshead.engines.streaming.kernels import arguments
 from glasshead.engines.streaming.lower import Wanted, lower, seen_pairs
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias
@@ -65,8 +65,8 @@ def wanted(problem: Problem, reductions: Sequence[Reduction]) -> Wanted:
         maps=tuple(
             size for r in reductions if isinstance(r, BlockSum) for size in (r.rows, r.columns)
         ),
-        per_key=_side_by_side(problem, right),
-        per_query=_side_by_side(problem, left),
+        per_key=_stack_rows(problem, right),
+        per_query=_stack_rows(problem, left),
     )
 
 
@@ -78,21 +78,21 @@ def found(
     places = {"by_key": 0, "by_query": 0, "maps": 0}
     results = []
     for reduction in reductions:
-        parts = _found(reduction, sums, places)
+        parts = _extract(reduction, sums, places)
         results.append(tuple(part.reshape(*batch, *part.shape[1:]) for part in parts))
     return results
 
 
 # The row statistic that answers each reduction.
-_SAID = {
-    LogSum: said.LOG_SUM,
-    EntropySum: said.ENTROPY,
-    ScoreSum: said.SCORES,
-    DistanceSum: said.DISTANCES,
+_ROW_STATS = {
+    LogSum: arguments.LOG_SUM,
+    EntropySum: arguments.ENTROPY,
+    ScoreSum: arguments.SCORES,
+    DistanceSum: arguments.DISTANCES,
 }
 
 
-def _found(  # noqa: PLR0911 - a result each
+def _extract(  # noqa: PLR0911 - a result each
     reduction: Reduction, sums: PassResults, places: dict[str, int]
 ) -> tuple[Tensor, ...]:
     """Extract one reduction, `[batch, heads, …]`; `places` counts what earlier ones have used."""
@@ -118,14 +118,14 @@ def _found(  # noqa: PLR0911 - a result each
             return (part.unflatten(-1, (rows, columns)),)
         case Largest():
             key = (
-                sums.rows[:, :, said.KEY].long()
-                + said.MANY * sums.rows[:, :, said.MANY_KEYS].long()
+                sums.rows[:, :, arguments.KEY].long()
+                + arguments.MANY * sums.rows[:, :, arguments.MANY_KEYS].long()
             )
-            return sums.rows[:, :, said.MAX_WEIGHT], key, sums.rows[:, :, said.MAX_SCORE]
-    return (sums.rows[:, :, _SAID[type(reduction)]],)
+            return sums.rows[:, :, arguments.MAX_WEIGHT], key, sums.rows[:, :, arguments.MAX_SCORE]
+    return (sums.rows[:, :, _ROW_STATS[type(reduction)]],)
 
 
-def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
+def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
     """Stack columns `[..., length, n]` of all parts as rows `[#batch, #heads, n, length]`."""
     if not parts:
         return None
@@ -177,7 +177,7 @@ class Streaming:
         block = min(2**21, 64 * (keys + 64))
         threads = torch.get_num_threads()
         extra = rows * (value_width + 8) * size + threads * (keys * width + block) * size
-        return Cost(2 * pairs * (width + value_width), extra + _made(problem))
+        return Cost(2 * pairs * (width + value_width), extra + _bias_bytes(problem))
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
@@ -230,7 +230,7 @@ def _is_differentiated_otherwise() -> bool:
     return forwards or is_transformed()
 
 
-def _made(problem: Problem) -> int:
+def _bias_bytes(problem: Problem) -> int:
     """Estimate the bytes of biases that the recipe expands pair by pair."""
     total = 0
     for bias in problem.biases:

@@ -123,9 +123,9 @@ def lower(problem: Problem) -> LoweredProblem:
             visible = _full_keys(four_axes(visible_pairs(rest, tile), batch), problem)
         else:
             rule = Rule(rest, tile, batch)
-            bounds = _narrowed(bounds, rest, tile)
+            bounds = _narrow_bounds(bounds, rest, tile)
     biases, table = _biases(problem, batch)
-    query, key, value = _without_unseen(
+    query, key, value = _clear_unseen(
         problem, bounds, simple=rest is None and biases is None and table is None
     )
     query, key, scale = scaled_features(problem, query, key)
@@ -180,7 +180,7 @@ def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
     return four_axes(side, batch)[:, 0, :, 0].expand(-1, queries)
 
 
-def _narrowed(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
+def _narrow_bounds(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
     """Narrow the bounds to the keys that a rule shows to each few queries."""
     queries = tile.shape[0]
     bounds = bounds.clone()
@@ -247,7 +247,7 @@ def _sink(problem: Problem) -> Tensor | None:
     return sink.reshape(-1)
 
 
-def _without_unseen(
+def _clear_unseen(
     problem: Problem, bounds: Tensor, *, simple: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clear queries that see no key and keys that no query sees, where that is needed."""
