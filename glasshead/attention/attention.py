@@ -34,19 +34,19 @@ Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 class Attention(nn.Module):
     """Attention: context_i = Σ_j p_ij v_j, p_i = normalizer(softcap(β · score(q_i, k_j)) + b_ij).
 
-    `Attention()` alone is softmax(q·k/√d)·v. The object holds what belongs to the structure of a
-    model (causal, window, ALiBi); a call adds what belongs to its data (padding, documents). Masks
+    `Attention()` alone is softmax(q·k/√d)·v. The object holds the settings of the model (causal,
+    window, ALiBi); a call adds those of its data (padding, documents). Masks
     are and-ed, biases added.
 
     Inputs are `[..., heads, length, head_dim]`; `[batch, length, dim]` and `[length, dim]` have no
     heads. Query head i reads key and value head i // (query heads / key heads).
 
     Args:
-        score: How a query and a key make a number; `ScaledDot()` if not given.
+        score: The score function of a query and a key; `ScaledDot()` if not given.
         softcap: Scores become softcap · tanh(score / softcap).
         bias: A tensor `[..., heads, queries, keys]`, or a `Bias`, added to the scores.
         mask: Which pairs may see each other; True = may attend in a boolean tensor.
-        normalizer: How scores become weights; `Softmax()` if not given.
+        normalizer: Turns scores into weights; `Softmax()` if not given.
         dropout: The probability that a weight is dropped, in training only.
         engine: "auto" picks the fastest that is exact for the recipe; or "fused", "streaming",
             "reference".

@@ -340,5 +340,5 @@ def _value(name: str, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     several = [tensors[f"{name}.{part}"] for part in data["parts"]]
     if data["value"] is None:
         return tuple(several)
-    kind = _OWN_VALUES.get(data["value"]) or namedtuple(data["value"], data["parts"])  # noqa: PYI024 - of a user's own, whose fields no type checker knows
+    kind = _OWN_VALUES.get(data["value"]) or namedtuple(data["value"], data["parts"])  # noqa: PYI024 - a custom type, whose fields are known at run time only
     return kind(*several)

@@ -25,7 +25,7 @@ class StatisticResults:
     Attributes:
         shape: `(*leading, queries)`: the axes before those of a statistic, and how many queries.
         statistics: The requested statistics, by name.
-        values: What it is, by name.
+        values: Their values, by name.
     """
 
     def __init__(

@@ -23,11 +23,11 @@ class Plan:
 
     Attributes:
         engine: The name of the engine.
-        about: What that engine does.
+        about: A description of the engine.
         refused: Each engine that was tried before it, and why it cannot compute the call.
         flops: Floating-point operations of the matrix products, a multiply-add counting two.
         bytes: Peak memory beyond the inputs, the results included.
-        passes: How many times the scores are computed.
+        passes: The number of times the scores are computed.
         multiple: The time that is expected, as a multiple of the plain call's; 1 for the call.
 
     >>> import torch, glasshead as gh

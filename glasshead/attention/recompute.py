@@ -115,7 +115,7 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
     The product of queries and keys may be large where the scores are not, as a bias is added.
 
     Args:
-        problem: What they are computed from.
+        problem: The problem with these scores.
         scores: The largest score of each row, or its logsumexp.
     """
     largest = scores.masked_fill(scores.isneginf(), 0.0).abs()
@@ -192,7 +192,7 @@ def check_operand(
     """Check the operand of a matrix product, and add a heads axis where it has a batch.
 
     Args:
-        problem: What the weights are computed from.
+        problem: The problem of the weights.
         factor: The operand, in the layout of the caller's inputs.
         shape: Of the matrix, in that layout.
         name: Of the product, for errors.

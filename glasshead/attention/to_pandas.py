@@ -23,8 +23,8 @@ def frame(
     """Build the table of `Observation.to_frame` from values of statistics side by side.
 
     Args:
-        leading: How long the axes before those of a statistic are.
-        queries: How many queries there are.
+        leading: The sizes of the axes before those of a statistic.
+        queries: The number of queries.
         statistics, values: All of the observation, by name.
         selected: The names of some; if empty, all with one number a query.
     """

@@ -29,7 +29,7 @@ class Structure:
     Attributes:
         mask: The rule.
         line: Python that makes it.
-        kinds: What it consists of, such as {"causal", "padding"}.
+        kinds: The kinds of its parts, such as {"causal", "padding"}.
     """
 
     mask: Mask

@@ -40,8 +40,8 @@ def diagnose(
         mask: A tensor, an array or nested lists: `[keys]`, `[batch, keys]`, `[queries, keys]`,
             `[batch * heads, queries, keys]` or `[batch, heads, queries, keys]`; or a glasshead
             mask, which needs `queries` and `keys`.
-        queries: How many queries the attention will have; those of the mask if not given.
-        keys: How many keys it will have; those of the mask if not given.
+        queries: The number of queries of the attention; those of the mask if not given.
+        keys: The number of keys of the attention; those of the mask if not given.
         convention: The meaning of the numbers, where known, to be checked instead of guessed:
             "attend" (True = may attend: SDPA, ONNX, Keras, glasshead), "hidden" (True = hidden:
             torch.nn.MultiheadAttention), "additive" (floats to be added, -inf hides) or

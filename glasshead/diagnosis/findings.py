@@ -88,7 +88,7 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: What the rule consists of that it equals, if any.
+        kinds: The kinds of the structure that it equals, if any.
     """
     total, most = int(case.rows.count.sum()), case.visible.numel()
     if total == most:
@@ -142,7 +142,7 @@ def _subject(case: Case, count: int) -> str:
 
 
 def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]:
-    """Return which queries stand before the first key that any query of their batch row sees.
+    """Return which queries come before the first key that any query of their batch row sees.
 
     Or after the last, where that is sure to be padding.
     """
@@ -184,7 +184,7 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: What the rule consists of that it equals, if any.
+        kinds: The kinds of the structure that it equals, if any.
     """
     if case.edge is None or kinds:
         return
@@ -362,7 +362,7 @@ def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: What the rule consists of that it equals, if any.
+        kinds: The kinds of the structure that it equals, if any.
     """
     if not case.uniform and "padding" not in kinds:
         return

@@ -99,8 +99,8 @@ class Layout:
     Attributes:
         shape: The mask's own.
         by_key: Whether its last axis is the only one of queries or keys: `[keys]`, `[batch, keys]`.
-        queries: How many there will be; None where that is not known.
-        keys: How many there will be.
+        queries: The attention's number of queries; None where that is not known.
+        keys: The attention's number of keys.
         offset: The position of query 0 among the keys, or None where it is not stated.
     """
 
@@ -307,9 +307,9 @@ class Edge:
 
     Attributes:
         lag: The most frequent lag.
-        share: Of the queries that say so, how many do; those that see the last key that any does
-            say nothing.
-        count: How many queries say so.
+        share: The share of queries at this lag, of those that see a last key before the last
+            that any query sees.
+        count: The number of queries at this lag.
     """
 
     lag: int

@@ -136,7 +136,7 @@ class Canvas:
     Attributes:
         width: Cells of the terminal in a line, at least 20.
         height: The most rows that a table or a heat map takes; larger ones are shortened or pooled.
-        colors: How many colours there are: 2**24, 256, or 0 where numbers and shades must do.
+        colors: The number of colours: 2**24, 256, or 0 for numbers and shades alone.
         words: The phrases that blocks add.
 
     Raises:

@@ -229,7 +229,7 @@ def _run(grid: Grid, caption: str | None, top: float, words: Words) -> str:
 
 
 def _size(columns: int) -> str:
-    """Return the class of a map: one of many columns has cells as small as their number asks."""
+    """Return the CSS class of a map: the more columns, the smaller the cells."""
     if columns <= _WITH_NUMBERS:
         return ' class="weights"'
     return f' class="weights dense" style="--columns: {columns}"'
@@ -307,7 +307,7 @@ class HeatMap(Block):
             `[rows, columns]`. None and NaN are hidden pairs.
         rows: A name for each row, such as the tokens of the queries.
         columns: A name for each column, such as the tokens of the keys.
-        caption: What the map shows.
+        caption: The caption.
         highlight_row: A row to mark, counted from 0.
         top: The weight that is painted deepest; None takes the largest that is drawn.
 

@@ -21,7 +21,7 @@ def number(x: Any, digits: int = 4) -> str:
 
     Args:
         x: A float, an int, or anything that `float()` takes, such as a tensor of one number.
-        digits: How many decimals a number below 1 has, and how many digits in all one above 1 has.
+        digits: The number of decimals below 1, and of digits in all above 1.
 
     Returns:
         The number as text; an infinity is "∞", not-a-number is "NaN".

@@ -81,7 +81,7 @@ def shorten(text: str, width: int) -> str:
 
     Args:
         text: A printable text.
-        width: How many cells of the terminal it may take, at least 1. A Chinese character takes
+        width: The most terminal cells that it may take, at least 1. A Chinese character takes
             two.
 
     Returns:

@@ -91,7 +91,7 @@ def _value(heads: Sequence[str], row: Sequence[str], place: int | None, *, alone
 
 _GAP = "  "
 _LEAST = 12  # a column is not made narrower than this before others are left out
-_STACKED = 6  # where no two columns have room, the values of so many stand below their name
+_STACKED = 6  # where no two columns fit, this many values are listed below their name
 
 Cells = list[str]
 
@@ -214,7 +214,7 @@ def _count(places: list[int | None]) -> int:
 
 _MOST_COLUMNS = 64
 _MOST_ROWS = 200
-_SHORT = 28  # a cell of so many letters is not broken: a narrow screen scrolls instead
+_SHORT = 28  # shorter cells are not wrapped: a narrow screen scrolls instead
 
 
 def table_html(table: "Table", words: Words) -> str:
@@ -318,7 +318,7 @@ class Table(Block):
     Args:
         columns: The heads of the columns.
         rows: The cells, row by row, as strings; `number` and `vector` write them.
-        caption: What the table shows.
+        caption: The caption.
         highlight_row: A row to mark, counted from 0.
         align: "left", "right" or "center" for each column; None lets columns of numbers stand
             right.

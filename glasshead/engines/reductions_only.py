@@ -70,11 +70,11 @@ class Price(NamedTuple):
     """Additional cost of observing.
 
     Attributes:
-        plain: What the plain call does beside its products, in operations.
-        flops: Of further products.
-        sums: Of the reductions, in operations.
-        bytes: Of memory, the results included.
-        passes: How many times the scores are computed in all.
+        plain: Operations of the plain call beside its products.
+        flops: Operations of further products.
+        sums: Operations of the reductions.
+        bytes: Peak memory, the results included.
+        passes: The number of times the scores are computed in all.
     """
 
     plain: int

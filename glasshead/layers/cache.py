@@ -157,7 +157,7 @@ class Places:
     reduced to the keys that are left.
 
     Attributes:
-        length: How many tokens were fed, the queries included.
+        length: The number of tokens fed, the queries included.
         query: The heads of the queries.
         key: The keys that are held.
         positions: Their positions, per head and row; None: they are the last.
@@ -267,8 +267,8 @@ class KeyValueCache:
 
         Args:
             key, value: Of the new tokens.
-            reach: How many keys before its own a query sees at most; None: all. Of older ones no
-                more than that are held from now on.
+            reach: The most keys before its own that a query sees; None: all. Only that many older
+                keys are held from now on.
 
         Errors: a ValueError where the new ones are of another number of rows.
         """

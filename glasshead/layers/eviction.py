@@ -26,7 +26,7 @@ def h2o_scores(
 
     Args:
         received: The weight that each key has received, as of `Received()`.
-        kv_heads: How many key heads there are; query head i reads key head i // (heads / kv_heads).
+        kv_heads: The number of key heads; query head i reads key head i // (heads / kv_heads).
 
     Errors: a ValueError where the heads are not a multiple of the key heads.
 
@@ -54,9 +54,9 @@ def snapkv_scores(
     Args:
         received: The weight that each key has received from the last `window` queries, as
             of `Received(last=window)`.
-        kv_heads: How many key heads there are.
-        window: How many of the last tokens observe.
-        kernel: How many keys are pooled, an odd number; 1: none.
+        kv_heads: The number of key heads.
+        window: The number of last queries that vote (the observation window).
+        kernel: The pooling width, an odd number; 1: no pooling.
         pooling: "mean" or "max".
 
     Errors: a TypeError or ValueError where window or kernel are not whole numbers of at least 1 or
@@ -92,7 +92,7 @@ def tova_scores(
 
     Args:
         last: The weights of the last query, as of `Received(last=1)`.
-        kv_heads: How many key heads there are.
+        kv_heads: The number of key heads.
 
     Errors: a ValueError where the heads are not a multiple of the key heads.
 
@@ -178,8 +178,8 @@ class Sinks(Policy):
     anew within the cache, so that they never pass those that the model was trained on.
 
     Args:
-        first: How many of the first keys are held, of a row.
-        window: How many of the latest.
+        first: The number of first keys kept, per row.
+        window: The number of latest keys kept.
 
     Errors: a TypeError or ValueError where these are not whole numbers, of at least 0 and 1.
 
@@ -217,7 +217,7 @@ class H2O(Policy):
     Half of the budget, rounded up, is for the latest keys.
 
     Args:
-        budget: How many keys are held, of a row and a key head.
+        budget: The most keys held, per row and key head.
 
     Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
 
@@ -264,9 +264,9 @@ class SnapKV(Policy):
     that moves on.
 
     Args:
-        budget: How many keys are held, of a row and a key head, the window's among them.
-        window: How many of the last queries vote.
-        kernel: How many neighbouring keys are averaged, an odd number; 1: none.
+        budget: The most keys held, per row and key head, those of the window included.
+        window: The number of last queries that vote.
+        kernel: The pooling width, an odd number; 1: no pooling.
 
     Errors: a TypeError or ValueError where these are not whole numbers of at least 1, the window is
     not smaller than the budget, or the kernel is even.
@@ -319,7 +319,7 @@ class TOVA(Policy):
     """TOVA eviction: keep the keys of the largest P_ij of the last query i, over all heads.
 
     Args:
-        budget: How many keys are held, of a row and a key head.
+        budget: The most keys held, per row and key head.
 
     Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
 

@@ -113,8 +113,8 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: The width of the result, and of the inputs.
-        num_heads: How many query heads.
-        num_kv_heads: How many key/value heads, where query heads share them; `num_heads` if not
+        num_heads: The number of query heads.
+        num_kv_heads: The number of key/value heads, shared by query heads; `num_heads` if not
             given. Query head i reads head i // (num_heads / num_kv_heads).
         head_dim: The width of a head; d_model / num_heads if not given.
         d_input: The width of all three inputs, or of each; `d_model` if not given.

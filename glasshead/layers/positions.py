@@ -18,7 +18,7 @@ class RotaryScaling(ABC):
     """Base class of rotary scaling: changes the frequencies θ_i, in radians a position.
 
     Attributes:
-        factor: How many times as long a text may be.
+        factor: The factor by which the context is extended.
     """
 
     factor: float
@@ -34,7 +34,7 @@ class RotaryScaling(ABC):
 
         Args:
             speeds: θ_i = base^(-i/pairs), falling.
-            base: What they are powers of.
+            base: The base of which they are powers.
         """
 
     @property
@@ -96,11 +96,11 @@ class YarnScaling(RotaryScaling):
     """YaRN scaling: θ_i / factor for low frequencies, θ_i for high ones; sharpens the weights.
 
     Pair i(n) = pairs · ln(original_length / 2πn) / ln(base) turns n times over a text. Pairs before
-    i(`fast`), rounded down, keep their speed; those after i(`slow`), rounded up, are stretched
-    whole. Queries and keys are multiplied by 0.1 ln(factor) + 1.
+    i(`fast`), rounded down, keep their frequency; those after i(`slow`), rounded up, are divided
+    by the factor. Queries and keys are multiplied by 0.1 ln(factor) + 1.
 
     Attributes:
-        fast, slow: How many turns make a pair fast, or slow.
+        fast, slow: The number of turns from which a pair is fast, and below which it is slow.
         original_length: Of the texts that the model was trained on, in tokens.
 
     Source: Peng et al. 2023 (YaRN), sections 3.2 and 3.4, and its code, whose ramp is over i.
@@ -209,7 +209,7 @@ class Learned(nn.Module):
     """Learned positions: E(p) = W_p, a row of a learned table.
 
     Args:
-        context_length: How many positions there are.
+        context_length: The number of positions.
         d_model: The width of the model.
 
     Source: Gehring et al. 2017 (Convolutional sequence to sequence learning), section 3.1.
@@ -235,16 +235,16 @@ Pairing = Literal["halves", "neighbours"]
 class Rotary(nn.Module):
     """Rotary position embedding: (a, b) ↦ (a cos pθ_i - b sin pθ_i, a sin pθ_i + b cos pθ_i).
 
-    Each pair of a head's numbers is turned by an angle that grows with the position p, so that the
+    Each pair of a head's numbers is rotated by an angle proportional to the position p, so that the
     inner product of a query and a key depends on their distance alone. Pair i is made of numbers
     i and i + d/2 ("halves": GPT-NeoX, Hugging Face's Llama), or of 2i and 2i + 1 ("neighbours":
     the paper, GPT-J, Llama's own code): the same but for the order of the numbers.
 
     Args:
         head_dim: The width d of a head, even.
-        base: What the angles are powers of.
+        base: The base of which the frequencies are powers.
         pairing: "halves" or "neighbours".
-        scaling: How the angles are stretched for longer texts; None: they are not.
+        scaling: Scales the frequencies for longer texts; None: no scaling.
 
     Errors: a ValueError where the width is odd, not that of the heads, or the pairing unknown.
 

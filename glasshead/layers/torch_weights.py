@@ -30,7 +30,7 @@ class _Found:
     Attributes:
         maps: Weight and bias of queries, keys and values, the heads' rows one below the other.
         output: Those of the output projection, if there is one.
-        num_heads: How many heads.
+        num_heads: The number of heads.
         mask: The rule's.
         dropout: The rule's.
     """

@@ -18,7 +18,7 @@ class Normalizer(nn.Module):
 
     Attributes:
         formula: The weight of a key as text.
-        numbers_a_pair: How many numbers per pair are held at once beside scores and weights.
+        numbers_a_pair: Numbers per pair that are held at once beside scores and weights.
     """
 
     formula: str

@@ -24,14 +24,14 @@ class Problem:
     Attributes:
         query, key, value: `[*batch, heads, length, dim]`; query head i reads key head
             i // (query heads / key heads).
-        score: How a query and a key make a number.
+        score: The score function of a query and a key.
         softcap: Scores become softcap · tanh(score / softcap); None leaves them.
         biases: Biases added to the scores.
         mask: Which pairs may see each other; None: all.
-        normalizer: How scores become weights.
+        normalizer: Turns scores into weights.
         dropout: The probability that a weight is dropped, 0 outside training.
         offset: The position of query 0 among the keys, a number or one per batch row.
-        axes: How many axes the caller's tensors have.
+        axes: The number of axes of the caller's tensors.
     """
 
     query: Float[Tensor, "*batch heads queries dim"]

@@ -22,7 +22,7 @@ class Score(nn.Module):
     """Base class of scores: s_ij = β · score(q_i, k_j), with the inverse temperature β.
 
     Attributes:
-        beta: How sharp the weights are: a number, or a tensor `[heads]`, which learns if it is a
+        beta: The inverse temperature: a number, or a tensor `[heads]`, which learns if it is a
             parameter. None is the score's default.
         formula: The raw score as text.
     """

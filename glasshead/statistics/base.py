@@ -26,7 +26,7 @@ class Statistic(ABC):
 
     Attributes:
         unit: Of the numbers, as text; "key" where they are the places of keys.
-        axes: What the axes of its value count, after those of batch and heads: "query", "key", or
+        axes: The names of its value's axes, after those of batch and heads: "query", "key", or
             a name of its own.
         differentiable: Whether it can be observed with `gradient=True`.
     """

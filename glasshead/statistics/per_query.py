@@ -320,7 +320,7 @@ class TopK(Statistic):
     weight 0 and key -1.
 
     Args:
-        k: How many.
+        k: The number of weights.
 
     Errors: a TypeError or ValueError where k is not a whole number of at least 1, and a ValueError
     where there are fewer keys.

@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
         keyed: The key of each row's maximum.
         far: Each row's sum of weights times distance.
         diagonal: The sums along the diagonals.
-        top: How many of each row's largest weights.
+        top: The number of each row's largest weights.
         maps: The rows and columns of block maps, one map after the other.
         per_key: Right operand R of P·R, `[#batch, #heads, r, keys]`.
         per_query: Left operand L of Pᵀ·L, `[#batch, #heads, l, queries]`.
@@ -81,7 +81,7 @@ def real_of(tensor: Tensor) -> np.dtype:
     return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
 
 
-# How many queries at a time a rule is evaluated for the keys that they see.
+# Queries per block for which a rule's key range is evaluated.
 _ROWS = 64
 
 

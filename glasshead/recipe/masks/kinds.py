@@ -132,8 +132,8 @@ def window(
     """Sliding window: each query sees its own position and some neighbours.
 
     Args:
-        before: How many keys before its own a query sees; None: all of them.
-        after: How many keys after its own a query sees; None: all of them.
+        before: The number of keys before its own that a query sees; None: all of them.
+        after: The number of keys after its own that a query sees; None: all of them.
         offset: The position of query 0 among the keys, as in `causal`.
 
     Errors: a ValueError where `before` or `after` is negative.
@@ -312,7 +312,7 @@ def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     """Padding mask: key j of batch row b is visible when j < lengths[b].
 
     Args:
-        lengths: How many keys of each batch row are real, `[*batch]`.
+        lengths: The number of real keys of each batch row, `[*batch]`.
 
     Errors: a TypeError where the lengths are not whole numbers, a ValueError at the call where
     their shape is not the batch's.
@@ -331,7 +331,7 @@ def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     """Prefix mask: every query sees the first `length` keys; `causal() | prefix(length)`.
 
     Args:
-        length: How many keys belong to the prefix, a number or one per batch row, `[*batch]`.
+        length: The length of the prefix, one number or one per batch row, `[*batch]`.
 
     Source: Raffel et al. 2020 (T5), section 3.2.1, "causal with prefix".
 
