@@ -35,7 +35,7 @@ def check_regular(file: Path, most: int | None = None) -> os.stat_result:
         file: Which one.
         most: How many bytes it may have; None: any number.
 
-    Returns: what the file system tells of it.
+    Returns: the result of `os.stat`.
 
     Errors: an OSError whose `strerror` says what is wrong, as of `os.stat` too.
 
@@ -51,11 +51,11 @@ def open_regular(file: Path, most: int | None = None) -> BinaryIO:
 
     Errors: as of `check_regular`, and an OSError where it cannot be opened.
     """
-    # Before it is opened, which alone makes some devices do something.
+    # Checked before it is opened, as opening some devices has effects.
     check_regular(file, most)
     descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
-        # Another may have taken its place since.
+        # Checked again, as it may have been replaced meanwhile.
         _checked(os.fstat(descriptor), file, most)
         os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb")
@@ -126,7 +126,7 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
 
     Args:
         file: Which one.
-        otherwise: What else to do than to mend it, for the sentence.
+        otherwise: The alternative to mending it, for the error.
 
     Errors: a ValueError that names the file, and the line where there is one, where it holds none;
     an OSError where it cannot be read, or is no regular file.
@@ -147,7 +147,7 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is no text in UTF-8: mend it, or {otherwise}.") from error
     except (ValueError, RecursionError) as error:
-        # Brackets beyond all depth, or a number of thousands of digits.
+        # Brackets nested too deeply, or a number of thousands of digits.
         raise ValueError(f"{name} is broken JSON ({error}): mend it, or {otherwise}.") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no {name}: check the folder's name.") from error

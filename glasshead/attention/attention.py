@@ -34,21 +34,21 @@ Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 class Attention(nn.Module):
     """Attention: context_i = Σ_j p_ij v_j, p_i = normalizer(softcap(β · score(q_i, k_j)) + b_ij).
 
-    `Attention()` alone is softmax(q·k/√d)·v. The object holds what belongs to the structure of a
-    model (causal, window, ALiBi); a call adds what belongs to its data (padding, documents). Masks
+    `Attention()` alone is softmax(q·k/√d)·v. The object holds the settings of the model (causal,
+    window, ALiBi); a call adds those of its data (padding, documents). Masks
     are and-ed, biases added.
 
     Inputs are `[..., heads, length, head_dim]`; `[batch, length, dim]` and `[length, dim]` have no
     heads. Query head i reads key and value head i // (query heads / key heads).
 
     Args:
-        score: How a query and a key make a number; `ScaledDot()` if not given.
+        score: The score function of a query and a key; `ScaledDot()` if not given.
         softcap: Scores become softcap · tanh(score / softcap).
         bias: A tensor `[..., heads, queries, keys]`, or a `Bias`, added to the scores.
         mask: Which pairs may see each other; True = may attend in a boolean tensor.
-        normalizer: How scores become weights; `Softmax()` if not given.
+        normalizer: Turns scores into weights; `Softmax()` if not given.
         dropout: The probability that a weight is dropped, in training only.
-        engine: "auto" picks the fastest that serves the recipe exactly; or "fused", "streaming",
+        engine: "auto" picks the fastest that is exact for the recipe; or "fused", "streaming",
             "reference".
 
     Source: Vaswani et al. 2017, section 3.2.1. The paper's Q, K, V and QKᵀ/√d_k are `queries`,
@@ -105,7 +105,7 @@ class Attention(nn.Module):
                 `[*batch]`; keys - queries if not given. Masks and biases read it.
 
         Errors: a TypeError or ValueError where the inputs do not fit each other or the recipe, or
-        where an engine was asked for that does not serve it.
+        where the engine that was named does not support it.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
         engine, _ = choose(problem, self.engine)
@@ -165,20 +165,20 @@ class Attention(nn.Module):
             gradient: Whether the statistics have a gradient, too; the context has it always.
             budget: The bytes that may be taken beyond the inputs.
 
-        Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is asked
-        for twice or has no gradient that could be kept, and where the budget does not suffice.
+        Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is listed
+        twice or has no gradient that could be kept, and where the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        asked = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
-        asked.check()
+        request = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
+        request.check()
         if query.device.type == "meta":
             raise ValueError(
                 "observe takes tensors with numbers, and got some on the meta device: take plan()."
             )
         if not torch.compiler.is_compiling():
-            asked.check_budget(self.engine, whole_number(budget, "budget"))
+            request.check_budget(self.engine, whole_number(budget, "budget"))
         engine, _ = choose(problem, self.engine)
-        return asked.observation(*engine.observe(problem, asked.reductions))
+        return request.observation(*engine.observe(problem, request.reductions))
 
     def weights(
         self,
@@ -222,16 +222,16 @@ class Attention(nn.Module):
 
         Args:
             query, key, value, mask, bias, offset: As for a call.
-            statistics: As for `observe`, whose plan is told then.
+            statistics: As for `observe`, which is planned then.
 
         Errors: as for a call, or for `observe`.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
         if statistics is None:
             return planned(problem, self.engine)
-        asked = StatisticRequest(problem, normalize_statistics(statistics))
-        asked.check()
-        return planned(problem, self.engine, asked.reductions)
+        request = StatisticRequest(problem, normalize_statistics(statistics))
+        request.check()
+        return planned(problem, self.engine, request.reductions)
 
     def problem(
         self,
@@ -261,7 +261,7 @@ class Attention(nn.Module):
             score=self.score,
             softcap=self.softcap,
             biases=tuple(b for b in (self.bias, as_bias(bias)) if b is not None),
-            # Its own again, as it may have been set anew.
+            # Converted again, as the attribute may have been reassigned.
             mask=combined([as_mask(self.mask), as_mask(mask)]),
             normalizer=self.normalizer,
             dropout=self.dropout if self.training else 0.0,

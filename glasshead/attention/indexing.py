@@ -198,7 +198,7 @@ def _band(mask: Band, place: HeadIndex) -> Mask:
     return replace(mask, offset=None if mask.offset is None else place.in_row(mask.offset))
 
 
-# A subclass may say something else, and is asked as it is.
+# By exact type: a subclass may differ, and goes through OfHead.
 _NARROW: dict[type, Callable[[Any, HeadIndex], Mask]] = {
     AllOf: _several,
     AnyOf: _several,
@@ -227,7 +227,7 @@ class Diagonals(Bias):
         rows, keys = tile.queries, tile.keys
         first, last = self.queries - rows.stop + keys.start, self.queries - 1 - rows.start
         table = self.table[first : last + keys.stop].to(tile.device, tile.dtype)
-        # Row i begins one place before row i - 1.
+        # Row i begins one column before row i - 1.
         return table.unfold(0, keys.stop - keys.start, 1).flip(0)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
@@ -297,7 +297,7 @@ def select_head(problem: Problem, batch: tuple[int, ...], head: int) -> Problem 
     """Select one head, `[queries, dim]`, with its own part of β, biases, mask and sink.
 
     Query head i reads key head i // (query heads / key heads). Queries and keys are views. None
-    where the score or the normalizer is of a user's own, which may read across heads.
+    where the score or the normalizer is custom, and may read across heads.
 
     Args:
         problem: Of any layout.
@@ -348,7 +348,7 @@ def _score(score: Score, head: int) -> Score | None:
 
 def _additive(score: Additive, beta: float) -> Additive:
     """Return the score with shared parameters, and another β."""
-    # Parameters that are not there yet take no numbers from a generator.
+    # On the meta device, initialization does not advance the random generator.
     with torch.device("meta"):
         one = Additive(score.dim, len(score.v), beta)
     one.W_query, one.W_key, one.v = score.W_query, score.W_key, score.v

@@ -54,8 +54,8 @@ _KINDS: dict[str, _Kind] = {
         _Kind(SoftmaxOne, ("sink",)),
     )
 }
-# Arguments that a part does not keep under their names.
-_FOUND = {("Additive", "hidden"): lambda part: len(part.v)}
+# Constructor arguments that are not attributes of the same name.
+_GETTERS = {("Additive", "hidden"): lambda part: len(part.v)}
 
 
 def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
@@ -66,7 +66,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         place: Where the value belongs, such as "mask".
         tensors: Those found so far.
 
-    Errors: a TypeError for a part of a user's own, which nothing here could make again.
+    Errors: a TypeError for a custom part, which could not be rebuilt.
 
     >>> import glasshead as gh
     >>> tensors = {}
@@ -81,7 +81,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return to_json(value)
     if isinstance(value, OfHead | OfHeadBias):
-        value = value.whole  # Of a user's own, which is refused by its own name.
+        value = value.whole  # A custom part, refused by its own name.
     name = type(value).__name__
     kind = _KINDS.get(name)
     if kind is None or kind.make is not type(value):
@@ -90,50 +90,50 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
             f"{place.split('.', 1)[0]} has a {name}, which a file cannot make again: save "
             f"W.dense(), or parts of it."
         )
-    told = {
+    data = {
         argument: serialize(_argument(value, name, argument), f"{place}.{argument}", tensors)
         for argument in kind.arguments
     }
     learned = {name: value.get_parameter(name) for name in kind.learned}
     tensors |= {f"{place}.{name}": parameter for name, parameter in learned.items()}
-    # PyTorch may multiply in another order by what requires a gradient, and round otherwise.
+    # PyTorch may round a product otherwise where an operand requires a gradient.
     trained = {name: parameter.requires_grad for name, parameter in learned.items()}
-    return {"is": name, "of": told, "trained": trained}
+    return {"is": name, "of": data, "trained": trained}
 
 
-def deserialize(told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
+def deserialize(data: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
     """Rebuild the value that `serialize` has described.
 
-    Errors: whatever a description leads to that was not made there.
+    Errors: any, where the description was not made by `serialize`.
     """
-    if isinstance(told, list):
+    if isinstance(data, list):
         return tuple(
-            deserialize(one, f"{place}.{number}", tensors) for number, one in enumerate(told)
+            deserialize(one, f"{place}.{number}", tensors) for number, one in enumerate(data)
         )
-    if not isinstance(told, dict) or "float" in told:
-        return from_json(told)
-    if "tensor" in told:
-        return tensors[told["tensor"]]
-    kind = _KINDS[told["is"]]
+    if not isinstance(data, dict) or "float" in data:
+        return from_json(data)
+    if "tensor" in data:
+        return tensors[data["tensor"]]
+    kind = _KINDS[data["is"]]
     arguments = {
-        argument: deserialize(told["of"][argument], f"{place}.{argument}", tensors)
+        argument: deserialize(data["of"][argument], f"{place}.{argument}", tensors)
         for argument in kind.arguments
     }
     if not kind.learned:
         return kind.make(**arguments)
-    # Parameters that are not there yet take no numbers from a generator.
+    # On the meta device, initialization does not advance the random generator.
     with torch.device("meta"):
         part = kind.make(**arguments)
     state = {name: tensors[f"{place}.{name}"] for name in kind.learned}
     _check_shapes(part, state)
     part.load_state_dict(state, strict=False, assign=True)
     for name in kind.learned:
-        part.get_parameter(name).requires_grad_(told["trained"][name] is True)
+        part.get_parameter(name).requires_grad_(data["trained"][name] is True)
     return part
 
 
 def _argument(part: Any, name: str, argument: str) -> Any:
-    found = _FOUND.get((name, argument))
+    found = _GETTERS.get((name, argument))
     return getattr(part, argument) if found is None else found(part)
 
 
@@ -163,8 +163,8 @@ def save_weights(
     tensors["logsumexp"] = logsumexp
     if rows is not None and rows.weight is not None:
         tensors |= dict(zip(_ROWS, rows, strict=True))
-    told = {name: serialize(getattr(problem, name), name, tensors) for name in _RECIPE}
-    write(file, _WEIGHTS_KIND, {"recipe": told}, tensors)
+    data = {name: serialize(getattr(problem, name), name, tensors) for name in _RECIPE}
+    write(file, _WEIGHTS_KIND, {"recipe": data}, tensors)
 
 
 def load_weights(file: str | os.PathLike[str]) -> tuple[Problem, Tensor, KnownRows | None]:
@@ -174,8 +174,8 @@ def load_weights(file: str | os.PathLike[str]) -> tuple[Problem, Tensor, KnownRo
     """
     description, tensors = read(file, _WEIGHTS_KIND)
     with understood(file, _WEIGHTS_KIND):
-        told = description["recipe"]
-        recipe = {name: deserialize(told[name], name, tensors) for name in _RECIPE}
+        data = description["recipe"]
+        recipe = {name: deserialize(data[name], name, tensors) for name in _RECIPE}
         query, key = (tensors[name] for name in _TENSORS)
         problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
         rows = KnownRows(*(tensors[name] for name in _ROWS)) if _ROWS[0] in tensors else None
@@ -275,27 +275,27 @@ def describe_values(
     statistics: Mapping[str, Statistic], values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Describe statistics and their values as JSON."""
-    told = {}
+    data = {}
     for name, statistic in statistics.items():
         value = values[name]
-        told[name] = _told(statistic)
+        data[name] = _describe(statistic)
         if not isinstance(value, Tensor):
-            told[name]["value"] = type(value).__name__ if hasattr(value, "_fields") else None
-            told[name]["parts"] = [part for part, _ in parts(value)]
-    return told
+            data[name]["value"] = type(value).__name__ if hasattr(value, "_fields") else None
+            data[name]["parts"] = [part for part, _ in parts(value)]
+    return data
 
 
 def found(
-    told: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    data: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Statistic], dict[str, Any]]:
     """Rebuild statistics and their values by name.
 
-    Errors: whatever a description that was tampered with leads to.
+    Errors: any, where the description is corrupted.
     """
-    statistics = {name: _statistic(one) for name, one in told.items()}
+    statistics = {name: _statistic(one) for name, one in data.items()}
     for name, statistic in statistics.items():
         check_name(name, statistic)
-    return statistics, {name: _value(name, one, tensors) for name, one in told.items()}
+    return statistics, {name: _value(name, one, tensors) for name, one in data.items()}
 
 
 def load_observation(
@@ -311,13 +311,13 @@ def load_observation(
         return context, statistics, values
 
 
-def _told(statistic: Statistic) -> dict[str, Any]:
+def _describe(statistic: Statistic) -> dict[str, Any]:
     """Describe a statistic as JSON."""
     kind = type(statistic)
     if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
         name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__
         return {"class": name, "unit": statistic.unit, "axes": list(statistic.axes)}
-    # A dataclass, as all of our own are.
+    # Every built-in statistic is a dataclass.
     named = fields(statistic)  # type: ignore[arg-type]
     return {
         "class": kind.__name__,
@@ -325,20 +325,20 @@ def _told(statistic: Statistic) -> dict[str, Any]:
     }
 
 
-def _statistic(told: Mapping[str, Any]) -> Statistic:
-    if "fields" not in told:
+def _statistic(data: Mapping[str, Any]) -> Statistic:
+    if "fields" not in data:
         return UnknownStatistic(
-            str(told["class"]), str(told["unit"]), tuple(map(str, told["axes"]))
+            str(data["class"]), str(data["unit"]), tuple(map(str, data["axes"]))
         )
-    kind = _OWN[told["class"]]
-    return kind(**{name: from_json(value) for name, value in told["fields"].items()})
+    kind = _OWN[data["class"]]
+    return kind(**{name: from_json(value) for name, value in data["fields"].items()})
 
 
-def _value(name: str, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    if "parts" not in told:
+def _value(name: str, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    if "parts" not in data:
         return tensors[name]
-    several = [tensors[f"{name}.{part}"] for part in told["parts"]]
-    if told["value"] is None:
+    several = [tensors[f"{name}.{part}"] for part in data["parts"]]
+    if data["value"] is None:
         return tuple(several)
-    kind = _OWN_VALUES.get(told["value"]) or namedtuple(told["value"], told["parts"])  # noqa: PYI024 - of a user's own, whose fields no type checker knows
+    kind = _OWN_VALUES.get(data["value"]) or namedtuple(data["value"], data["parts"])  # noqa: PYI024 - a custom type, whose fields are known at run time only
     return kind(*several)

@@ -24,8 +24,8 @@ class StatisticResults:
 
     Attributes:
         shape: `(*leading, queries)`: the axes before those of a statistic, and how many queries.
-        statistics: What was asked, by name.
-        values: What it is, by name.
+        statistics: The requested statistics, by name.
+        values: Their values, by name.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class StatisticResults:
             return values[name]
         raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
 
-    def __getitem__(self, asked: "str | Statistic") -> Any:
-        return self.values[self.name_of(asked)]
+    def __getitem__(self, statistic: "str | Statistic") -> Any:
+        return self.values[self.name_of(statistic)]
 
-    def name_of(self, asked: "str | Statistic") -> str:
+    def name_of(self, statistic: "str | Statistic") -> str:
         """Return the name of a statistic; raise a KeyError where it was not observed."""
-        name = asked
-        if not isinstance(asked, str):
-            name = next((n for n, one in self.statistics.items() if one == asked), None)
+        name = statistic
+        if not isinstance(statistic, str):
+            name = next((n for n, one in self.statistics.items() if one == statistic), None)
         if not isinstance(name, str) or name not in self.values:
-            raise KeyError(f"{asked!r} was not observed; there is {_list(self.values)}.")
+            raise KeyError(f"{statistic!r} was not observed; there is {_list(self.values)}.")
         return name
 
     def __dir__(self) -> list[str]:
@@ -65,7 +65,7 @@ class StatisticResults:
         Errors: a ValueError where they are not of the same statistics, or where a statistic of
         the whole does not follow from those of its chunks.
         """
-        # A statistic of which only the name is known could not be told from another.
+        # Statistics known by name only cannot be compared.
         for one in (*self.statistics.values(), *other.statistics.values()):
             if isinstance(one, saved.UnknownStatistic):
                 one.joined(None, None)
@@ -106,14 +106,14 @@ class StatisticResults:
         1     0              0.67           1
         """
         *leading, queries = self.shape
-        asked = [self.name_of(name) for name in names]
-        return frame(leading, queries, self.statistics, self.values, asked)
+        selected = [self.name_of(name) for name in names]
+        return frame(leading, queries, self.statistics, self.values, selected)
 
     def _lines(self, *before: tuple[str, Tensor]) -> list[str]:
         """Format a line for each tensor: its name, its shape, and the range of its numbers.
 
         Args:
-            before: Tensors to be told first, of which the name and the shape say all.
+            before: Tensors to list first, by name and shape alone.
         """
         rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
         for name, value in self.values.items():
@@ -150,14 +150,14 @@ def _list(values: dict[str, Any]) -> str:
 class Observation(StatisticResults):
     """Context of an attention, and each statistic requested of its weights.
 
-    A statistic is had by its name, `seen.entropy`, or by its object, `seen[gh.Entropy()]`.
+    Read a statistic by name, `seen.entropy`, or by object, `seen[gh.Entropy()]`.
 
     `+` puts an observation of some queries and one of the next together: rows follow each other,
     sums over queries are added, the shorter filled up with 0 where the keys have grown.
 
     Attributes:
         context: As a call gives it, bit for bit, with its gradient.
-        statistics: What was asked, by name.
+        statistics: The requested statistics, by name.
 
     >>> import torch
     >>> import glasshead as gh
@@ -215,7 +215,7 @@ class Observation(StatisticResults):
     def load(cls, file: str | os.PathLike[str]) -> "Observation":
         """Read what `save` has written; nothing in the file is executed.
 
-        A statistic of a user's own is kept by its name: its value is there, but it cannot be added
+        A custom statistic is kept by its name: its value is there, but it cannot be added
         to that of further queries.
 
         Errors: an OSError where the file cannot be read; a ValueError where it is no observation.
@@ -250,7 +250,7 @@ class StatisticRequest:
     @property
     def reductions(self) -> list[Reduction]:
         """Return the reductions that an engine is to compute, each once."""
-        # No cached_property, whose lock torch.compile does not know.
+        # Not a cached_property, whose lock torch.compile does not support.
         if self._shared is None:
             self._shared = self._share()
         return self._shared
@@ -260,12 +260,12 @@ class StatisticRequest:
         reductions: list[Reduction] = []
         for name, one in self.statistics.items():
             self._places[name] = []
-            for wanted in one.reductions(self.problem):
+            for reduction in one.reductions(self.problem):
                 # By `==` alone, as tensors within a reduction cannot be hashed.
-                at = next((i for i, known in enumerate(reductions) if known == wanted), None)
+                at = next((i for i, known in enumerate(reductions) if known == reduction), None)
                 self._places[name].append(len(reductions) if at is None else at)
                 if at is None:
-                    reductions.append(wanted)
+                    reductions.append(reduction)
         return reductions
 
     def check_budget(self, engine: str, budget: int) -> None:

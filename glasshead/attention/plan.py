@@ -13,7 +13,7 @@ from glasshead.statistics.reductions import Reduction
 
 NAMES = tuple(engine.name for engine in ENGINES)
 
-# Below so many scores, threads and blocks cost more than they save.
+# With fewer scores, threads and blocks cost more than they save.
 _MANY = 2**20
 
 
@@ -23,11 +23,11 @@ class Plan:
 
     Attributes:
         engine: The name of the engine.
-        about: What that engine does.
-        refused: Each engine that was asked before it, and why it does not serve.
+        about: A description of the engine.
+        refused: Each engine that was tried before it, and why it cannot compute the call.
         flops: Floating-point operations of the matrix products, a multiply-add counting two.
         bytes: Peak memory beyond the inputs, the results included.
-        passes: How many times the scores are computed.
+        passes: The number of times the scores are computed.
         multiple: The time that is expected, as a multiple of the plain call's; 1 for the call.
 
     >>> import torch, glasshead as gh
@@ -51,8 +51,8 @@ class Plan:
         passes = f", {self.passes} passes over the scores" if self.passes > 1 else ""
         lines = [
             ("engine", f"{self.engine}: {self.about}"),
-            ("work", f"{_prefixed(self.flops)}FLOP{passes}"),
-            ("memory", f"{_prefixed(self.bytes)}B beyond the inputs"),
+            ("work", f"{decimal_prefix(self.flops)}FLOP{passes}"),
+            ("memory", f"{decimal_prefix(self.bytes)}B beyond the inputs"),
         ]
         if self.multiple != 1.0:
             lines.append(("time", f"about {self.multiple:.1f} × the plain call"))
@@ -71,7 +71,7 @@ def engine_name(name: Any) -> str:
 def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
     """Choose the engine for a problem, and return why others were refused on the way.
 
-    Errors: a ValueError where the engine `name` was asked for and does not serve the problem.
+    Errors: a ValueError where the engine `name` cannot compute the problem.
     """
     engine_name(name)
     order = _by_speed(problem) if name == "auto" else [e for e in ENGINES if e.name == name]
@@ -113,7 +113,7 @@ def planned(problem: Problem, name: str, reductions: Sequence[Reduction] | None 
     )
 
 
-def _prefixed(count: int) -> str:
+def decimal_prefix(count: int) -> str:
     """Format `count` with three digits and a decimal prefix: 34.4 G."""
     value, prefixes = float(count), iter(("", "k", "M", "G", "T", "P", "E"))
     prefix = next(prefixes)

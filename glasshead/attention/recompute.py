@@ -15,14 +15,14 @@ from glasshead.engines.base import without_autocast
 from glasshead.engines.reference import as_computed
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.scores import InnerProduct
+from glasshead.recipe.scores import InnerProduct, is_inner_product
 from glasshead.recipe.tile import Tile
 from glasshead.statistics.reductions import TimesKeys, TimesQueries
 
-# From here on, products of matrices are rounded alike whatever their shape; those of a vector, or
-# of a few, are summed in another order.
+# From this size on, matrix products round alike whatever their shape; those with one or a few
+# vectors sum in another order.
 _ALIKE = 16
-# What rounding may change of a weight, as a share of it, before the order of a sum counts.
+# The largest relative rounding error of a weight at which the order of a sum is ignored.
 _ROUNDING = 3e-5
 
 
@@ -115,8 +115,8 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
     The product of queries and keys may be large where the scores are not, as a bias is added.
 
     Args:
-        problem: What they are computed from.
-        scores: Some that stand for the largest of each row, such as their logsumexps.
+        problem: The problem with these scores.
+        scores: The largest score of each row, or its logsumexp.
     """
     largest = scores.masked_fill(scores.isneginf(), 0.0).abs()
     bound = largest.amax() if largest.numel() else largest.new_zeros(())
@@ -129,7 +129,7 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
         if isinstance(scale, Tensor):
             scale = scale.to(size).flatten()
         bound = torch.maximum(bound, (size * scale).abs().amax())
-    # What is not a number is neither.
+    # False for NaN too.
     return not bool(bound * torch.finfo(problem.dtype).eps <= _ROUNDING)
 
 
@@ -150,7 +150,7 @@ def _exponentials(
 
 def _scores_and_visible(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor | None]:
     """Compute a tile's normalizer input, in memory of its own, and which pairs are visible."""
-    # Where the mask hides nothing of the tile, nothing is asked pair by pair.
+    # A mask that hides nothing of the tile need not be evaluated pair by pair.
     mask = None if problem.mask is None else problem.mask.simplified(tile)
     with torch.no_grad(), without_autocast(problem.query.device):
         bias, visible = problem.bias_and_visible(mask, tile)
@@ -176,14 +176,13 @@ def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
     score, scale = problem.score, problem.scale
     if isinstance(scale, Tensor):
         scale = scale.to(query)
-    # A score of one's own may be an inner product no more.
-    if isinstance(score, InnerProduct) and type(score).forward is InnerProduct.forward:
+    if is_inner_product(score):
         return score(query, key).mul_(scale)
     return (score(query, key) * scale).expand(some.scores_shape).contiguous()
 
 
-# The sums beside a context go through the weights once a column; from here on, a context of its
-# own is faster. Scores of as few queries are rounded otherwise there.
+# Reductions take a pass over the weights per column; with more columns, computing R as values is
+# faster. With so few queries it would round otherwise.
 _FEW, _FEW_QUERIES = 8, 4
 
 
@@ -193,8 +192,8 @@ def check_operand(
     """Check the operand of a matrix product, and add a heads axis where it has a batch.
 
     Args:
-        problem: What the weights are computed from.
-        factor: As it was given, in the layout of the caller's inputs.
+        problem: The problem of the weights.
+        factor: The operand, in the layout of the caller's inputs.
         shape: Of the matrix, in that layout.
         name: Of the product, for errors.
 
@@ -249,7 +248,7 @@ def _finite(right: Tensor) -> bool:
 
 def _with_values(problem: Problem, right: Tensor) -> Problem:
     """Return a problem whose context is P·R, with keys per head where R has columns per head."""
-    # What is returned is as exact as the sums are, not as coarse as the inputs may be.
+    # Results have the precision of the sums, not that of half-precision inputs.
     query, key = (x.to(problem.dtype) for x in (problem.query, problem.key))
     if right.ndim > 2 and right.shape[-3] > 1:
         key = key.repeat_interleave(problem.group, -3)

@@ -24,7 +24,7 @@ READERS = {
     "statistics of a corpus": "CorpusResult",
     "statistics of a model": "CorpusResult",
 }
-# What JSON itself has no numbers for.
+# Numbers that JSON cannot represent.
 _NAMES = {math.inf: "inf", -math.inf: "-inf"}
 
 
@@ -38,8 +38,8 @@ def write(
 
     Args:
         file: Where; its folder must be there.
-        kind: What is written, in a word.
-        description: What JSON can say of it.
+        kind: The kind of file, a key of `READERS`.
+        description: A description in JSON.
         tensors: The numbers, by names that the description refers to.
 
     Errors: an OSError where the file cannot be written; nothing is left behind.
@@ -47,12 +47,12 @@ def write(
     path = Path(file)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
-    told = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
+    data = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
     try:
         if not path.resolve().parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent}: make it first.")
         with whole_file(path) as beside:
-            save_file(_apart(tensors), beside, metadata={_ENTRY: told})
+            save_file(_separate(tensors), beside, metadata={_ENTRY: data})
     except (SafetensorError, RuntimeError) as error:
         raise OSError(f"{path} cannot be written ({error}): name another place.") from error
     except OSError as error:
@@ -72,7 +72,7 @@ def read(
 
     Args:
         file: Where it is.
-        kinds: What it may hold; the description tells which, as "kind".
+        kinds: The accepted kinds; the description names the one found, as "kind".
         check: Called with the shape of each tensor before any is read; what it raises is raised.
 
     Errors: an OSError where the file cannot be read, or is no regular file; a ValueError where it
@@ -80,10 +80,10 @@ def read(
     reads that.
     """
     with _opened(file) as opened:
-        description = _described(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
+        description = _parse(Path(file), kinds, (opened.metadata() or {}).get(_ENTRY))
         if check is not None:
             check({name: opened.get_slice(name).get_shape() for name in opened.keys()})  # noqa: SIM118 - it is no dict
-        # A copy, as what is mapped lies where products may round it in another way.
+        # Copied, as products may round otherwise on the alignment of mapped memory.
         tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
     return description, tensors
 
@@ -94,7 +94,7 @@ def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
     Errors: as of `read`.
     """
     with _opened(file) as opened:
-        return _described(Path(file), tuple(READERS), (opened.metadata() or {}).get(_ENTRY))
+        return _parse(Path(file), tuple(READERS), (opened.metadata() or {}).get(_ENTRY))
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
             f"{path} cannot be read ({error.strerror or error}): save it anew, or name another."
         ) from error
     except (KeyError, AttributeError, RuntimeError) as error:
-        # What types of numbers end in that torch does not know.
+        # Raised for dtypes that torch does not know.
         raise ValueError(f"{path} has numbers that torch cannot read ({error}).") from error
 
 
@@ -143,36 +143,36 @@ def to_json(value: Any) -> Any:
     return [to_json(part) for part in value] if isinstance(value, tuple | list) else value
 
 
-def from_json(told: Any) -> Any:
+def from_json(data: Any) -> Any:
     """Convert back what `to_json` returned.
 
     >>> from_json([0, 1.5, {"float": "inf"}])
     (0, 1.5, inf)
     """
-    if isinstance(told, dict):
-        return float(told["float"])
-    return tuple(from_json(part) for part in told) if isinstance(told, list) else told
+    if isinstance(data, dict):
+        return float(data["float"])
+    return tuple(from_json(part) for part in data) if isinstance(data, list) else data
 
 
-def _described(path: Path, kinds: tuple[str, ...], told: str | None) -> dict[str, Any]:
+def _parse(path: Path, kinds: tuple[str, ...], data: str | None) -> dict[str, Any]:
     """Parse the metadata, and check its kind and version."""
-    wanted = f"no {kinds[0]}" if len(_readers(kinds)) == 1 else "nothing"
+    expected = f"no {kinds[0]}" if len(_readers(kinds)) == 1 else "nothing"
     try:
-        description = json.loads(told or "")
+        description = json.loads(data or "")
         found, version = description["kind"], description["version"]
         newer = version > _VERSION
     except (ValueError, TypeError, LookupError, RecursionError):
         raise ValueError(
-            f"{path} holds {wanted} that glasshead has saved: its metadata does not tell of one."
+            f"{path} holds {expected} that glasshead has saved: its metadata does not tell of one."
         ) from None
     if found not in kinds:
         if not isinstance(found, str) or found not in READERS:
             raise ValueError(
-                f"{path} holds {wanted}, but something that this glasshead does not know: update "
+                f"{path} holds {expected}, but something that this glasshead does not know: update "
                 f"glasshead, or name another file."
             )
         raise ValueError(
-            f"{path} holds {wanted}, but {found}: load it as what it is, by "
+            f"{path} holds {expected}, but {found}: load it as what it is, by "
             f"gh.{READERS[found]}.load or by gh.load."
         )
     if newer:
@@ -187,14 +187,14 @@ def _readers(kinds: tuple[str, ...]) -> set[str | None]:
     return {READERS.get(kind) for kind in kinds}
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Detach tensors for safetensors: on the CPU, contiguous, sharing no memory."""
-    apart, known = {}, set()
+    separate, known = {}, set()
     for name, tensor in tensors.items():
         own = tensor.detach().cpu().contiguous()
         storage = own.untyped_storage()
         if storage.data_ptr() in known or storage.nbytes() != own.numel() * own.itemsize:
             own = own.clone(memory_format=torch.contiguous_format)
         known.add(own.untyped_storage().data_ptr())
-        apart[name] = own
-    return apart
+        separate[name] = own
+    return separate

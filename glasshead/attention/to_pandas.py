@@ -18,17 +18,17 @@ def frame(
     queries: int,
     statistics: Mapping[str, Statistic],
     values: Mapping[str, Any],
-    asked: Sequence[str],
+    selected: Sequence[str],
 ) -> "pd.DataFrame":
     """Build the table of `Observation.to_frame` from values of statistics side by side.
 
     Args:
-        leading: How long the axes before those of a statistic are.
-        queries: How many queries there are.
+        leading: The sizes of the axes before those of a statistic.
+        queries: The number of queries.
         statistics, values: All of the observation, by name.
-        asked: The names of some; none stand for all that have one number a query.
+        selected: The names of some; if empty, all with one number a query.
     """
-    names = asked or [
+    names = selected or [
         name
         for name, one in statistics.items()
         if one.axes == ("query",) and _shape(values[name]) == (*leading, queries)
@@ -90,18 +90,18 @@ def _common(
 
     Errors: a ValueError where they differ, or a statistic's own axes are not those of its value.
     """
-    told = {name: statistics[name].axes for name in names}
+    axes_of = {name: statistics[name].axes for name in names}
     shapes = {column: tuple(tensor.shape) for column, tensor in columns.items()}
-    if len(set(told.values())) > 1 or len(set(shapes.values())) > 1:
+    if len(set(axes_of.values())) > 1 or len(set(shapes.values())) > 1:
         shown = ", ".join(
-            f"{column} {list(shape)} of {_axes(told[column.split('.')[0]])}"
+            f"{column} {list(shape)} of {_axes(axes_of[column.split('.')[0]])}"
             for column, shape in shapes.items()
         )
         raise ValueError(
             f"to_frame takes statistics of the same axes together, and got {shown}: ask for each "
             f"on its own."
         )
-    axes, shape = told[names[0]], next(iter(shapes.values()))
+    axes, shape = axes_of[names[0]], next(iter(shapes.values()))
     if len(shape) != leading + len(axes):
         raise ValueError(
             f"{statistics[names[0]]!r} says that its axes are {_axes(axes)}, after {leading} of "

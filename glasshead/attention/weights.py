@@ -18,6 +18,7 @@ from glasshead.attention.indexing import (
     range_of,
     select_head,
 )
+from glasshead.attention.plan import decimal_prefix
 from glasshead.attention.recompute import (
     KnownRows,
     check_operand,
@@ -76,7 +77,7 @@ class Weights:
     P_ij = exp(s_ij - max_i) · p_max_i, with the largest score and the largest weight of a row: any
     row, column or tile is exact, at the cost of its own size in every head, or in one, of `head`.
     Nothing here has a gradient. Queries and keys are copied, the recipe is not; what of it is
-    changed in place afterwards, as by a step of training, no longer belongs to these numbers.
+    changed in place afterwards, as by a step of training, no longer matches these numbers.
 
     Rows, tiles, columns, products and maps agree with `Attention.trace(…).weights` to 1e-5, and a
     row sums to 1 to 1e-6, whatever the size of the scores: with scores of 1e6, and where a finite
@@ -84,8 +85,8 @@ class Weights:
     float32, and all parts round them as the trace does; where a library of matrix products sums in
     another order for another shape, its results differ by that rounding.
 
-    Source: Dao et al. 2022 (FlashAttention), section 3.1, whose backward pass makes the weights
-    anew in this way.
+    Source: Dao et al. 2022 (FlashAttention), section 3.1, whose backward pass recomputes the
+    weights in this way.
 
     >>> import torch
     >>> import glasshead as gh
@@ -115,8 +116,8 @@ class Weights:
                 "weights takes queries and keys with numbers in them, and these are on the meta "
                 "device: make them on another, or ask plan(…) what it would cost."
             )
-        # Copies, as a cache may be written to later; side by side in memory, as a file has them, so
-        # that the same numbers are rounded alike.
+        # Copied, as a cache may be written to later; contiguous, as when read from a file, so
+        # that the same numbers round alike.
         whole = torch.contiguous_format
         query, key = (x.detach().clone(memory_format=whole) for x in (problem.query, problem.key))
         self._problem = problem = replace(problem, query=query, key=key, value=key, dropout=0.0)
@@ -151,7 +152,7 @@ class Weights:
     @property
     def numbers_a_pair(self) -> int:
         """Return how many numbers are held at once for each computed pair."""
-        # The scores, what is visible and the weights stand side by side.
+        # Scores, visible pairs and weights are in memory together.
         a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
         return a_pair * self.shape[:-2].numel()
 
@@ -174,7 +175,7 @@ class Weights:
             queries=Span(high.start, high.stop),
             keys=Span(wide.start, wide.stop),
         )
-        # To divide a row by its sum takes as long again as its exponentials do.
+        # Dividing rows by their sums takes as long as their exponentials.
         if is_complete(problem, wide) and (self._known is None or self._coarse):
             weights = complete_weights(problem, tile)
         else:
@@ -201,8 +202,8 @@ class Weights:
     def _rows(self) -> KnownRows:
         """Return row statistics for weights: the logsumexp alone where scores are small.
 
-        A kernel may have told it, or an older file; then the rows are gone through when first
-        wanted.
+        Where only the logsumexp is known, as from a kernel or an older file, the others are
+        computed on first use.
         """
         if self._known is None:
             if not self._coarse:
@@ -215,7 +216,7 @@ class Weights:
         """Select one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
 
         Its parts are computed without those of other heads, but where the score or the normalizer
-        is of one's own. Queries, keys and logsumexp are not copied; numbers per head or distance,
+        is custom. Queries, keys and logsumexp are not copied; numbers per head or distance,
         such as those of a learned β or a RelativeBias, are taken as they are now.
 
         Args:
@@ -248,7 +249,7 @@ class Weights:
         """Compute a part of the matrix, as `W[..., i, :]` or `W[..., rows, columns]` of a tensor.
 
         It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
-        computed for every head, whichever of them are asked for; `head` computes one.
+        computed for every head, whichever are indexed; `head` computes one.
 
         Errors: a TypeError for another index, an IndexError where it lies outside of the matrix, a
         ValueError where the part would take more than 2 GiB.
@@ -313,7 +314,7 @@ class Weights:
         """Write queries, keys, recipe and row statistics as safetensors, to be read by `load`.
 
         Errors: an OSError where the file cannot be written; then an older one is as it was. A
-        TypeError where the recipe has a score, bias, mask or normalizer of one's own.
+        TypeError where the recipe has a custom score, bias, mask or normalizer.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -335,11 +336,8 @@ class Weights:
         return cls(*saved.load_weights(file))
 
     def __repr__(self) -> str:
-        size, units = float(self.shape.numel() * self.dtype.itemsize), iter(("B", "kB", "MB", "GB"))
-        unit = next(units)
-        while size >= 999.5 and unit != "TB":
-            size, unit = size / 1000, next(units, "TB")
-        return f"Weights {list(self.shape)}, {size:.3g} {unit} if it were there"
+        size = decimal_prefix(self.shape.numel() * self.dtype.itemsize)
+        return f"Weights {list(self.shape)}, {size}B if it were there"
 
 
 def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
@@ -375,7 +373,7 @@ class _Held(Weights):
 class OneOfAll(Weights):
     """One head where heads cannot be separated: all are computed, and one is selected.
 
-    A score or a normalizer of one's own may read across heads.
+    A custom score or normalizer may read across heads.
 
     Args:
         whole: The weights of all heads.
@@ -387,7 +385,7 @@ class OneOfAll(Weights):
         self._whole, self._places, self._logsumexp = whole, places, logsumexp
         self._known = None
         problem = whole._problem  # noqa: SLF001 - of one family
-        # It stands for the shape, numbers and offset of one head; the whole computes.
+        # Only for the shape, dtype and offset of one head; `whole` computes.
         batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
         query = problem.query[(*batch, slice(head, head + 1))]
         of = head // problem.group
@@ -423,4 +421,4 @@ class OneOfAll(Weights):
         return self._whole.pooled(rows, columns)[self._places]
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        self._whole.save(file)  # A recipe of one's own, which it refuses.
+        self._whole.save(file)  # Raises, as the recipe has a custom part.

@@ -40,22 +40,22 @@ class InferredAxes:
     fits: bool = True
 
 
-def infer_axes(given: MaskInput, asked: AxisHints) -> InferredAxes:
+def infer_axes(given: MaskInput, hints: AxisHints) -> InferredAxes:
     """Infer the layout of a mask, and find faults of its shape."""
     shape = tuple(given.values.shape)
-    if len(shape) == 1 or (len(shape) == 2 and _lists_rows(given.values, asked)):
-        return _by_key(given, asked)
+    if len(shape) == 1 or (len(shape) == 2 and _lists_rows(given.values, hints)):
+        return _by_key(given, hints)
     own_queries, own_keys = shape[-2:]
-    if asked.queries is None and own_queries == 1:
+    if hints.queries is None and own_queries == 1:
         queries = None
     else:
-        queries = own_queries if asked.queries is None else asked.queries
-    keys = own_keys if asked.keys is None else asked.keys
+        queries = own_queries if hints.queries is None else hints.queries
+    keys = own_keys if hints.keys is None else hints.keys
     if own_queries in (1, queries) and own_keys in (1, keys):
-        layout = Layout(shape, by_key=False, queries=queries, keys=keys, offset=asked.offset)
+        layout = Layout(shape, by_key=False, queries=queries, keys=keys, offset=hints.offset)
         return InferredAxes(given, layout)
     if (own_queries, own_keys) == (keys, queries):
-        return _transposed(given, asked)
+        return _transposed(given, hints)
     finding = Finding(
         "length",
         "error",
@@ -63,11 +63,11 @@ def infer_axes(given: MaskInput, asked: AxisHints) -> InferredAxes:
         f"{queries} and {keys}: make it anew for these lengths; with a cache, the keys count what "
         "is cached too.",
     )
-    layout = Layout(shape, by_key=False, queries=own_queries, keys=own_keys, offset=asked.offset)
+    layout = Layout(shape, by_key=False, queries=own_queries, keys=own_keys, offset=hints.offset)
     return InferredAxes(given, layout, (finding,), fits=False)
 
 
-def _transposed(given: MaskInput, asked: AxisHints) -> InferredAxes:
+def _transposed(given: MaskInput, hints: AxisHints) -> InferredAxes:
     own_queries, own_keys = given.values.shape[-2:]
     finding = Finding(
         "transposed",
@@ -77,13 +77,13 @@ def _transposed(given: MaskInput, asked: AxisHints) -> InferredAxes:
     )
     turned = MaskInput(given.values.mT, f"{given.source}.mT", given.typed)
     shape = tuple(turned.values.shape)
-    layout = Layout(shape, by_key=False, queries=own_keys, keys=own_queries, offset=asked.offset)
+    layout = Layout(shape, by_key=False, queries=own_keys, keys=own_queries, offset=hints.offset)
     return InferredAxes(turned, layout, (finding,))
 
 
-def _by_key(given: MaskInput, asked: AxisHints) -> InferredAxes:
+def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
     shape = tuple(given.values.shape)
-    keys = shape[-1] if asked.keys is None else asked.keys
+    keys = shape[-1] if hints.keys is None else hints.keys
     findings: list[Finding] = []
     fits = shape[-1] in (1, keys)
     if not fits:
@@ -95,7 +95,7 @@ def _by_key(given: MaskInput, asked: AxisHints) -> InferredAxes:
                 "keys; with a cache, those that are cached count too.",
             )
         )
-    trap = asked.queries if asked.queries is not None else shape[-1]
+    trap = hints.queries if hints.queries is not None else shape[-1]
     if len(shape) == 2 and 1 < shape[0] == trap:
         findings.append(
             Finding(
@@ -106,21 +106,21 @@ def _by_key(given: MaskInput, asked: AxisHints) -> InferredAxes:
                 "keys] without a word: give it as mask[:, None, None, :].",
             )
         )
-    layout = Layout(shape, True, asked.queries, keys if fits else shape[-1], asked.offset)
+    layout = Layout(shape, True, hints.queries, keys if fits else shape[-1], hints.offset)
     return InferredAxes(given, layout, tuple(findings), fits)
 
 
-def _lists_rows(values: Shaped[Tensor, "first keys"], asked: AxisHints) -> bool:
+def _lists_rows(values: Shaped[Tensor, "first keys"], hints: AxisHints) -> bool:
     """Return whether two axes are [batch, keys] rather than [queries, keys]."""
-    if asked.convention == "tokenizer":
+    if hints.convention == "tokenizer":
         return True
     first, keys = values.shape
-    if keys == 1 or _are_added(values, asked.convention):
+    if keys == 1 or _are_added(values, hints.convention):
         return False
     whole = values.dtype != torch.bool and not values.is_floating_point()
-    if whole and asked.convention is None and first != keys:
-        return (first, keys) != (asked.keys, asked.queries)
-    other = asked.queries not in (None, first) and asked.keys in (None, keys)
+    if whole and hints.convention is None and first != keys:
+        return (first, keys) != (hints.keys, hints.queries)
+    other = hints.queries not in (None, first) and hints.keys in (None, keys)
     edges = _edges(marks_of(values))
     if edges is None or not len(edges):
         return other or (whole and edges is not None)
@@ -166,7 +166,7 @@ def _is_stairs(edges: Tensor, *, square: bool) -> bool:
     return most == len(edges) or most > max(3, 0.6 * len(edges))
 
 
-# Fewer queries than this share do not make a diagonal.
+# The least share of queries that makes a diagonal.
 _SHARE = 0.5
 
 
@@ -175,19 +175,19 @@ class Case:
     """Mask whose meaning is known.
 
     Attributes:
-        laid: The mask, and its axes.
-        meaning: What it says.
+        inferred: The mask with its axes.
+        meaning: Its interpretation.
         visible: Which pairs are visible.
     """
 
-    laid: InferredAxes
+    inferred: InferredAxes
     meaning: Meaning
     visible: Bool[Tensor, "*leading queries keys"]
 
     @property
     def layout(self) -> Layout:
         """Return the meaning of the mask's axes."""
-        return self.laid.layout
+        return self.inferred.layout
 
     @cached_property
     def rows(self) -> RowSummary:
@@ -230,6 +230,6 @@ class Case:
         leading = len(self.layout.leading)
         return (*index[:leading], *index[leading + 1 :]) if self.layout.by_key else index
 
-    def told(self, index: tuple[int, ...]) -> str:
+    def describe(self, index: tuple[int, ...]) -> str:
         """Describe the index of a pair in words."""
-        return self.layout.told(self.place(index))
+        return self.layout.describe(self.place(index))

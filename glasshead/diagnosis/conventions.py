@@ -10,7 +10,7 @@ from glasshead.diagnosis.axes import InferredAxes
 from glasshead.diagnosis.conversion import reads_as_a_rule
 from glasshead.diagnosis.mask_input import LARGE, Finding, Layout, Meaning, hiding, marks_of, total
 
-# How much likelier one reading must be than the other.
+# The least balance that decides for one reading.
 _ENOUGH = 0.5
 
 
@@ -19,8 +19,8 @@ class Evidence:
     """Evidence that True means "may attend" (above 0) or "hidden" (below 0).
 
     Attributes:
-        balance: From about -3 to 3; 0 where nothing tells.
-        reason: What tells, in words.
+        balance: From about -3 to 3; 0 where undecided.
+        reason: The evidence in words.
     """
 
     balance: float
@@ -37,7 +37,7 @@ def evidence(marks: Bool[Tensor, "*leading queries keys"], layout: Layout) -> Ev
 
     In nearly every mask a query sees itself, unless its key is padding, and sees the past at least
     as much as the future. Where all queries see the same keys, a batch row that would see none
-    tells instead.
+    decides instead.
     """
     if marks.shape[-2] == 1 or bool((marks == marks[..., :1, :]).all()):
         return _of_keys(marks[..., 0, :])
@@ -98,9 +98,9 @@ _AMBIGUOUS = (
 )
 
 
-def meaning(laid: InferredAxes, stated: str | None) -> Meaning:
+def meaning(inferred: InferredAxes, stated: str | None) -> Meaning:
     """Interpret the mask in the stated convention, or else in the likeliest."""
-    values = laid.given.values
+    values = inferred.given.values
     marks = of_two_values(values, stated)
     if values.is_floating_point() and (stated == "additive" or (stated is None and not marks)):
         return _additive(values)
@@ -111,8 +111,8 @@ def meaning(laid: InferredAxes, stated: str | None) -> Meaning:
     if not marks:
         return _neither(values, stated)
     if stated is not None:
-        return _stated(laid, stated)
-    return _guessed(laid)
+        return _stated(inferred, stated)
+    return _guessed(inferred)
 
 
 def of_two_values(values: Tensor, stated: str | None) -> bool:
@@ -173,16 +173,16 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
     return Meaning(None, None, findings=(Finding("values", "error", sentence),))
 
 
-def _stated(laid: InferredAxes, stated: str) -> Meaning:
-    values = laid.given.values
-    if stated == "tokenizer" and not laid.layout.by_key:
+def _stated(inferred: InferredAxes, stated: str) -> Meaning:
+    values = inferred.given.values
+    if stated == "tokenizer" and not inferred.layout.by_key:
         sentence = (
             'convention="tokenizer" takes [batch, keys], and the mask has the shape '
             f"{list(values.shape)}: state another, or leave it out."
         )
         return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
     shows = stated != "hidden"
-    found = evidence(laid.layout.pairs(marks_of(values)), laid.layout)
+    found = evidence(inferred.layout.pairs(marks_of(values)), inferred.layout)
     against = found.decides and (found.balance > 0) != shows
     findings = (_inverted(shows, found),) if against and found.balance else ()
     return Meaning(stated, marks_of(values) == shows, shows=shows, findings=findings)
@@ -199,15 +199,15 @@ def _inverted(shows: bool, found: Evidence) -> Finding:
     )
 
 
-def _guessed(laid: InferredAxes) -> Meaning:
-    values = laid.given.values
+def _guessed(inferred: InferredAxes) -> Meaning:
+    values = inferred.given.values
     marks = marks_of(values)
-    if laid.layout.by_key and values.dtype != torch.bool:
-        return _tokenizer(laid, marks)
+    if inferred.layout.by_key and values.dtype != torch.bool:
+        return _tokenizer(inferred, marks)
     if bool(marks.all()):
-        # That it hides everything is no use to anybody.
+        # The other reading would hide everything.
         return Meaning(_named(values, "attend"), marks)
-    found = _of_rules(laid, marks) or evidence(laid.layout.pairs(marks), laid.layout)
+    found = _of_rules(inferred, marks) or evidence(inferred.layout.pairs(marks), inferred.layout)
     if not bool(marks.any()) and values.dtype == torch.bool:
         sentence = (
             "The mask is False everywhere, which hides nothing in one convention and everything in "
@@ -216,7 +216,7 @@ def _guessed(laid: InferredAxes) -> Meaning:
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
     same = marks.ndim > 3 and bool((marks == marks[..., :1, :]).all())
     if not found.decides and same:
-        # Masks of four axes that list keys alone are the fused kernels'.
+        # Masks of four axes that vary by key alone are made for fused kernels.
         return Meaning(_named(values, "attend"), marks)
     if not found.decides:
         sentence = f"True may show or hide, since {_why(found)}: {_AMBIGUOUS}"
@@ -227,9 +227,9 @@ def _guessed(laid: InferredAxes) -> Meaning:
     return Meaning(name, marks == shows, shows=shows, findings=findings)
 
 
-def _of_rules(laid: InferredAxes, marks: Bool[Tensor, "..."]) -> Evidence | None:
+def _of_rules(inferred: InferredAxes, marks: Bool[Tensor, "..."]) -> Evidence | None:
     """Return evidence where exactly one reading equals a structured mask, such as a window."""
-    shown, hidden = (reads_as_a_rule(laid, Meaning(None, cells)) for cells in (marks, ~marks))
+    shown, hidden = (reads_as_a_rule(inferred, Meaning(None, cells)) for cells in (marks, ~marks))
     if shown == hidden:
         return None
     value = "True" if shown else "False"
@@ -255,9 +255,9 @@ def _of_no_library(found: Evidence) -> Finding:
     )
 
 
-def _tokenizer(laid: InferredAxes, marks: Bool[Tensor, "*batch keys"]) -> Meaning:
+def _tokenizer(inferred: InferredAxes, marks: Bool[Tensor, "*batch keys"]) -> Meaning:
     """Interpret ones and zeros by key as a tokenizer's mask, 1 = real."""
-    found = evidence(laid.layout.pairs(marks), laid.layout)
+    found = evidence(inferred.layout.pairs(marks), inferred.layout)
     findings: tuple[Finding, ...] = ()
     if found.decides and found.balance < 0 and bool(marks.any()):
         sentence = (

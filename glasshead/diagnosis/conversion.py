@@ -29,7 +29,7 @@ class Structure:
     Attributes:
         mask: The rule.
         line: Python that makes it.
-        kinds: What it consists of, such as {"causal", "padding"}.
+        kinds: The kinds of its parts, such as {"causal", "padding"}.
     """
 
     mask: Mask
@@ -121,7 +121,7 @@ def named(before: int | None, after: int | None, position: int) -> Structure:
         if before is not None and before < 0:
             return _window(0, after, position - before)
         return _window(before, after)
-    # What is shifted as a whole has an offset of its own.
+    # A band that is shifted as a whole has an offset of its own.
     offset = None if after == 0 else position + after
     if before is None:
         line = "gh.causal()" if offset is None else f"gh.causal(offset={offset})"
@@ -144,7 +144,7 @@ def _lag(lags: Tensor) -> int | None:
     return most_frequent(lags)[0] if len(lags) else None
 
 
-# More documents than these are no line of code.
+# With more documents, no line of code is written.
 _MOST = 16
 
 
@@ -178,7 +178,7 @@ def _code_line(ids: Tensor) -> str | None:
     )
 
 
-# Longer lists of lengths are no line of code.
+# With more batch rows, no line of code is written.
 _MOST_ROWS = 256
 
 
@@ -242,18 +242,18 @@ def recognize(case: Case) -> Structure | None:
     return None
 
 
-def reads_as_a_rule(laid: InferredAxes, meaning: Meaning) -> bool:
+def reads_as_a_rule(inferred: InferredAxes, meaning: Meaning) -> bool:
     """Return whether a mask, in this reading, equals a structured mask that varies by query.
 
     Where all queries see the same keys, either reading is: padding on one side or the other.
     """
     if meaning.visible is None:
         return False
-    case = Case(laid, meaning, laid.layout.pairs(meaning.visible))
+    case = Case(inferred, meaning, inferred.layout.pairs(meaning.visible))
     if case.uniform:
         return False
     structure = recognize(case)
-    # To see all but the past is what hides in a causal mask.
+    # Seeing all but the past is a causal mask inverted.
     return structure is not None and "after=None" not in structure.line
 
 
@@ -290,7 +290,7 @@ class Conversion:
         bias: The finite numbers that are added to the scores, or None where all are 0.
         line: Python that makes it of `mask`.
         sdpa: Python that gives it to torch's `scaled_dot_product_attention`, where that takes it in
-            another form than it was given, or None.
+            another form than the input, or None.
     """
 
     mask: Mask
@@ -321,7 +321,7 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
 
 def _bias(case: Case) -> Tensor | None:
     """Return the finite numbers that are added, in the mask's own axes; None where all are 0."""
-    hiding, values = case.meaning.hiding, case.laid.given.values
+    hiding, values = case.meaning.hiding, case.inferred.given.values
     if hiding is None:
         return None
     values = values if values.is_floating_point() else values.float()
@@ -346,7 +346,11 @@ def _with_axes(case: Case, line: str) -> str:
 
 def _line(case: Case) -> str:
     """Write Python code that converts a mask whose last two axes are queries and keys."""
-    source, values, hiding = case.laid.given.source, case.laid.given.values, case.meaning.hiding
+    source, values, hiding = (
+        case.inferred.given.source,
+        case.inferred.given.values,
+        case.meaning.hiding,
+    )
     if hiding is not None:
         if values.ndim == 4 and hiding.large is None:
             return f"mask, _ = gh.from_huggingface({source})"
@@ -355,7 +359,7 @@ def _line(case: Case) -> str:
 
 
 def _line_by_key(case: Case) -> str:
-    source, values = case.laid.given.source, case.laid.given.values
+    source, values = case.inferred.given.source, case.inferred.given.values
     rows = source if values.ndim > 1 else f"{source}[None]"
     if values.shape[-1] < case.keys:
         rows = f"{rows}.expand(-1, {case.keys})"
@@ -369,7 +373,7 @@ def _line_by_key(case: Case) -> str:
 
 def _shown(case: Case) -> str:
     """Write Python code for which cells are visible, of a mask of two values."""
-    source, boolean = case.laid.given.source, case.laid.given.values.dtype == torch.bool
+    source, boolean = case.inferred.given.source, case.inferred.given.values.dtype == torch.bool
     if case.meaning.shows:
         return source if boolean else f"{source}.bool()"
     return f"~{source}" if boolean else f"{source} == 0"
@@ -377,8 +381,8 @@ def _shown(case: Case) -> str:
 
 def _with_infinities(case: Case) -> str:
     """Write Python code for an additive mask that hides by -inf alone."""
-    source, hiding = case.laid.given.source, case.meaning.hiding
-    floats = source if case.laid.given.values.is_floating_point() else f"{source}.float()"
+    source, hiding = case.inferred.given.source, case.meaning.hiding
+    floats = source if case.inferred.given.values.is_floating_point() else f"{source}.float()"
     if hiding is None or not (hiding.lowest or hiding.large is not None):
         return _with_axes(case, floats)
     low = f"{source} == torch.finfo({source}.dtype).min"
@@ -392,13 +396,13 @@ def _sdpa(case: Case, structure: Structure | None, bias: Tensor | None) -> str |
     if bias is None and _is_causal(case, structure):
         return _called("is_causal=True")
     if hiding is not None and hiding.large is None:
-        # SDPA takes floats of the inputs' type, and those that somebody chose are likely these.
-        as_it_is = case.laid.given.source == "mask" and not case.layout.by_key
-        given = _with_axes(case, case.laid.given.source)
+        # SDPA takes floats of the inputs' dtype, and a tensor's is likely that.
+        as_it_is = case.inferred.given.source == "mask" and not case.layout.by_key
+        given = _with_axes(case, case.inferred.given.source)
         return None if as_it_is else _called(f"attn_mask={given}.to(query.dtype)")
     if bias is not None:
         return _called(f"attn_mask={_with_infinities(case)}.to(query.dtype)")
-    shown = _shown(case) if hiding is None else f"{case.laid.given.source} == 0"
+    shown = _shown(case) if hiding is None else f"{case.inferred.given.source} == 0"
     shown = _with_axes(case, shown)
     return None if shown == "mask" else _called(f"attn_mask={shown}")
 

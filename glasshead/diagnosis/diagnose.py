@@ -34,22 +34,22 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose an attention mask written for any library, and report what is wrong with it.
 
-    Every cell is looked at, in as many bytes as a few copies of the mask take.
+    Every cell is examined, in the memory of a few copies of the mask.
 
     Args:
         mask: A tensor, an array or nested lists: `[keys]`, `[batch, keys]`, `[queries, keys]`,
             `[batch * heads, queries, keys]` or `[batch, heads, queries, keys]`; or a glasshead
             mask, which needs `queries` and `keys`.
-        queries: How many queries the attention will have; those of the mask if not given.
-        keys: How many keys it will have; those of the mask if not given.
-        convention: What the numbers mean, where that is known, to be checked instead of guessed:
+        queries: The number of queries of the attention; those of the mask if not given.
+        keys: The number of keys of the attention; those of the mask if not given.
+        convention: The meaning of the numbers, where known, to be checked instead of guessed:
             "attend" (True = may attend: SDPA, ONNX, Keras, glasshead), "hidden" (True = hidden:
             torch.nn.MultiheadAttention), "additive" (floats to be added, -inf hides) or
             "tokenizer" (`[batch, keys]` of 1 = real and 0 = padding).
         offset: The position of query 0 among the keys; keys - queries if not given.
 
     Returns:
-        What it looks like, what was found, and the glasshead mask that says the same.
+        Its meaning, the findings, and the equivalent glasshead mask.
 
     Errors: a TypeError for what is no mask, or numbers that are not whole; a ValueError for an
     unknown convention, ragged lists, a mask without cells, one that is spread over more than 2^30
@@ -63,22 +63,22 @@ def diagnose(
     The mask is causal but for 1 cell after the diagonal, where a query sees a later key:
     query 1, key 3; hide them, or use gh.causal().
     """
-    asked = _asked(queries, keys, convention, offset)
+    hints = _hints(queries, keys, convention, offset)
     if isinstance(mask, Mask):
-        laid = _of_mask(mask, asked)
-        said = Meaning("attend", laid.given.values)
+        inferred = _of_mask(mask, hints)
+        reading = Meaning("attend", inferred.given.values)
     else:
-        laid = infer_axes(read(mask), asked)
-        _check_size(laid.layout)
-        said = meaning(laid, asked.convention)
-    findings = [*shapes(laid), *said.findings, *numbers(laid, said)]
+        inferred = infer_axes(read(mask), hints)
+        _check_size(inferred.layout)
+        reading = meaning(inferred, hints.convention)
+    findings = [*shapes(inferred), *reading.findings, *numbers(inferred, reading)]
     converted = None
-    if said.visible is not None:
-        case = Case(laid, said, laid.layout.pairs(said.visible))
+    if reading.visible is not None:
+        case = Case(inferred, reading, inferred.layout.pairs(reading.visible))
         converted = _examined(case, findings)
     if isinstance(mask, Mask) and converted is not None and "dense(" in converted.line:
         converted = Conversion(mask, None, "mask = mask")
-    return _told(laid, said, findings, converted)
+    return _diagnosis(inferred, reading, findings, converted)
 
 
 def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
@@ -91,23 +91,23 @@ def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
         *alignment(case, kinds),
         *padding(case, kinds),
     ]
-    return conversion(case, structure) if case.laid.fits else None
+    return conversion(case, structure) if case.inferred.fits else None
 
 
-def _told(
-    laid: InferredAxes, said: Meaning, findings: list[Finding], converted: Conversion | None
+def _diagnosis(
+    inferred: InferredAxes, reading: Meaning, findings: list[Finding], converted: Conversion | None
 ) -> Diagnosis:
     ordered = tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
-    decided = said.visible is not None
-    cells = said.visible
+    decided = reading.visible is not None
+    cells = reading.visible
     if cells is None:
-        cells = marks_of(laid.given.values)
-    kind = str(laid.given.values.dtype).removeprefix("torch.")
-    seen = preview(laid, cells, ordered, decided=decided, size=kind)
+        cells = marks_of(inferred.given.values)
+    kind = str(inferred.given.values.dtype).removeprefix("torch.")
+    seen = preview(inferred, cells, ordered, decided=decided, size=kind)
     if converted is None:
-        return Diagnosis(said.convention, ordered, None, None, None, None, seen)
+        return Diagnosis(reading.convention, ordered, None, None, None, None, seen)
     return Diagnosis(
-        said.convention,
+        reading.convention,
         ordered,
         converted.mask,
         converted.bias,
@@ -128,7 +128,7 @@ def _check_size(layout: Layout) -> None:
         )
 
 
-def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
+def _hints(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
     if convention is not None and convention not in STATED:
         raise ValueError(
             f"diagnose(convention=…) takes one of {', '.join(STATED)}, and got {convention!r}: "
@@ -142,15 +142,15 @@ def _asked(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
     )
 
 
-def _of_mask(mask: Mask, asked: AxisHints) -> InferredAxes:
+def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     """Evaluate a glasshead mask to a dense one."""
-    if asked.queries is None or asked.keys is None:
+    if hints.queries is None or hints.keys is None:
         raise ValueError(
             f"diagnose(mask) takes queries= and keys= beside a glasshead mask such as {mask!r}, "
             "and got none: say how many there will be."
         )
-    position = asked.keys - asked.queries if asked.offset is None else asked.offset
-    tile = Tile(range(asked.queries), range(asked.keys), position)
+    position = hints.keys - hints.queries if hints.offset is None else hints.offset
+    tile = Tile(range(hints.queries), range(hints.keys), position)
     try:
         cells = mask.visible(tile)
         leading = cells.shape[:-2] or (1,)
@@ -159,9 +159,9 @@ def _of_mask(mask: Mask, asked: AxisHints) -> InferredAxes:
     except (RuntimeError, ValueError):
         raise ValueError(
             f"diagnose(mask) takes the size that the mask was made for, and {mask!r} does not fit "
-            f"{asked.queries} queries and {asked.keys} keys."
+            f"{hints.queries} queries and {hints.keys} keys."
         ) from None
-    # Its axes are known: two of them are never [batch, keys].
+    # Its axes are known: two are [queries, keys].
     shape = tuple(cells.shape)
-    layout = Layout(shape, False, asked.queries, asked.keys, asked.offset)
+    layout = Layout(shape, False, hints.queries, hints.keys, hints.offset)
     return InferredAxes(MaskInput(cells, "mask", typed=True), layout)

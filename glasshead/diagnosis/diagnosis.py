@@ -23,7 +23,7 @@ from glasshead.recipe.tile import Tile
 
 _MARGIN = 4
 _INDENT = "    "
-# How many letters stand side by side on a page.
+# The width of a line of code on a page, in characters.
 _PAGE = 72
 _OPENING, _CLOSING = "([{", ")]}"
 
@@ -104,7 +104,7 @@ def _widest(code: str) -> tuple[int, int]:
     return best
 
 
-# As wide as fits the narrowest report, with its margin.
+# The width that fits the narrowest report, with its margin.
 _WIDTH = 16
 
 
@@ -115,7 +115,7 @@ class Preview:
     Attributes:
         subject: Its type and shape in words.
         drawing: A small picture.
-        legend: What the picture shows.
+        legend: The legend of the picture.
     """
 
     subject: str
@@ -124,7 +124,7 @@ class Preview:
 
 
 def preview(
-    laid: InferredAxes,
+    inferred: InferredAxes,
     cells: Bool[Tensor, "..."],
     findings: tuple[Finding, ...],
     *,
@@ -134,16 +134,16 @@ def preview(
     """Build the preview of the batch row and head with the first finding, else of the first.
 
     Args:
-        laid: The mask.
-        cells: What is drawn, in the mask's own axes: visible cells, or True ones.
-        findings: What was found.
+        inferred: The mask.
+        cells: The cells to draw, in the mask's own axes: visible cells, or True ones.
+        findings: The findings.
         decided: Whether the cells are the visible ones.
         size: The type of its numbers, in words.
     """
-    layout = laid.layout
+    layout = inferred.layout
     shown = "visible" if decided else "other than 0"
     hidden = "hidden" if decided else "0"
-    shape = f"{size} {list(laid.given.values.shape)}"
+    shape = f"{size} {list(inferred.given.values.shape)}"
     if layout.by_key:
         rows = cells.reshape(-1, cells.shape[-1])
         drawing, axes = _drawn(rows), "a line a batch row, a column a key"
@@ -151,7 +151,7 @@ def preview(
         index = _leading(findings, len(layout.leading))
         drawing, axes = _drawn(cells[index]), "a line a query, a column a key"
         if index:
-            axes += f", of {layout.told(index)}"
+            axes += f", of {layout.describe(index)}"
     return Preview(shape, drawing, f"■ {shown}, · {hidden}; {axes}")
 
 
@@ -205,14 +205,14 @@ class Diagnosis:
     Attributes:
         convention: "attend", "hidden", "additive", "tokenizer" or "multiplicative", or None where
             it could not be decided.
-        findings: What was found, errors first.
-        mask: It as a glasshead mask, or None where that could not be decided.
+        findings: The findings, errors first.
+        mask: The equivalent glasshead mask, or None where that could not be decided.
         bias: The finite numbers to add to the scores, or None where there are none.
-        conversion: The line of Python that makes `mask`, and `bias` if any, of what is called
-            `mask`; None where there is no mask.
-        sdpa: The line for torch's `scaled_dot_product_attention`, where it differs from giving the
-            mask as it is.
-        portrait: Its type, its shape, and what is drawn of it.
+        conversion: A line of Python that converts the input, called `mask`, to `mask`, and `bias`
+            if any; None where there is no mask.
+        sdpa: A line that calls torch's `scaled_dot_product_attention`, where that takes another
+            form than the input.
+        portrait: The preview: dtype, shape and drawing.
 
     >>> import torch
     >>> import glasshead as gh

@@ -21,10 +21,10 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def listed(
-    places: Sequence[tuple[int, ...]], told: Callable[[tuple[int, ...]], str], count: int
+    places: Sequence[tuple[int, ...]], where: Callable[[tuple[int, ...]], str], count: int
 ) -> str:
     """List the first places in words, and how many more there are."""
-    words = "; ".join(told(place) for place in places)
+    words = "; ".join(where(place) for place in places)
     more = count - len(places)
     return f"{words} and {more:,} more" if more > 0 else words
 
@@ -88,7 +88,7 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: What the rule consists of that it equals, if any.
+        kinds: The kinds of the structure that it equals, if any.
     """
     total, most = int(case.rows.count.sum()), case.visible.numel()
     if total == most:
@@ -120,7 +120,7 @@ def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
         if not count:
             continue
         first = places(rows)
-        told = listed([case.place(place) for place in first], case.layout.told, count)
+        where = listed([case.place(place) for place in first], case.layout.describe, count)
         queries = _subject(case, count)
         why = (
             ", since their own keys are padding: their outputs are to be ignored"
@@ -130,7 +130,7 @@ def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
         yield Finding(
             "dead-rows",
             _severity(case, explained),
-            f"{queries} no key at all{why}: {told}; {_result(case)}.",
+            f"{queries} no key at all{why}: {where}; {_result(case)}.",
             tuple(case.place(place) for place in first),
         )
 
@@ -142,7 +142,7 @@ def _subject(case: Case, count: int) -> str:
 
 
 def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]:
-    """Return which queries stand before the first key that any query of their batch row sees.
+    """Return which queries come before the first key that any query of their batch row sees.
 
     Or after the last, where that is sure to be padding.
     """
@@ -175,7 +175,7 @@ def _result(case: Case) -> str:
     return "some libraries give NaN there; here such a query gives 0"
 
 
-# A mask whose queries see more of the future than this is no causal one.
+# A mask whose queries see a larger share of the future is not causal.
 _CAUSAL = 0.25
 
 
@@ -184,7 +184,7 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: What the rule consists of that it equals, if any.
+        kinds: The kinds of the structure that it equals, if any.
     """
     if case.edge is None or kinds:
         return
@@ -199,7 +199,7 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
         "future",
         "error",
         f"The mask is causal but for {counted(count, 'cell')} after the diagonal{own}, where a "
-        f"query sees a later key: {listed(first, case.told, count)}; hide them, or use "
+        f"query sees a later key: {listed(first, case.describe, count)}; hide them, or use "
         "gh.causal().",
         tuple(case.place(place) for place in first),
     )
@@ -212,25 +212,25 @@ def _cells_after(case: Case, lag: int) -> int:
     return outer * sum(after)
 
 
-def numbers(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
+def numbers(inferred: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
     """Find faults of a mask's numbers and dtype."""
-    values = laid.given.values
+    values = inferred.given.values
     if not values.is_floating_point():
-        yield from _whole(laid, meaning)
+        yield from _whole(inferred, meaning)
         return
-    yield from _not_finite(laid)
+    yield from _not_finite(inferred)
     if meaning.hiding is None:
         yield _multiplied(values)
         return
     if meaning.hiding.large is not None:
-        yield from _almost(laid, meaning.hiding)
+        yield from _almost(inferred, meaning.hiding)
     yield from _doubled(values, meaning.hiding)
     if not meaning.hiding.cells.any():
         yield from _harmless(values)
 
 
-def _whole(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
-    values = laid.given.values
+def _whole(inferred: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
+    values = inferred.given.values
     if values.dtype == torch.uint8:
         yield Finding(
             "bytes",
@@ -238,10 +238,10 @@ def _whole(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
             "The mask has bytes (uint8), of which ~mask makes 255 and 254 instead of False and "
             "True, and which SDPA refuses: convert it with .bool().",
         )
-    # Of a list nobody chose the type; a tokenizer's numbers are whole.
+    # A list has no chosen dtype; a tokenizer's numbers are whole.
     elif (
         values.dtype != torch.bool
-        and laid.given.typed
+        and inferred.given.typed
         and meaning.convention in ("attend", "hidden")
     ):
         yield Finding(
@@ -252,8 +252,8 @@ def _whole(laid: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
         )
 
 
-def _not_finite(laid: InferredAxes) -> Iterator[Finding]:
-    values = laid.given.values
+def _not_finite(inferred: InferredAxes) -> Iterator[Finding]:
+    values = inferred.given.values
     for kind, cells, sentence in (
         (
             "nan",
@@ -269,11 +269,11 @@ def _not_finite(laid: InferredAxes) -> Iterator[Finding]:
         count = total(cells)
         if count:
             first = places(cells)
-            told = listed(first, laid.layout.told, count)
+            where = listed(first, inferred.layout.describe, count)
             yield Finding(
                 kind,
                 "error",
-                f"{counted(count, 'cell')} of the mask {_has(count)} {sentence}; at {told}.",
+                f"{counted(count, 'cell')} of the mask {_has(count)} {sentence}; at {where}.",
                 first,
             )
 
@@ -291,10 +291,10 @@ def _multiplied(values: Tensor) -> Finding:
     )
 
 
-def _almost(laid: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
-    values, large = laid.given.values, hiding.large
+def _almost(inferred: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
+    values, large = inferred.given.values, hiding.large
     other = next((d for d in FLOATS if d != values.dtype and large == _lowest_in(d, values)), None)
-    if other is not None and not laid.given.typed:
+    if other is not None and not inferred.given.typed:
         return
     if other is not None and large is not None and large < -1e30:
         sentence = (
@@ -362,7 +362,7 @@ def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: What the rule consists of that it equals, if any.
+        kinds: The kinds of the structure that it equals, if any.
     """
     if not case.uniform and "padding" not in kinds:
         return
@@ -376,7 +376,7 @@ def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
             "mixed-padding",
             "warning",
             "Some batch rows are padded to the left and others to the right: "
-            f"{' and '.join(case.layout.told(row) for row in rows)}; pad all on one side.",
+            f"{' and '.join(case.layout.describe(row) for row in rows)}; pad all on one side.",
             rows,
         )
     elif bool(left.any()):
@@ -394,11 +394,11 @@ def _holes(case: Case, alive: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
     if not count:
         return
     first = places(holes)
-    told = listed([_of_key(case, place) for place in first], case.layout.told, count)
+    where = listed([_of_key(case, place) for place in first], case.layout.describe, count)
     yield Finding(
         "holes",
         "warning",
-        f"{counted(count, 'key is', 'keys are')} hidden between visible ones: {told}; padding "
+        f"{counted(count, 'key is', 'keys are')} hidden between visible ones: {where}; padding "
         "stands at one end, so check what hides them.",
         tuple(_of_key(case, place) for place in first),
     )
@@ -414,7 +414,7 @@ def _to_the_left(case: Case, left: Bool[Tensor, "*leading"], starts: Tensor) -> 
     rows = places(left) if left.ndim else ((),)
     row = rows[0]
     most = int(starts[row] if row else starts)
-    whose = f" in {case.layout.told(row)}" if row else ""
+    whose = f" in {case.layout.describe(row)}" if row else ""
     return Finding(
         "left-padding",
         "note",
@@ -437,21 +437,21 @@ def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Find
     count = int(hidden.sum())
     if count:
         rows = places(hidden) if hidden.ndim else ()
-        told = f" ({listed(rows, case.layout.told, count)})" if rows else ""
+        where = f" ({listed(rows, case.layout.describe, count)})" if rows else ""
         yield Finding(
             "padding-side",
             "warning",
             f"With {counted(queries, 'query', 'queries')} and {case.keys} keys the last query "
-            f"stands at key {newest}, which right padding hides{told}: to go on from a cache, pad "
+            f"stands at key {newest}, which right padding hides{where}: to go on from a cache, pad "
             "to the left.",
             tuple(_of_key(case, (*row, newest)) for row in rows) or ((newest,),),
         )
 
 
-def shapes(laid: InferredAxes) -> Iterator[Finding]:
+def shapes(inferred: InferredAxes) -> Iterator[Finding]:
     """Find faults of the shape, and what is worth knowing of it."""
-    yield from laid.findings
-    shape = laid.layout.shape
+    yield from inferred.findings
+    shape = inferred.layout.shape
     if len(shape) == 3 and shape[0] > 1:
         yield Finding(
             "layout",

@@ -18,10 +18,10 @@ class Finding:
     """Finding about a mask.
 
     Attributes:
-        kind: What it is, such as "dead-rows" or "future".
+        kind: Its name, such as "dead-rows" or "future".
         severity: "error": the attention is wrong; "warning": it is likely to be; "note": worth
             knowing, and no fault.
-        sentence: What was found, where, and what to do.
+        sentence: The fault, its location, and the remedy.
         where: The first few places, as indices of the mask's own axes.
     """
 
@@ -80,9 +80,9 @@ class Meaning:
     Attributes:
         convention: Its name, or None where it could not be decided.
         visible: Which cells are visible, in the mask's own axes; None where that is not decided.
-        hiding: By what numbers it hides, where it is additive.
-        shows: Of a mask of two values, whether the other than 0 shows.
-        findings: What was found on the way.
+        hiding: The numbers it hides by, where it is additive.
+        shows: Of a mask of two values, whether the one other than 0 is visible.
+        findings: Findings of the interpretation.
     """
 
     convention: str | None
@@ -99,8 +99,8 @@ class Layout:
     Attributes:
         shape: The mask's own.
         by_key: Whether its last axis is the only one of queries or keys: `[keys]`, `[batch, keys]`.
-        queries: How many there will be; None where that is not known.
-        keys: How many there will be.
+        queries: The attention's number of queries; None where that is not known.
+        keys: The attention's number of keys.
         offset: The position of query 0 among the keys, or None where it is not stated.
     """
 
@@ -129,10 +129,10 @@ class Layout:
         queries = cells.shape[-2] if self.queries is None else self.queries
         return cells.expand(*self.leading, queries, self.keys)
 
-    def told(self, place: tuple[int, ...]) -> str:
+    def describe(self, place: tuple[int, ...]) -> str:
         """Describe an index of the mask in words.
 
-        >>> Layout((2, 3, 5, 7), False, 5, 7).told((1, 0, 4, 6))
+        >>> Layout((2, 3, 5, 7), False, 5, 7).describe((1, 0, 4, 6))
         'query 4, key 6 (batch row 1, head 0)'
         """
         inner = ("key",) if self.by_key else ("query", "key")
@@ -154,7 +154,7 @@ class Layout:
         return (*("batch row",) * (count - 1), "head")[:count]
 
 
-# Lines of code that a report gives cannot compare the others in torch.
+# Other dtypes cannot be compared in torch, by the code that a report gives.
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TAKES = "diagnose(mask) takes a tensor, an array, nested lists of numbers or a glasshead mask"
@@ -165,9 +165,9 @@ class MaskInput:
     """Mask as a tensor, and the Python code that gives it.
 
     Attributes:
-        values: What was given.
-        source: Python for this tensor, where what was given is called `mask`.
-        typed: Whether somebody chose the type of its numbers, as of a tensor; not so of a list.
+        values: The numbers.
+        source: Python code for this tensor, where the input is called `mask`.
+        typed: Whether its dtype was chosen, as of a tensor; not so of a list.
     """
 
     values: Shaped[Tensor, "..."]
@@ -192,7 +192,7 @@ def read(mask: Any) -> MaskInput:
         given = MaskInput(values, _written(mask, values), typed=True)
     elif isinstance(mask, Sequence) and not isinstance(mask, str | bytes | range):
         source = "torch.as_tensor(mask)"
-        # Of arrays, torch makes a tensor by itself.
+        # torch converts lists of arrays by itself.
         if any(isinstance(row, Tensor) and row.ndim for row in mask):
             source = "torch.stack([torch.as_tensor(row) for row in mask])"
         given = MaskInput(_of_array(_listed(mask)), source, typed=False)
@@ -234,7 +234,7 @@ def _checked(tensor: Tensor) -> Tensor:
 
 def _listed(mask: Sequence[Any]) -> np.ndarray:
     try:
-        # Tensors in a list, too, are read one by one.
+        # Row by row, as a list may hold tensors.
         return np.array([np.asarray(row) for row in mask])
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError):
         raise ValueError(
@@ -306,10 +306,10 @@ class Edge:
     """Diagonal at which most queries see their last key: i + `lag`.
 
     Attributes:
-        lag: The most frequent one.
-        share: Of the queries that say so, how many do; those that see the last key that any does
-            say nothing.
-        count: How many queries say so.
+        lag: The most frequent lag.
+        share: The share of queries at this lag, of those that see a last key before the last
+            that any query sees.
+        count: The number of queries at this lag.
     """
 
     lag: int

@@ -14,8 +14,8 @@ from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import Matrix
 from glasshead.drawing.printable import shorten, visible, wrap
 
-# Weaker ones would only be grey; in text, only what is worth a word.
-_SEEN, _TOLD = 0.03, 0.1
+# The weakest weight drawn as a band, and as text.
+_WEAKEST_BAND, _WEAKEST_TEXT = 0.03, 0.1
 _NAME = 24
 # In pixels: a letter, between words, the margins, the height of the bands, the strongest.
 _LETTER, _GAP, _MARGIN, _HEIGHT, _STRONGEST = 9.2, 24, 14, 110, 13
@@ -26,13 +26,13 @@ _LINE = 30
 class Bands(Block):
     """Two lines of words, and a band per weight from each lower word to the upper ones.
 
-    In a terminal each word of the lower line stands beside those that it took most of.
+    In a terminal each word of the lower line is listed with those that it took most of.
 
     Args:
         values: Weights, as of `HeatMap`, row by row.
         rows: The words of the lower line.
         columns: The words of the upper line.
-        caption: What is shown.
+        caption: The caption.
 
     Raises:
         TypeError, ValueError: as `HeatMap` does.
@@ -62,7 +62,9 @@ class Bands(Block):
         names = [shorten(visible(name), min(_NAME, canvas.width // 3)) for name in self.rows]
         widest = max(map(cell_len, names))
         for name, weights in zip(names, self.values, strict=True):
-            taken = ", ".join(f"{visible(word)} {weight:.2f}" for word, weight in self._of(weights))
+            taken = ", ".join(
+                f"{visible(word)} {weight:.2f}" for word, weight in self._strongest(weights)
+            )
             indent = " " * (widest + 2)
             head = name + " " * (widest + 2 - cell_len(name))
             for part in wrap(taken, canvas.width - widest - 2) or [""]:
@@ -73,7 +75,7 @@ class Bands(Block):
         """Draw the bands as SVG, whose words can be read and selected."""
         upper, lower = _places(self.columns), _places(self.rows)
         width = max(upper[-1].end, lower[-1].end) + _MARGIN
-        # The shorter line stands in the middle of the longer.
+        # The shorter line is centred on the longer.
         above, below = ((width - _MARGIN - places[-1].end) / 2 for places in (upper, lower))
         top, bottom = _LINE, _LINE + _HEIGHT
         bands = "\n".join(
@@ -83,28 +85,28 @@ class Bands(Block):
                 weight,
                 f"{self.rows[row]} → {self.columns[column]}: {number(weight)}",
             )
-            for row, column, weight in _strong(self.values)
+            for row, column, weight in _visible_weights(self.values)
         )
         names = "\n".join(
             _word(shift + place.middle, y, place.name)
             for places, shift, y in ((upper, above, top - 9), (lower, below, bottom + 20))
             for place in places
         )
-        said = self.caption or words.heat_map
+        label = self.caption or words.heat_map
         figure = (
             f'<svg class="bands" role="img" aria-label="{quoted(self.as_text())}" '
             f'width="{width:.0f}" height="{bottom + _LINE}" '
             f'viewBox="0 0 {width:.0f} {bottom + _LINE}">\n{bands}\n{names}\n</svg>'
         )
         caption = f'<p class="said">{quoted(self.caption)}</p>\n' if self.caption else ""
-        return f'<figure class="bands">\n{caption}{region(said, figure)}\n</figure>'
+        return f'<figure class="bands">\n{caption}{region(label, figure)}\n</figure>'
 
-    def _of(self, weights: Sequence[float | None]) -> list[tuple[str, float]]:
+    def _strongest(self, weights: Sequence[float | None]) -> list[tuple[str, float]]:
         """Return the words that one took most of, the largest first."""
         taken = [
             (word, weight)
             for word, weight in zip(self.columns, weights, strict=True)
-            if weight is not None and weight >= _TOLD
+            if weight is not None and weight >= _WEAKEST_TEXT
         ]
         return sorted(taken, key=lambda pair: -pair[1])
 
@@ -133,25 +135,25 @@ def _places(names: Sequence[str]) -> list[_Place]:
     return places
 
 
-def _strong(values: Matrix) -> list[tuple[int, int, float]]:
+def _visible_weights(values: Matrix) -> list[tuple[int, int, float]]:
     """Return the weights that are drawn, the strongest last, so that it lies above."""
     strong = [
         (row, column, weight)
         for row, weights in enumerate(values)
         for column, weight in enumerate(weights)
-        if weight is not None and weight >= _SEEN
+        if weight is not None and weight >= _WEAKEST_BAND
     ]
     return sorted(strong, key=lambda one: one[2])
 
 
-def _band(start: tuple[float, float], end: tuple[float, float], weight: float, said: str) -> str:
+def _band(start: tuple[float, float], end: tuple[float, float], weight: float, label: str) -> str:
     (x, y), (to_x, to_y) = start, end
     middle = (y + to_y) / 2
     share = min(1.0, weight)
     return (
         f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} '
         f'{to_x:.1f} {to_y:.1f}" stroke-width="{max(1.0, _STRONGEST * share):.1f}" '
-        f'stroke-opacity="{0.15 + 0.7 * share:.2f}"><title>{quoted(said)}</title></path>'
+        f'stroke-opacity="{0.15 + 0.7 * share:.2f}"><title>{quoted(label)}</title></path>'
     )
 
 

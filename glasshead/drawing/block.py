@@ -125,7 +125,7 @@ ENGLISH = Words()
 
 NARROWEST = 20
 
-# Sixteen colours are the user's own theme: nobody knows how a weight would look in them.
+# Sixteen colours are the user's own theme, in which weights could look like anything.
 _COLORS = {"256": 256, "truecolor": 2**24}
 
 
@@ -136,7 +136,7 @@ class Canvas:
     Attributes:
         width: Cells of the terminal in a line, at least 20.
         height: The most rows that a table or a heat map takes; larger ones are shortened or pooled.
-        colors: How many colours there are: 2**24, 256, or 0 where numbers and shades must do.
+        colors: The number of colours: 2**24, 256, or 0 for numbers and shades alone.
         words: The phrases that blocks add.
 
     Raises:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, check_text, line, plain, printed
 from glasshead.drawing.page import fragment, page, quoted, region
-from glasshead.drawing.printable import MEASURE, collapse, printable, wrap
+from glasshead.drawing.printable import MEASURE, collapse, folded, printable, wrap
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Paragraph(Block):
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the text, on a wide canvas in lines that are still read with ease."""
-        drawn = wrap(printable(collapse(self.text)), min(canvas.width, MEASURE))
+        drawn = folded(self.text, min(canvas.width, MEASURE))
         yield from map(line, drawn)
 
     def html(self, words: Words = ENGLISH) -> str:
@@ -84,7 +84,7 @@ class Heading(Block):
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the title in bold, the upper levels on a rule."""
-        drawn = wrap(printable(collapse(self.text)), canvas.width)
+        drawn = folded(self.text, canvas.width)
         yield from (line(part, "bold") for part in drawn)
         if self.level in _RULES:
             yield line(_RULES[self.level] * max(map(cell_len, drawn)), "dim")
@@ -122,7 +122,7 @@ class Note(Block):
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the remark behind a bar."""
-        drawn = wrap(printable(collapse(self.text)), min(canvas.width, MEASURE) - len(_BAR))
+        drawn = folded(self.text, min(canvas.width, MEASURE) - len(_BAR))
         for part in drawn:
             yield line().append(_BAR, "dim").append(part, "italic")
 
@@ -139,15 +139,15 @@ _SCRIPT = re.compile(
     rf"(?<![\w^])(?P<base>{_LETTER})(?:(?P<index>{_INDEX})|"
     rf"\^(?:\((?P<group>[^()\n]+)\)|(?P<power>{_POWER})(?P<inner>{_INDEX})?))(?![\w^])"
 )
-# What stands in the brackets of one letter is a name, as in s(the_cat), and a name is not read.
+# Brackets after one letter hold a name, as in s(the_cat), and names are not parsed.
 _NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)")
 
 
 def subscripts(text: str) -> str:
     """Return a formula as HTML, its indices as `sub` and its powers as `sup`.
 
-    Only one letter that stands alone carries them, so W_query and the_cat stay as they are, and so
-    does what is named in brackets. Brackets around a power fall away.
+    Only a single letter carries them, so W_query and the_cat stay as they are, and so does a name
+    in brackets. Brackets around a power fall away.
 
     Args:
         text: Any text; it is escaped, and never read as markup.
@@ -264,7 +264,7 @@ class Document:
     `rich.print(document)` draws it in a terminal, with colours where there are some.
 
     Args:
-        blocks: What is drawn, from top to bottom.
+        blocks: The blocks, from top to bottom.
         title: The title, drawn above the blocks and in the window of a page.
         language: The language of the text as a tag of BCP 47, such as "en", "tr" or "zh-Hant".
         words: The phrases that blocks add themselves, in that language.

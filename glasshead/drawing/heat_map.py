@@ -24,7 +24,7 @@ from glasshead.drawing.block import (
 from glasshead.drawing.numbers import number
 from glasshead.drawing.page import LEVELS, hexadecimal, ink, level, paint, quoted, region, snapped
 from glasshead.drawing.pooling import Grid, Matrix, Value, pooled, pooling_said
-from glasshead.drawing.printable import chunks, collapse, printable, shorten, visible, wrap
+from glasshead.drawing.printable import chunks, collapse, folded, printable, shorten, visible
 
 _SHADES = " ░▒▓█"
 _HIDDEN = "·"
@@ -58,12 +58,12 @@ def heat_map_lines(
     """Draw a heat map: caption, heads, rows, legend, and how it was pooled."""
     layout = _layout(grid, top, canvas)
     if caption:
-        yield from (line(part, "italic") for part in _folded(caption, canvas))
+        yield from (line(part, "italic") for part in folded(caption, canvas.width))
     yield from _heads(layout)
     for place in range(len(layout.grid.rows)):
         yield _row(layout, place, canvas)
     yield from _legend(layout, canvas)
-    for part in _folded(pooling_said(layout.grid, grid, canvas.words), canvas):
+    for part in folded(pooling_said(layout.grid, grid, canvas.words), canvas.width):
         if part:
             yield line(part, "dim")
 
@@ -176,7 +176,7 @@ def _shade(value: float, top: float) -> str:
 
 @lru_cache
 def _style(place: int, colors: int) -> Style:
-    """Return the colours of a level, in a terminal of so many colours."""
+    """Return the colours of a level, in a terminal of `colors` colours."""
     color = paint(place) if colors > 256 else snapped(paint(place))
     return Style(color=hexadecimal(ink(color)), bgcolor=hexadecimal(color))
 
@@ -186,11 +186,6 @@ def _centred(text: str, width: int) -> str:
     spare = max(0, width - cell_len(text))
     before = (spare + 1) // 2
     return " " * before + text + " " * (spare - before)
-
-
-def _folded(text: str, canvas: Canvas) -> list[str]:
-    """Return the lines of a caption."""
-    return wrap(printable(collapse(text)), canvas.width)
 
 
 _MOST = 64
@@ -208,11 +203,11 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
     if len(drawn.rows) == 1 and len(drawn.columns) > _WITH_NUMBERS:
         run = _run(drawn, caption, highest, words)
         return f'<figure class="heat-map">\n{run}\n{legend}\n</figure>'
-    said = f"<caption><span>{quoted(caption)}</span></caption>\n" if caption else ""
+    note = f"<caption><span>{quoted(caption)}</span></caption>\n" if caption else ""
     head = "".join(_html_heads(drawn))
     body = "\n".join(_html_row(drawn, place, highest, words) for place in range(len(drawn.rows)))
     table = (
-        f"<table{_size(len(drawn.columns))}>\n{said}<thead>\n<tr><td></td>{head}</tr>\n</thead>\n"
+        f"<table{_size(len(drawn.columns))}>\n{note}<thead>\n<tr><td></td>{head}</tr>\n</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
     )
     framed = region(caption or words.heat_map, table)
@@ -222,19 +217,19 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
 def _run(grid: Grid, caption: str | None, top: float, words: Words) -> str:
     """Draw one row of many weights as names with their numbers, broken into lines like a text."""
     name = grid.rows[0]
-    said = f'<p class="said">{quoted(caption)}</p>\n' if caption else ""
+    note = f'<p class="said">{quoted(caption)}</p>\n' if caption else ""
     pairs = "\n".join(
         f"<div><dt{_full(column)}>{_name(column)}</dt>"
         f"{_html_cell(value, _pair(name, column), top, words, 'dd')}</div>"
         for column, value in zip(grid.columns, grid.values[0], strict=True)
     )
     return (
-        f'{said}<p class="said of"{_full(name)}>{_name(name)}</p>\n<dl class="run">\n{pairs}\n</dl>'
+        f'{note}<p class="said of"{_full(name)}>{_name(name)}</p>\n<dl class="run">\n{pairs}\n</dl>'
     )
 
 
 def _size(columns: int) -> str:
-    """Return the class of a map: one of many columns has cells as small as their number asks."""
+    """Return the CSS class of a map: the more columns, the smaller the cells."""
     if columns <= _WITH_NUMBERS:
         return ' class="weights"'
     return f' class="weights dense" style="--columns: {columns}"'
@@ -279,8 +274,8 @@ def _html_legend(grid: Grid, top: float, words: Words) -> str:
 
 def _pooling(drawn: Grid, whole: Grid, words: Words) -> str:
     """Say how the map was pooled."""
-    said = pooling_said(drawn, whole, words)
-    return f'<span class="key">{quoted(said)}</span>' if said else ""
+    note = pooling_said(drawn, whole, words)
+    return f'<span class="key">{quoted(note)}</span>' if note else ""
 
 
 def _name(name: str) -> str:
@@ -309,10 +304,10 @@ class HeatMap(Block):
 
     Args:
         values: Weights, at least 0, row by row, or anything with `.tolist()`, such as a tensor
-            `[rows, columns]`. None and NaN stand for hidden pairs.
+            `[rows, columns]`. None and NaN are hidden pairs.
         rows: A name for each row, such as the tokens of the queries.
         columns: A name for each column, such as the tokens of the keys.
-        caption: What the map shows.
+        caption: The caption.
         highlight_row: A row to mark, counted from 0.
         top: The weight that is painted deepest; None takes the largest that is drawn.
 

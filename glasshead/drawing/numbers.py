@@ -8,7 +8,7 @@ from typing import Any
 
 from glasshead.drawing.block import ENGLISH, Words
 
-# A float32 carries about seven digits: what is nearer than this to a short decimal was typed as
+# A float32 carries about seven digits: a number nearer than this to a short decimal was typed as
 # one.
 _TYPED = 1e-7
 
@@ -21,7 +21,7 @@ def number(x: Any, digits: int = 4) -> str:
 
     Args:
         x: A float, an int, or anything that `float()` takes, such as a tensor of one number.
-        digits: How many decimals a number below 1 has, and how many digits in all one above 1 has.
+        digits: The number of decimals below 1, and of digits in all above 1.
 
     Returns:
         The number as text; an infinity is "∞", not-a-number is "NaN".
@@ -168,13 +168,13 @@ _SPACES = str.maketrans(_DIGIT + _POINT, "  ")
 def align_decimals(
     rows: Sequence[Sequence[str]], align: Sequence[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Pad the numbers of columns that stand right, so that their points are below each other.
+    """Pad the numbers of right-aligned columns, so that their decimal points align.
 
     A column that holds anything but numbers stays as it is.
 
     Args:
         rows: The cells, row by row.
-        align: How each column stands.
+        align: The alignment of each column.
 
     Returns:
         The same cells, shorter numbers with spaces as wide as what they lack. `spaced` turns these

@@ -10,8 +10,8 @@ def truncate_places(count: int, most: int, always: int | None = None) -> list[in
     """Return the places that stay: the first and the last ones, and None for those left out.
 
     Args:
-        count: How many there are.
-        most: How many have room, at least 1.
+        count: The number of places.
+        most: The most places that stay, at least 1.
         always: One that stays wherever it lies.
 
     Returns:
@@ -50,8 +50,8 @@ class Grid:
         values: Weights, row by row; None where a pair is hidden.
         rows: A name for each row.
         columns: A name for each column.
-        row_block: How many rows of the matrix one row here is the mean of; the last may have fewer.
-        column_block: How many columns one column here is the sum of; the last may have fewer.
+        row_block: The number of matrix rows averaged in one row; the last may have fewer.
+        column_block: The number of matrix columns summed in one column; the last may have fewer.
         highlight: The row here that is marked, or None.
     """
 
@@ -76,7 +76,7 @@ class Grid:
 
 
 def pooled(grid: Grid, most_rows: int, most_columns: int) -> Grid:
-    """Return a grid of at most so many rows and columns.
+    """Pool a grid to at most this many rows and columns.
 
     A cell is the sum over a block of columns, averaged over a block of rows: a row of weights that
     sums to one still does. Hidden pairs weigh nothing; where a whole block is hidden, so is its
@@ -158,11 +158,11 @@ def pooling_said(drawn: Grid, whole: Grid, words: Words) -> str:
         phrase = words.pooled_rows
     else:
         phrase = words.pooled_both
-    said = phrase.format(
+    note = phrase.format(
         rows=_size(drawn.row_block, len(whole.rows)),
         columns=_size(drawn.column_block, len(whole.columns)),
     )
-    return f"{said} {words.counted_from_zero}"
+    return f"{note} {words.counted_from_zero}"
 
 
 def _size(block: int, count: int) -> str:

@@ -35,7 +35,7 @@ def printable(text: str) -> str:
         return text
     seen = "".join(map(_seen, text))
     seen = _JOINER_OUT_OF_PLACE.sub(lambda joiner: _escape(joiner.group()), seen)
-    # A mark that stands on no letter would stand on the drawing's own.
+    # A combining mark without a letter would combine with the drawing's own.
     alone = seen and (unicodedata.category(seen[0]).startswith("M") or cell_len(seen[0]) == 0)
     return f"◌{seen}" if alone else seen
 
@@ -81,7 +81,7 @@ def shorten(text: str, width: int) -> str:
 
     Args:
         text: A printable text.
-        width: How many cells of the terminal it may take, at least 1. A Chinese character takes
+        width: The most terminal cells that it may take, at least 1. A Chinese character takes
             two.
 
     Returns:
@@ -168,6 +168,11 @@ def collapse(text: str) -> str:
         'one two'
     """
     return re.sub("[ \t\n\r\f]+", " ", text).strip(" ")
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Return the lines of a paragraph: collapsed, made printable and wrapped."""
+    return wrap(printable(collapse(text)), width)
 
 
 def chunks(text: str, width: int, most: int) -> list[str]:

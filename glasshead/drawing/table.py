@@ -22,7 +22,7 @@ from glasshead.drawing.document import subscripts
 from glasshead.drawing.numbers import align_decimals, spaced
 from glasshead.drawing.page import quoted, region
 from glasshead.drawing.pooling import truncate_places
-from glasshead.drawing.printable import collapse, printable, wrap
+from glasshead.drawing.printable import collapse, folded, printable
 
 _TALLEST = 5  # lines of one cell
 
@@ -38,11 +38,6 @@ def cell_lines(text: str, width: int) -> list[str]:
     return lines if len(lines) <= _TALLEST else [*lines[: _TALLEST - 1], "…"]
 
 
-def folded(text: str, width: int) -> list[str]:
-    """Return all lines of a text, made printable."""
-    return wrap(printable(collapse(text)), width)
-
-
 _INDENT = "  "
 
 
@@ -52,7 +47,7 @@ def stacked(
     """Draw the heads, a rule, and each row as its name and, moved in, its values.
 
     Args:
-        table: What is drawn.
+        table: The table.
         rows: The rows that stay, None for those left out.
         columns: The columns that stay, the names first; one value stands alone, several each
             behind its head.
@@ -78,7 +73,7 @@ def stacked(
 def _record(
     name: str, values: Sequence[str], mark: str, gutter: str, width: int, style: str
 ) -> Iterator[Text]:
-    """Draw a name and what stands below it; an empty value takes no line."""
+    """Draw a name and its values below it; an empty value takes no line."""
     for number, part in enumerate(cell_lines(name, width - len(gutter))):
         yield line((gutter if number else mark) + part, style)
     indent = gutter + _INDENT
@@ -96,7 +91,7 @@ def _value(heads: Sequence[str], row: Sequence[str], place: int | None, *, alone
 
 _GAP = "  "
 _LEAST = 12  # a column is not made narrower than this before others are left out
-_STACKED = 6  # where no two columns have room, the values of so many stand below their name
+_STACKED = 6  # where no two columns fit, this many values are listed below their name
 
 Cells = list[str]
 
@@ -178,12 +173,12 @@ def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
 def _widths(rows: Sequence[Sequence[str]], columns: list[int | None], room: int) -> list[int]:
     """Share the room: every column gets what it needs, or as much as the widest may have."""
     naturals = _naturals(rows)
-    wanted = [1 if place is None else naturals[place] for place in columns]
+    needed = [1 if place is None else naturals[place] for place in columns]
     free = max(len(columns), room - len(_GAP) * (len(columns) - 1))
-    widest = max(wanted)
-    while sum(min(width, widest) for width in wanted) > free:
+    widest = max(needed)
+    while sum(min(width, widest) for width in needed) > free:
         widest -= 1
-    return [min(width, widest) for width in wanted]
+    return [min(width, widest) for width in needed]
 
 
 def _naturals(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -208,7 +203,7 @@ def _placed(text: str, width: int, align: str) -> str:
 
 
 def _pick(cells: Sequence[str], place: int | None, instead: str) -> str:
-    """Return the cell at a place, or what stands for those left out."""
+    """Return the cell at an index, or an ellipsis for those left out."""
     return instead if place is None else cells[place]
 
 
@@ -219,7 +214,7 @@ def _count(places: list[int | None]) -> int:
 
 _MOST_COLUMNS = 64
 _MOST_ROWS = 200
-_SHORT = 28  # a cell of so many letters is not broken: a narrow screen scrolls instead
+_SHORT = 28  # shorter cells are not wrapped: a narrow screen scrolls instead
 
 
 def table_html(table: "Table", words: Words) -> str:
@@ -251,7 +246,7 @@ def table_html(table: "Table", words: Words) -> str:
 def _html_row(
     row: Sequence[str] | None, columns: list[int | None], align: Sequence[str], *, here: bool
 ) -> str:
-    """Draw one row, or the row that stands for those left out."""
+    """Draw one row, or the ellipsis for those left out."""
     cells = ["…"] * len(align) if row is None else row
     marked = ' class="here" aria-current="true"' if here else ""
     first, *others = columns
@@ -303,8 +298,8 @@ def _html_left_out(
         (words.columns_left_out, len(table.columns) - sum(place is not None for place in columns)),
         (words.rows_left_out, len(table.rows) - sum(place is not None for place in rows)),
     )
-    said = " ".join(quoted(phrase.format(count=count)) for phrase, count in counts if count)
-    return f"<figcaption>{said}</figcaption>\n" if said else ""
+    note = " ".join(quoted(phrase.format(count=count)) for phrase, count in counts if count)
+    return f"<figcaption>{note}</figcaption>\n" if note else ""
 
 
 Align = Literal["left", "right", "center"]
@@ -323,7 +318,7 @@ class Table(Block):
     Args:
         columns: The heads of the columns.
         rows: The cells, row by row, as strings; `number` and `vector` write them.
-        caption: What the table shows.
+        caption: The caption.
         highlight_row: A row to mark, counted from 0.
         align: "left", "right" or "center" for each column; None lets columns of numbers stand
             right.
@@ -390,7 +385,7 @@ def _checked_rows(rows: Any, width: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _inferred(rows: tuple[tuple[str, ...], ...], width: int) -> tuple[Align, ...]:
-    """Let columns of numbers stand right, so that their digits line up."""
+    """Align columns of numbers to the right, so that their digits line up."""
     return tuple(
         "right" if rows and all(_NUMBER.fullmatch(row[place]) for row in rows) else "left"
         for place in range(width)

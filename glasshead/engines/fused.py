@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -12,15 +11,22 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from glasshead.engines.base import Cost, Observed
+from glasshead.engines.base import (
+    Cost,
+    Observed,
+    clear_unseen,
+    four_axes,
+    is_transformed,
+    scaled_features,
+)
 from glasshead.engines.reductions_only import reductions_of
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem, sees_and_seen
-from glasshead.recipe.scores import Dot, InnerProduct
+from glasshead.recipe.scores import is_inner_product
 from glasshead.statistics.reductions import Reduction
 
-# A row whose largest bias is further from 0 is given to the kernel that keeps its weights.
+# Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
 _LARGE = 256.0
 
 
@@ -32,8 +38,7 @@ class Fused:
 
     def refusal(self, problem: Problem) -> str | None:
         """Return why SDPA cannot compute it: it has inner products, bias, mask and softmax only."""
-        # A score of one's own may be an inner product no more.
-        if type(problem.score).forward is not InnerProduct.forward:
+        if not is_inner_product(problem.score):
             return f"the score {type(problem.score).__name__} is not an inner product"
         if problem.softcap is not None:
             return "SDPA has no softcap"
@@ -55,8 +60,8 @@ class Fused:
             seen = short * (short + 1) // 2 + (queries - short) * keys
         extra = batch_and_heads * queries * width * size
         if not is_causal and mask is not None:
-            # On the meta device a mask has a shape and takes no memory. The kernel makes numbers
-            # of its booleans, of which there are two while they are combined.
+            # On the meta device a mask has a shape and takes no memory. The kernel converts
+            # booleans to floats, and holds two of them while they are combined.
             pairs = mask.visible(replace(problem.tile(), device=torch.device("meta"))).numel()
             extra += pairs * (2 + problem.dtype.itemsize)
         if problem.biases:
@@ -72,7 +77,9 @@ class Fused:
         if problem.biases or (mask is not None and not is_causal):
             bias, visible = problem.bias_and_visible(mask, problem.tile())
         query, key, value = _inputs(problem, visible, is_causal=is_causal)
-        query, key, value, scale = _features(problem, query, key, value)
+        # With is_causal, SDPA's kernel multiplies its -inf by the scale.
+        query, key, scale = scaled_features(problem, query, key, positive=True)
+        value = value.to(query.dtype)
         width, value_width = query.shape[-1], value.shape[-1]
         if width != value_width:
             # SDPA's fast kernels take one width; zeros change neither a score nor a sum.
@@ -81,7 +88,7 @@ class Fused:
             )
         attn_mask, grouped = _attn_mask(problem, bias, visible), problem.group > 1
         if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
-            # Queries that share a key head stand side by side, and no key is copied for each.
+            # Queries that share a key head form one block, so that no key is copied.
             query, grouped = query.reshape(*key.shape[:-2], -1, query.shape[-1]), False
         keeps_weights = (
             bias is not None
@@ -91,9 +98,7 @@ class Fused:
         )
         with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
             context = F.scaled_dot_product_attention(
-                _four_axes(query),
-                _four_axes(key),
-                _four_axes(value),
+                *(four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value)),
                 attn_mask=attn_mask,
                 dropout_p=problem.dropout,
                 is_causal=is_causal,
@@ -118,7 +123,7 @@ def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     mask = problem.mask.simplified(tile)
     if problem.biases or not isinstance(mask, Band):
         return mask, False
-    # A branch, as under torch.compile the answer may be a symbol, which SDPA does not take.
+    # A branch, as under torch.compile the result may be a symbol, which SDPA rejects.
     return (mask, True) if mask.is_top_left_causal(tile) else (mask, False)
 
 
@@ -133,27 +138,7 @@ def _inputs(
     if visible is None:
         return query, key, value
     sees, seen = sees_and_seen(visible)
-    return (
-        torch.where(sees, query, 0.0),
-        torch.where(seen, key, 0.0),
-        torch.where(seen, value, 0.0),
-    )
-
-
-def _features(
-    problem: Problem, query: Tensor, key: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor, Tensor, float]:
-    """Return features whose inner product times a positive scale is the score, and the values."""
-    score, scale = cast("InnerProduct", problem.score), problem.scale
-    # With is_causal, SDPA's kernel multiplies its -inf by the scale.
-    as_number = not isinstance(scale, Tensor) and scale > 0
-    if not as_number or not isinstance(score, Dot):
-        # What is computed from the inputs is not to be rounded to half precision again.
-        query, key, value = (x.to(problem.dtype) for x in (query, key, value))
-    query, key = score.features(query, key)
-    if as_number:
-        return query, key, value, float(scale)
-    return query * scale, key, value, 1.0
+    return clear_unseen(query, key, value, sees, seen)
 
 
 def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) -> Tensor | None:
@@ -164,7 +149,7 @@ def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) ->
     mask = visible if bias is None else bias
     if bias is not None and visible is not None:
         mask = torch.where(visible, bias, -torch.inf)
-    return None if mask is None else _four_axes(mask, problem.scores_shape)
+    return None if mask is None else four_axes(mask, problem.scores_shape[:-3])
 
 
 def _has_large_rows(bias: Tensor) -> bool:
@@ -173,21 +158,7 @@ def _has_large_rows(bias: Tensor) -> bool:
     The fast kernels take the weights of the backward pass from exp(score − logsumexp), which loses
     a digit for each of the logsumexp.
     """
-    if torch.compiler.is_compiling() or bias.device.type == "meta" or _is_transformed():
+    if torch.compiler.is_compiling() or bias.device.type == "meta" or is_transformed():
         return False
     largest = bias.detach().amax(-1)
     return bool(((largest.abs() > _LARGE) & largest.isfinite()).any())
-
-
-def _is_transformed() -> bool:
-    """Return whether a transform of torch.func, such as vmap, wraps the tensors of this call."""
-    return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
-
-
-def _four_axes(tensor: Tensor, whole: tuple[int, ...] | None = None) -> Tensor:
-    """Reshape to the four axes of SDPA's fast kernels: flatten batch axes, add missing ones."""
-    if whole is not None and len(whole) > 4 and tensor.ndim > 3:
-        tensor = tensor.expand(*whole[:-3], *tensor.shape[-3:])
-    if tensor.ndim > 4:
-        return tensor.flatten(0, -4)
-    return tensor[(None,) * (4 - tensor.ndim)] if tensor.ndim < 4 else tensor

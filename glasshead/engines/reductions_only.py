@@ -23,16 +23,16 @@ from glasshead.statistics.reductions import (
     TimesQueries,
 )
 
-# Fewer scores than these, in all or in each head, are had sooner from their rows than from kernels,
-# and compile none.
+# With fewer scores than these, in all or per head, rows are faster than kernels, which would
+# have to compile first.
 _FEW, _FEW_A_HEAD = 2**16, 2**12
 
 
 def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
     """Compute each reduction of the weights before dropout, `[*batch, heads, …]`.
 
-    The streaming kernels make them where they serve and there are many scores; else it goes through
-    rows of weights.
+    The streaming kernels compute them where they can and there are many scores; else rows of
+    weights are reduced.
     """
     bare = replace(problem, dropout=0.0)
     if not reductions:
@@ -50,7 +50,7 @@ def _few(problem: Problem) -> bool:
     return math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD
 
 
-# What the softmax of a pair costs, and a reduction of it, in operations of a product: measured on
+# Cost of the softmax of a pair, and of each reduction, in operations of a product: measured on
 # a processor with AVX-512 (benchmarks/observe.py).
 _SOFTMAX = 45
 _EACH: dict[type[Reduction], int] = {
@@ -62,7 +62,7 @@ _EACH: dict[type[Reduction], int] = {
     LargestWeights: 30,
     BlockSum: 12,
 }
-# In full matrices each costs a few readings and writings of memory instead.
+# In full matrices each costs a few memory accesses instead.
 _IN_FULL = 100
 
 
@@ -70,11 +70,11 @@ class Price(NamedTuple):
     """Additional cost of observing.
 
     Attributes:
-        plain: What the plain call does beside its products, in operations.
-        flops: Of further products.
-        sums: Of the reductions, in operations.
-        bytes: Of memory, the results included.
-        passes: How many times the scores are computed in all.
+        plain: Operations of the plain call beside its products.
+        flops: Operations of further products.
+        sums: Operations of the reductions.
+        bytes: Peak memory, the results included.
+        passes: The number of times the scores are computed in all.
     """
 
     plain: int

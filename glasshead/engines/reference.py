@@ -31,7 +31,7 @@ class Reference:
         width, value_width = problem.query.shape[-1], problem.value.shape[-1]
         rows, keys = math.prod(problem.query.shape[:-1]), problem.key.shape[-2]
         steps = 3 + (problem.softcap is not None) + bool(problem.dropout)
-        # What is hidden is told apart twice: by its gradient, then by its score.
+        # Hidden pairs are masked twice: in the gradient, then in the scores.
         steps += 0 if problem.mask is None and not problem.biases else 2
         steps += bool(problem.biases)
         steps += problem.score.numbers_a_pair(width) + problem.normalizer.numbers_a_pair
@@ -76,7 +76,7 @@ class Reference:
 
             scores = problem.score(query, key)
             if visible is not None:
-                # A hidden score is shown as it is, and has no gradient, whatever made it.
+                # A hidden score stays in the trace as it is, and has no gradient.
                 scores = torch.where(visible, scores, scores.detach())
             scaled = _times(scores, problem.scale)
             capped = _softcapped(scaled, problem.softcap)
@@ -127,7 +127,7 @@ def _softcapped(scores: Tensor, softcap: float | None) -> Tensor:
 REFERENCE = Reference()
 
 
-# The numbers of one step that are held at a time.
+# How many numbers of one step are held at a time.
 _NUMBERS = 2**22
 
 

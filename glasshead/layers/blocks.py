@@ -74,8 +74,8 @@ class EncoderBlock(nn.Module):
     With a causal attention it is the block of a language model.
 
     Args:
-        attention: What looks around.
-        feed_forward: What each position makes of it; None: the block is attention alone.
+        attention: The self-attention.
+        feed_forward: The feed-forward layer; None: the block is attention alone.
         residual: `PostNorm`, as in the texts, or `PreNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
@@ -137,9 +137,9 @@ class DecoderBlock(nn.Module):
     """Decoder block: causal self-attention, cross-attention to the source, and feed-forward.
 
     Args:
-        attention: What looks back at the words so far; its rule is to be causal.
-        cross_attention: What looks at the source.
-        feed_forward: What each position makes of both; None: the block is attention alone.
+        attention: The self-attention, which must be causal.
+        cross_attention: The attention to the source.
+        feed_forward: The feed-forward layer; None: the block is attention alone.
         residual: `PostNorm`, as in the texts, or `PreNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
@@ -187,7 +187,7 @@ class DecoderBlock(nn.Module):
 
         Args:
             x: The words so far, or with a cache the new ones among them.
-            source: What the encoder made of the source.
+            source: The encoder's output.
             mask, cache: Of the self-attention.
             source_mask, source_cache: Of the cross-attention.
         """

@@ -21,8 +21,8 @@ _LEAST = 16
 class GrowableBuffer:
     """Tensor that grows in place along its last axis but one, and can drop its beginning.
 
-    Its memory is made anew, twice as long as what is held, when its end is reached: a token costs
-    no copy of those before it, however long the text is.
+    When its memory is full, twice the held length is allocated, so that appending a token takes
+    amortized constant time.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class GrowableBuffer:
     def forget(self, count: int) -> None:
         """Drop the first `count` positions."""
         self._first += count
-        # What a long prompt took is given back.
+        # Memory of a long prompt is freed.
         if self._buffer is not None and self._buffer.shape[-2] > max(4 * self.length, 2 * _LEAST):
             self._longer(self._buffer[..., :0, :])
 
-    # What was made in inference mode would not take in the tokens of a later call outside it.
+    # A tensor made in inference mode could not be written to outside it later.
     @torch.inference_mode(False)
     @torch.no_grad()
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
@@ -122,7 +122,7 @@ def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "r
 def lookback(rule: Attention) -> int | None:
     """Return how many keys before its own a query sees at most, or None if unbounded or unknown.
 
-    What lies further back can be forgotten where the rule asks of a pair for its distance alone.
+    Keys further back can be dropped where mask and bias depend on distance alone.
 
     >>> import glasshead as gh
     >>> lookback(gh.Attention(mask=gh.causal() & gh.window(before=255)))
@@ -153,14 +153,14 @@ def bands_of(mask: Mask) -> tuple[Band, ...] | None:
 class Places:
     """Positions of the held keys in the text, and of the last tokens, which are the queries.
 
-    Masks and biases count keys from the beginning of the text. Here they are read at the places of
-    those that are left.
+    Masks and biases number keys from the beginning of the text. They are evaluated there, and
+    reduced to the keys that are left.
 
     Attributes:
-        length: How many tokens were fed, the asking ones among them.
-        query: The heads of those that ask.
+        length: The number of tokens fed, the queries included.
+        query: The heads of the queries.
         key: The keys that are held.
-        positions: Where these stand, for each head of each row; None: they are the last.
+        positions: Their positions, per head and row; None: they are the last.
     """
 
     length: int
@@ -267,8 +267,8 @@ class KeyValueCache:
 
         Args:
             key, value: Of the new tokens.
-            reach: How many keys before its own a query sees at most; None: all. Of older ones no
-                more than that are held from now on.
+            reach: The most keys before its own that a query sees; None: all. Only that many older
+                keys are held from now on.
 
         Errors: a ValueError where the new ones are of another number of rows.
         """

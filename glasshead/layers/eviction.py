@@ -25,8 +25,8 @@ def h2o_scores(
     Beside the heavy hitters, the policy keeps the most recent keys; these scores do not say so.
 
     Args:
-        received: What each key has received, as `Received()` tells it.
-        kv_heads: How many key heads there are; query head i reads key head i // (heads / kv_heads).
+        received: The weight that each key has received, as of `Received()`.
+        kv_heads: The number of key heads; query head i reads key head i // (heads / kv_heads).
 
     Errors: a ValueError where the heads are not a multiple of the key heads.
 
@@ -49,14 +49,14 @@ def snapkv_scores(
     """SnapKV scores: pool_j Σ_{i in window} P_ij of the keys before the window; inf within it.
 
     Keys of the window are kept whatever their score. Pooling keeps the neighbours of a key that is
-    kept, so that what is retrieved stays whole; beyond the ends there is nothing, 0.
+    kept, so that retrieved passages stay whole; the ends are padded with 0.
 
     Args:
-        received: What each key has received from the last `window` queries, as
-            `Received(last=window)` tells it.
-        kv_heads: How many key heads there are.
-        window: How many of the last tokens observe.
-        kernel: How many keys are pooled, an odd number; 1: none.
+        received: The weight that each key has received from the last `window` queries, as
+            of `Received(last=window)`.
+        kv_heads: The number of key heads.
+        window: The number of last queries that vote (the observation window).
+        kernel: The pooling width, an odd number; 1: no pooling.
         pooling: "mean" or "max".
 
     Errors: a TypeError or ValueError where window or kernel are not whole numbers of at least 1 or
@@ -91,8 +91,8 @@ def tova_scores(
     All heads keep the same keys, so that each key head is given the same scores.
 
     Args:
-        last: The weights of the last query, as `Received(last=1)` tells them.
-        kv_heads: How many key heads there are.
+        last: The weights of the last query, as of `Received(last=1)`.
+        kv_heads: The number of key heads.
 
     Errors: a ValueError where the heads are not a multiple of the key heads.
 
@@ -129,8 +129,8 @@ def last_rows(problem: Problem, count: int) -> Float[Tensor, "batch heads rows k
 class Policy(ABC):
     """Base class of eviction policies: which keys a cache keeps, per layer, row and key head.
 
-    A policy is a frozen value, its numbers alone; what was seen so far, the votes, is held by the
-    cache: rows of numbers, one for each key, that go where their keys go.
+    A policy is a frozen value. Its state, the votes so far, is held by the cache: rows of numbers,
+    one per key, that are evicted and reordered with the keys.
     """
 
     @property
@@ -160,8 +160,8 @@ class Policy(ABC):
         """Score each key; inf means that it stays, whatever the others score.
 
         Args:
-            votes: What was said of the keys, which are in the order of the text.
-            seen: Which keys later queries can see; those that pad are not worth anything.
+            votes: The votes on the keys, in the order of the text.
+            seen: Which keys later queries can see; padding is worth nothing.
         """
 
 
@@ -178,8 +178,8 @@ class Sinks(Policy):
     anew within the cache, so that they never pass those that the model was trained on.
 
     Args:
-        first: How many of the first keys are held, of a row.
-        window: How many of the latest.
+        first: The number of first keys kept, per row.
+        window: The number of latest keys kept.
 
     Errors: a TypeError or ValueError where these are not whole numbers, of at least 0 and 1.
 
@@ -204,7 +204,7 @@ class Sinks(Policy):
         self, votes: Tensor | None, seen: Bool[Tensor, "batch kv_heads keys"]
     ) -> Float[Tensor, "batch kv_heads keys"]:
         del votes
-        # A row's first key is the first that does not pad.
+        # A row's first key is the first that is not padding.
         stays = seen & (seen.cumsum(-1) <= self.first)
         stays[..., -self.window :] = True
         return torch.where(stays, torch.inf, 0.0)
@@ -217,7 +217,7 @@ class H2O(Policy):
     Half of the budget, rounded up, is for the latest keys.
 
     Args:
-        budget: How many keys are held, of a row and a key head.
+        budget: The most keys held, per row and key head.
 
     Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
 
@@ -264,9 +264,9 @@ class SnapKV(Policy):
     that moves on.
 
     Args:
-        budget: How many keys are held, of a row and a key head, the window's among them.
-        window: How many of the last queries vote.
-        kernel: The mean of how many neighbours a key is given, an odd number; 1: its own.
+        budget: The most keys held, per row and key head, those of the window included.
+        window: The number of last queries that vote.
+        kernel: The pooling width, an odd number; 1: no pooling.
 
     Errors: a TypeError or ValueError where these are not whole numbers of at least 1, the window is
     not smaller than the budget, or the kernel is even.
@@ -299,7 +299,7 @@ class SnapKV(Policy):
         return self.budget
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads rows keys"]:
-        # Pooling and sums are linear: the mean over a group may go first.
+        # Pooling and sums are linear: the mean over a group may come first.
         rows = last_rows(problem, self.window)
         return rows.unflatten(1, (problem.key.shape[-3], -1)).mean(2)
 
@@ -319,7 +319,7 @@ class TOVA(Policy):
     """TOVA eviction: keep the keys of the largest P_ij of the last query i, over all heads.
 
     Args:
-        budget: How many keys are held, of a row and a key head.
+        budget: The most keys held, per row and key head.
 
     Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
 

@@ -70,7 +70,7 @@ class FeedForward(nn.Module):
 class GatedFeedForward(nn.Module):
     """Gated feed-forward: y = W_2 (activation(W_g x + b_g) ⊙ (W_1 x + b_1)) + b_2, as SwiGLU.
 
-    One half of what is hidden opens and closes the other.
+    One half of the hidden layer gates the other.
 
     Args:
         d_model: The width of the model.

@@ -26,12 +26,12 @@ from glasshead.recipe.masks import Band, Mask, as_mask, combined
 class EvictingCache(KeyValueCache):
     """Key/value cache of one attention layer that keeps the keys a policy chooses.
 
-    The context of a call is that of all keys that are held and of its own, by the engine that the
-    attention runs anyway; the weights that the policy listens to are taken beside it. Keys that no
-    later query can see, as those that pad, go first. Each key keeps its position in the text.
+    A call attends to all held keys and its own, on the engine that the attention runs anyway; the
+    votes of the policy are computed separately. Keys that no later query can see, such as padding,
+    are evicted first. Each key keeps its position in the text.
 
     Args:
-        policy: What says which keys stay.
+        policy: Chooses the keys that stay.
 
     >>> import glasshead as gh
     >>> layer = gh.MultiHeadAttention(6, num_heads=3, attention=gh.Attention(mask=gh.causal()))
@@ -84,7 +84,7 @@ class EvictingCache(KeyValueCache):
         reach: int | None = None,
     ) -> KeysAndValues:
         """Append keys and values, and return all that are held; `attend` evicts afterwards."""
-        del reach  # What lies out of reach is not seen, and goes first.
+        del reach  # Keys out of reach are not seen, and are evicted first.
         key, value = key.detach(), value.detach()
         if self._held is not None:
             check_fits(self._held[0], key)
@@ -109,19 +109,19 @@ class EvictingCache(KeyValueCache):
         """Attend from the new queries to the held keys, then evict by the policy.
 
         Errors: a ValueError where the rule's own mask or bias reads more of a pair than its
-        distance, and so cannot be told where a key stood.
+        distance, and cannot be evaluated at the key's position.
         """
         _check(attention)
         query, key, value = heads
         places = Places(self.length, query, key, self._positions)
         whole = combined([as_mask(attention.mask), as_mask(mask)])
         if self._positions is not None:
-            mask = _moved_mask(places, whole)
-            bias = _moved_bias(places, attention.bias, bias)
+            mask = _remap_mask(places, whole)
+            bias = _remap_bias(places, attention.bias, bias)
         context = attention(query, key, value, mask=mask, bias=bias)
         with torch.no_grad():
             if query.shape[-2]:
-                self._listen(attention, (query, key, value), mask, bias)
+                self._vote(attention, (query, key, value), mask, bias)
             if self.count > self.policy.most:
                 self._evict(places, whole)
         return context
@@ -136,7 +136,7 @@ class EvictingCache(KeyValueCache):
         if self._votes is not None:
             self._votes = self._votes.index_select(0, rows)
 
-    def _listen(
+    def _vote(
         self,
         attention: Attention,
         heads: tuple[Tensor, Tensor, Tensor],
@@ -144,7 +144,7 @@ class EvictingCache(KeyValueCache):
         bias: Bias | Tensor | None,
     ) -> None:
         problem = attention.problem(*heads, mask, bias).detached()
-        # A copy, as who watches the model takes what its own modules compute for its attention.
+        # A copy, as a watch takes the model's own modules for its attention.
         problem = replace(problem, normalizer=copy(problem.normalizer))
         new = self.policy.votes(problem)
         if new is not None and self._votes is not None:
@@ -157,7 +157,7 @@ class EvictingCache(KeyValueCache):
         if seen is None:
             seen = torch.ones(keys.shape[:-1], dtype=torch.bool, device=keys.device)
         scores = self.policy.scores(self._votes, seen).masked_fill(~seen, -torch.inf)
-        # Of equals the first stay; the order is that of the text.
+        # Ties keep the first keys; the order is that of the text.
         best = scores.sort(dim=-1, descending=True, stable=True).indices
         kept = best[..., : self.policy.most].sort(-1).values
         self._positions = self.positions.gather(-1, kept)
@@ -176,10 +176,10 @@ def _check(rule: Attention) -> None:
         )
 
 
-def _moved_mask(places: Places, whole: Mask | None) -> Mask | None:
+def _remap_mask(places: Places, whole: Mask | None) -> Mask | None:
     """Return the mask still needed beside the attention's own, which takes keys for the last.
 
-    As they are in order, what is causal hides none of them; a window hides too few.
+    As they are in order, a causal mask hides none of them; a window hides too few.
     """
     simple = None if whole is None else whole.simplified(places.tile())
     return None if simple is None or _causal(simple) else places.mask(simple)
@@ -189,7 +189,7 @@ def _causal(mask: Mask) -> bool:
     return isinstance(mask, Band) and mask.before is None and mask.offset is None
 
 
-def _moved_bias(
+def _remap_bias(
     places: Places, own: Bias | Tensor | None, given: Bias | Tensor | None
 ) -> Tensor | None:
     """Return the call's bias at the held keys, plus the correction of the attention's own."""
@@ -202,8 +202,8 @@ def _moved_bias(
 class KVCache:
     """Key/value cache of a model: one for each self-attention and each cross-attention.
 
-    They are made as the layers ask for them. Numbers are held, not gradients: what learns is run
-    without a cache.
+    Layer caches are created on first use. Values are held without gradients: train without a
+    cache.
 
     Args:
         policy: Which keys of each self-attention are kept, for each layer, row and key head by

@@ -30,7 +30,7 @@ class _Place(NamedTuple):
 class Projections(nn.Module):
     """Linear maps x ↦ x Wᵀ + b, stacked in one matrix where they read inputs of one width.
 
-    Neighbours of one width share a matrix, their rows one below the other. Where they are given
+    Neighbouring maps of one width share a matrix, stacked by rows. Where they are given
     the same input too, as in self-attention, one product makes them all; in cross-attention, keys
     and values are made together.
 
@@ -108,18 +108,18 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention: H = [head_1, head_2, …] W_oᵀ + b_o, head_h = attention(Q_h, K_h, V_h).
 
     Q = X_q W_qᵀ + b_q, K = X_k W_kᵀ + b_k and V = X_v W_vᵀ + b_v are cut into heads of `head_dim`
-    columns each. Self-attention is given one input, cross-attention two: the keys' stands for the
-    values' too, unless there is a third.
+    columns each. Self-attention takes one input, cross-attention two: the keys' is also the
+    values', unless there is a third.
 
     Args:
         d_model: The width of the result, and of the inputs.
-        num_heads: How many heads ask.
-        num_kv_heads: How many heads answer, where several queries share one; `num_heads` if not
+        num_heads: The number of query heads.
+        num_kv_heads: The number of key/value heads, shared by query heads; `num_heads` if not
             given. Query head i reads head i // (num_heads / num_kv_heads).
         head_dim: The width of a head; d_model / num_heads if not given.
         d_input: The width of all three inputs, or of each; `d_model` if not given.
-        attention: The rule: score, mask, normalizer, …; `Attention()` if not given.
-        rotary: Turns queries and keys by their positions.
+        attention: The recipe: score, mask, normalizer, …; `Attention()` if not given.
+        rotary: Rotary position embedding of queries and keys.
         bias: Whether the projections add biases.
 
     Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
@@ -183,11 +183,11 @@ class MultiHeadAttention(nn.Module):
         """Compute the attention output of each query.
 
         Args:
-            query: What asks.
-            key: What is asked; the query's input if not given: self-attention.
-            value: What is answered; the keys' input if not given.
-            mask: Of this call, and-ed with the rule's own.
-            bias: Of this call, added to the rule's own.
+            query: The queries' input.
+            key: The keys' input; that of the queries if not given: self-attention.
+            value: The values' input; that of the keys if not given.
+            mask: Of this call, and-ed with the attention's own.
+            bias: Of this call, added to the attention's own.
             cache: Of self-attention, holds the keys and values of the tokens before these, and
                 takes in those of these; of cross-attention, is filled once, and read from then on.
                 Masks and biases count all tokens that were fed, whichever keys are left.
@@ -208,10 +208,10 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "batch queries d_query"],
         key: Float[Tensor, "batch keys d_key"] | None = None,
         value: Float[Tensor, "batch keys d_value"] | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> Trace:
         """Compute every step of the attention between the projections (`Attention.trace`)."""
-        return self.attention.trace(*self.heads(query, key, value), **asked)
+        return self.attention.trace(*self.heads(query, key, value), **options)
 
     def observe(
         self,
@@ -220,22 +220,22 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "batch keys d_value"] | None = None,
         *,
         statistics: Statistics,
-        **asked: Any,
+        **options: Any,
     ) -> Observation:
         """Compute statistics of the weights, as `Attention.observe`; the context is per head."""
-        return self.attention.observe(*self.heads(query, key, value), statistics, **asked)
+        return self.attention.observe(*self.heads(query, key, value), statistics, **options)
 
     def weights(
         self,
         query: Float[Tensor, "batch queries d_query"],
         key: Float[Tensor, "batch keys d_key"] | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> Weights:
         """Return the lazy matrix of weights, as `Attention.weights` does."""
         given = (query, query if key is None else key)
         check_inputs(given, self.projections.inputs)
-        q, k = (self._turned(self._split(x), 0) for x in self.projections(*given))
-        return self.attention.weights(q, k, **asked)
+        q, k = (self._rotate(self._split(x), 0) for x in self.projections(*given))
+        return self.attention.weights(q, k, **options)
 
     def heads(
         self,
@@ -263,7 +263,7 @@ class MultiHeadAttention(nn.Module):
             (q,) = self.projections(query)
             return self._split(q), *cache.held
         start = 0 if cache is None or crosses else cache.length
-        q, k, v = self._of_three(given, start) if crosses else self._of_one(query, start)
+        q, k, v = self._project_three(given, start) if crosses else self._project_one(query, start)
         if cache is None:
             return q, k, v
         return q, *cache.append(k, v, None if crosses else lookback(self.attention))
@@ -301,25 +301,25 @@ class MultiHeadAttention(nn.Module):
                 copy_into(to, of)
         return layer.train(module.training)
 
-    def _of_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Project one input to queries, keys and values, with one product and one rotation."""
         if not self.projections.one:
-            return self._of_three((x, x, x), start)
+            return self._project_three((x, x, x), start)
         asking, answering = self.num_heads, self.num_kv_heads
         heads = self._split(self.projections.together(x))  # [batch, all heads, length, head_dim]
         turning, v = heads.split([asking + answering, answering], dim=1)
-        q, k = self._turned(turning, start).split([asking, answering], dim=1)
+        q, k = self._rotate(turning, start).split([asking, answering], dim=1)
         return q, k, v
 
-    def _of_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Project separate inputs to queries, keys and values."""
         q, k, v = (self._split(x) for x in self.projections(*given))
-        return self._turned(q, start), self._turned(k, start), v
+        return self._rotate(q, start), self._rotate(k, start), v
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    def _turned(self, heads: Tensor, start: int) -> Tensor:
+    def _rotate(self, heads: Tensor, start: int) -> Tensor:
         return heads if self.rotary is None else self.rotary(heads, start)
 
     def extra_repr(self) -> str:

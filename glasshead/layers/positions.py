@@ -18,7 +18,7 @@ class RotaryScaling(ABC):
     """Base class of rotary scaling: changes the frequencies θ_i, in radians a position.
 
     Attributes:
-        factor: How many times as long a text may be.
+        factor: The factor by which the context is extended.
     """
 
     factor: float
@@ -34,7 +34,7 @@ class RotaryScaling(ABC):
 
         Args:
             speeds: θ_i = base^(-i/pairs), falling.
-            base: What they are powers of.
+            base: The base of which they are powers.
         """
 
     @property
@@ -96,11 +96,11 @@ class YarnScaling(RotaryScaling):
     """YaRN scaling: θ_i / factor for low frequencies, θ_i for high ones; sharpens the weights.
 
     Pair i(n) = pairs · ln(original_length / 2πn) / ln(base) turns n times over a text. Pairs before
-    i(`fast`), rounded down, keep their speed; those after i(`slow`), rounded up, are stretched
-    whole. Queries and keys are multiplied by 0.1 ln(factor) + 1.
+    i(`fast`), rounded down, keep their frequency; those after i(`slow`), rounded up, are divided
+    by the factor. Queries and keys are multiplied by 0.1 ln(factor) + 1.
 
     Attributes:
-        fast, slow: How many turns make a pair fast, or slow.
+        fast, slow: The number of turns from which a pair is fast, and below which it is slow.
         original_length: Of the texts that the model was trained on, in tokens.
 
     Source: Peng et al. 2023 (YaRN), sections 3.2 and 3.4, and its code, whose ramp is over i.
@@ -194,7 +194,7 @@ class Sinusoidal(nn.Module):
 
     def forward(self, positions: Int[Tensor, "*where"]) -> Float[Tensor, "*where d_model"]:
         """Compute the vector of each position, in float32."""
-        # In float32, the angles of late positions would lose their digits; Apple's have no more.
+        # In float32, angles of late positions lose their digits; MPS has no float64.
         where = positions.cpu() if positions.device.type == "mps" else positions
         pairs = torch.arange(0, self.d_model, 2, dtype=torch.float64, device=where.device)
         angles = where[..., None] / 10_000 ** (pairs / self.d_model)
@@ -209,7 +209,7 @@ class Learned(nn.Module):
     """Learned positions: E(p) = W_p, a row of a learned table.
 
     Args:
-        context_length: How many positions there are.
+        context_length: The number of positions.
         d_model: The width of the model.
 
     Source: Gehring et al. 2017 (Convolutional sequence to sequence learning), section 3.1.
@@ -235,16 +235,16 @@ Pairing = Literal["halves", "neighbours"]
 class Rotary(nn.Module):
     """Rotary position embedding: (a, b) ↦ (a cos pθ_i - b sin pθ_i, a sin pθ_i + b cos pθ_i).
 
-    Each pair of a head's numbers is turned by an angle that grows with the position p, so that the
+    Each pair of a head's numbers is rotated by an angle proportional to the position p, so that the
     inner product of a query and a key depends on their distance alone. Pair i is made of numbers
     i and i + d/2 ("halves": GPT-NeoX, Hugging Face's Llama), or of 2i and 2i + 1 ("neighbours":
     the paper, GPT-J, Llama's own code): the same but for the order of the numbers.
 
     Args:
         head_dim: The width d of a head, even.
-        base: What the angles are powers of.
+        base: The base of which the frequencies are powers.
         pairing: "halves" or "neighbours".
-        scaling: How the angles are stretched for longer texts; None: they are not.
+        scaling: Scales the frequencies for longer texts; None: no scaling.
 
     Errors: a ValueError where the width is odd, not that of the heads, or the pairing unknown.
 
@@ -275,7 +275,7 @@ class Rotary(nn.Module):
                 "that of the model."
             )
         self.scaling = scaling
-        # What is computed once for all layers and calls; no part of what is saved.
+        # Computed once for all layers and calls; not saved.
         self._turns: tuple[Tensor, Tensor] | None = None
 
     def forward(
@@ -319,10 +319,10 @@ class Rotary(nn.Module):
             turns = self._turns = self._first(2 * stop, like)
         return turns[0][start:stop], turns[1][start:stop]
 
-    # What was made in inference mode would refuse the gradients of a later step.
+    # A tensor made in inference mode would reject the gradients of a later step.
     @torch.inference_mode(False)
     def _first(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        # In float32, the angles of late positions would lose their digits; not every device has
+        # In float32, angles of late positions lose their digits; not every device has
         # float64.
         pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
         speeds, magnitude = self.base ** (-pairs / self.head_dim), 1.0

@@ -20,7 +20,7 @@ class AttentionWeights:
     Attributes:
         maps: Weight and bias of queries, keys and values, the heads' rows one below the other.
         output: Those of the output projection, if there is one.
-        num_heads: How many heads.
+        num_heads: The number of heads.
         mask: Of its attention.
         dropout: Of its attention.
     """

@@ -16,10 +16,10 @@ class Bias(nn.Module):
     """Base class of biases b_ij, added to the scores after the softcap and before the mask.
 
     Attributes:
-        hides: Whether the rule may answer -inf, which hides a pair as a mask does. A rule that
-            never does may say so, and is not searched for it.
-        by_distance: Whether the rule reads of a pair no more than i + offset - j. A rule that says
-            so is asked for each distance once, and not for each pair.
+        hides: Whether the bias may be -inf, which hides a pair as a mask does. One that
+            never is may say so, and is not searched for -inf.
+        by_distance: Whether the bias depends on i + offset - j alone. One that says
+            so is evaluated once per distance, not once per pair.
     """
 
     hides: ClassVar[bool] = True

@@ -14,12 +14,11 @@ from glasshead.recipe.validation import check_per_head, number_or_tensor, per_he
 class Normalizer(nn.Module):
     """Base class of normalizers: scores to weights; hidden pairs get 0, empty rows zeros only.
 
-    A subclass writes `normalize`; what is hidden is dealt with here, once for all.
+    A subclass implements `normalize`; hidden pairs are handled here, for all of them.
 
     Attributes:
         formula: The weight of a key as text.
-        numbers_a_pair: How many numbers are kept for each pair at once, the scores and the weights
-            aside.
+        numbers_a_pair: Numbers per pair that are held at once beside scores and weights.
     """
 
     formula: str
@@ -186,7 +185,7 @@ class Sigmoid(Normalizer):
 
 
 # Below its row's largest score by 2 or more, no key gets weight from either of the two. What is
-# farther is drawn in, not to the boundary itself: there it would be counted in by rounding.
+# farther is clamped to this, not to 2 itself, where rounding could count it in.
 _REACH = 4.0
 
 

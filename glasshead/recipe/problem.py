@@ -24,14 +24,14 @@ class Problem:
     Attributes:
         query, key, value: `[*batch, heads, length, dim]`; query head i reads key head
             i // (query heads / key heads).
-        score: How a query and a key make a number.
+        score: The score function of a query and a key.
         softcap: Scores become softcap · tanh(score / softcap); None leaves them.
-        biases: What is added to the scores.
+        biases: Biases added to the scores.
         mask: Which pairs may see each other; None: all.
-        normalizer: How scores become weights.
+        normalizer: Turns scores into weights.
         dropout: The probability that a weight is dropped, 0 outside training.
         offset: The position of query 0 among the keys, a number or one per batch row.
-        axes: How many axes the caller's tensors have.
+        axes: The number of axes of the caller's tensors.
     """
 
     query: Float[Tensor, "*batch heads queries dim"]
@@ -99,7 +99,7 @@ class Problem:
     ]:
         """Sum the biases, with 0 where one hides, and return which pairs are visible.
 
-        None stands for no bias at all, and for nothing hidden. `mask` is the problem's own, or a
+        None means no bias, or nothing hidden. `mask` is the problem's own, or a
         simpler one that says the same of the tile.
         """
         total, visible = None, None if mask is None else three_axes(visible_pairs(mask, tile))
@@ -138,7 +138,7 @@ def sees_and_seen(
 ) -> tuple[Bool[Tensor, "*#batch #heads #queries 1"], Bool[Tensor, "*#batch 1 #keys 1"]]:
     """Return which queries see any key, and which keys any query of their batch row sees.
 
-    What is not seen, and what sees nothing, may hold anything, NaN included, and 0 · NaN would
+    Unseen keys, and queries that see none, may hold anything, NaN included, and 0 · NaN would
     spread it, in the value or in the gradient: so engines put zeros in its place.
     """
     seen = visible.any(-2, keepdim=True).any(-3, keepdim=True).transpose(-1, -2)

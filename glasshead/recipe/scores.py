@@ -22,8 +22,8 @@ class Score(nn.Module):
     """Base class of scores: s_ij = β · score(q_i, k_j), with the inverse temperature β.
 
     Attributes:
-        beta: How sharp the weights are: a number, or a tensor `[heads]`, which learns if it is a
-            parameter. None stands for the score's own default.
+        beta: The inverse temperature: a number, or a tensor `[heads]`, which learns if it is a
+            parameter. None is the score's default.
         formula: The raw score as text.
     """
 
@@ -90,6 +90,11 @@ class InnerProduct(Score):
         """Compute f(query) and g(key), in the inputs' shapes."""
 
 
+def is_inner_product(score: Score) -> bool:
+    """Return whether the score is computed as an inner product of features."""
+    return isinstance(score, InnerProduct) and type(score).forward is InnerProduct.forward
+
+
 class Dot(InnerProduct):
     """Dot product: score(q, k) = q · k.
 
@@ -128,7 +133,7 @@ class ScaledDot(Dot):
         super().__init__(beta)
 
     def default_beta(self, dim: int) -> float:
-        # A width of 0 makes every score 0, whatever multiplies it.
+        # With a width of 0 every score is 0, whatever β.
         return dim**-0.5 if dim else 1.0
 
 

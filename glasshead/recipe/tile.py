@@ -19,7 +19,7 @@ class Span(NamedTuple):
 class Tile:
     """Pairs (i, j) of a range of queries and a range of keys, and their relative position.
 
-    Query i stands at position i + offset among the keys, so that `distance` is i + offset - j:
+    Query i is at position i + offset among the keys, so that `distance` is i + offset - j:
     positive for keys before the query, 0 for its own, negative for keys after it.
 
     Attributes:

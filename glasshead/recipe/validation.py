@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Positions are counted in 64 bits; these leave room for a sum of a few.
+# Positions are 64-bit integers; this leaves room for the sum of a few.
 _LARGEST = 2**60
-# Numbers of more bits are told by their length; Python does not write those of 4300 digits at all.
+# Errors give the length of integers with more bits; Python refuses to print 4300 digits.
 _LONG = 1024
 
 
@@ -66,7 +66,7 @@ def offset_of(value: Any, name: str) -> int | Tensor:
     if not isinstance(value, Tensor):
         return whole_number(value, name, least=None)
     numbers = whole_numbers(value, name)
-    # Elsewhere its numbers are not known yet, or would have to be waited for.
+    # On other devices, values are unknown or would need a synchronization.
     known = numbers.device.type == "cpu" and not torch.compiler.is_compiling()
     if (
         known

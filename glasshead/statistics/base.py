@@ -13,7 +13,7 @@ from torch import Tensor
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.statistics.reductions import Reduction
 
-# The unit of numbers that name keys.
+# The unit of key indices.
 KEY = "key"
 
 
@@ -21,14 +21,14 @@ class Statistic(ABC):
     """Base class of statistics of attention weights, computed without keeping the weights.
 
     A statistic is a frozen dataclass of numbers and tuples. `of` defines it on a trace, where the
-    whole matrix lies open; `reductions` and `finish` say how the same is had from sums that every
-    engine can take while it goes.
+    whole matrix is in memory; `reductions` and `finish` compute the same from sums that every
+    engine can compute in one pass.
 
     Attributes:
         unit: Of the numbers, as text; "key" where they are the places of keys.
-        axes: What the axes of its value count, after those of batch and heads: "query", "key", or
+        axes: The names of its value's axes, after those of batch and heads: "query", "key", or
             a name of its own.
-        differentiable: Whether it can be asked for with its gradient.
+        differentiable: Whether it can be observed with `gradient=True`.
     """
 
     unit: ClassVar[str]
@@ -69,6 +69,11 @@ class Statistic(ABC):
 class PerQuery(Statistic):
     """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
 
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        """Return the result of the only reduction."""
+        del problem
+        return reduced[0][0]
+
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
         return torch.cat([first, second], -1)
 
@@ -89,7 +94,7 @@ def distances(trace: Trace) -> Int[Tensor, "*leading queries keys"]:
     return distance if headed(trace) or distance.ndim < 3 else distance.squeeze(-3)
 
 
-# An observation has these names itself, or what was seen of a model.
+# Attributes of observations, which no statistic may be named after.
 _TAKEN = (
     "add",
     "alone",
@@ -122,7 +127,7 @@ _TAKEN = (
 def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
     """Normalize a list or dict of statistics to a dict keyed by name.
 
-    Errors: a TypeError for what is not a statistic; a ValueError for one asked for twice, two of
+    Errors: a TypeError for what is not a statistic; a ValueError for a duplicate, two of
     one class in a list, and for a name that cannot be an attribute of an observation.
 
     >>> from glasshead.statistics import Entropy, MassOn, TopK
@@ -131,15 +136,15 @@ def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
     >>> normalize_statistics({"sink": MassOn([0])})
     {'sink': MassOn(keys=(0,))}
     """
-    asked = dict(statistics) if isinstance(statistics, Mapping) else _from_list(statistics)
+    named = dict(statistics) if isinstance(statistics, Mapping) else _from_list(statistics)
     seen: list[Statistic] = []
-    for name, statistic in asked.items():
+    for name, statistic in named.items():
         _check_statistic(statistic)
         check_name(name, statistic)
         if statistic in seen:
             raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
         seen.append(statistic)
-    return asked
+    return named
 
 
 def snake_case(name: str) -> str:
@@ -157,19 +162,19 @@ def _from_list(statistics: Any) -> dict[str, Statistic]:
             "statistics takes a list such as [Entropy()], or a dict that names each, and got "
             f"{_shown(statistics)}."
         )
-    asked: dict[str, Statistic] = {}
+    named: dict[str, Statistic] = {}
     for statistic in statistics:
         _check_statistic(statistic)
         name = snake_case(type(statistic).__name__)
-        if asked.get(name, statistic) != statistic:
+        if named.get(name, statistic) != statistic:
             raise ValueError(
-                f"a list of statistics takes one of each class, and got {asked[name]!r} and "
+                f"a list of statistics takes one of each class, and got {named[name]!r} and "
                 f"{statistic!r}: name each in a dict."
             )
-        if name in asked:
+        if name in named:
             raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
-        asked[name] = statistic
-    return asked
+        named[name] = statistic
+    return named
 
 
 def _check_statistic(statistic: Any) -> None:

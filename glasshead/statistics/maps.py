@@ -32,7 +32,7 @@ class Received(Statistic):
     1 is all of the attention of one query. Caches keep the keys that receive most.
 
     Args:
-        last: From so many of the last queries; None: from all.
+        last: The number of last queries that count; None: all.
 
     Errors: a TypeError or ValueError where `last` is not a whole number of at least 1, and a
     ValueError where there are fewer queries.
@@ -188,8 +188,8 @@ class PooledMap(Statistic):
     likewise.
 
     Args:
-        rows: How many blocks of queries.
-        columns: How many blocks of keys.
+        rows: The number of blocks of queries.
+        columns: The number of blocks of keys.
 
     Errors: a TypeError or ValueError where they are not whole numbers of at least 1, and a
     ValueError where there are fewer queries than rows or fewer keys than columns.

@@ -47,19 +47,13 @@ class Entropy(PerQuery):
 
     def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
         weights = trace.weights
-        # ln 0 would have no gradient: 0 ln 1 is as much.
+        # ln 0 has no gradient; 0 ln 1 is 0 as well.
         logarithms = weights.masked_fill(weights == 0, 1.0).log()
         return (weights * -logarithms).sum(-1)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (EntropySum(),)
-
-    def finish(
-        self, problem: Problem, *reduced: tuple[Tensor, ...]
-    ) -> Float[Tensor, "*batch heads queries"]:
-        del problem
-        return reduced[0][0]
 
 
 @dataclass(frozen=True)
@@ -98,12 +92,6 @@ class LogSumExp(PerQuery):
         del problem
         return (LogSum(),)
 
-    def finish(
-        self, problem: Problem, *reduced: tuple[Tensor, ...]
-    ) -> Float[Tensor, "*batch heads queries"]:
-        del problem
-        return reduced[0][0]
-
     def check(self, problem: Problem) -> None:
         if not exponential(problem.normalizer):
             raise ValueError(
@@ -134,12 +122,6 @@ class MaxWeight(PerQuery):
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (Largest(),)
-
-    def finish(
-        self, problem: Problem, *reduced: tuple[Tensor, ...]
-    ) -> Float[Tensor, "*batch heads queries"]:
-        del problem
-        return reduced[0][0]
 
 
 @dataclass(frozen=True)
@@ -182,8 +164,8 @@ class ArgMax(PerQuery):
 class MaxScore(Statistic):
     """Largest score of each head: max_ij s_ij, `[...]`; -inf for a head that sees nothing.
 
-    s is what the normalizer is given: after β, softcap, bias and mask. Scores that grow without
-    bound tell of a training that is about to diverge.
+    s is the normalizer's input: after β, softcap, bias and mask. Scores that grow without
+    bound announce a training that is about to diverge.
 
     Source: Kimi Team 2025 (Kimi K2), section 2.1, "max logit".
 
@@ -257,8 +239,8 @@ class MassOn(PerQuery):
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         keys = problem.scores_shape[-1]
         counted = torch.zeros(keys, 1, dtype=problem.dtype, device=problem.query.device)
-        # Where they need not all be there, as on the way through a growing text, those that are
-        # not take nothing.
+        # Keys that are not there yet, as while a text is generated, receive
+        # nothing.
         counted[[key for key in self.keys if key < keys]] = 1.0
         return (TimesKeys(counted),)
 
@@ -317,12 +299,6 @@ class MeanDistance(PerQuery):
         del problem
         return (DistanceSum(),)
 
-    def finish(
-        self, problem: Problem, *reduced: tuple[Tensor, ...]
-    ) -> Float[Tensor, "*batch heads queries"]:
-        del problem
-        return reduced[0][0]
-
 
 class TopKeys(NamedTuple):
     """Largest weights of each query, in descending order, and their keys.
@@ -340,11 +316,11 @@ class TopKeys(NamedTuple):
 class TopK(Statistic):
     """The k largest weights P_ij of each query and their keys j, twice `[..., queries, k]`.
 
-    Of equal weights the lower key comes first. A weight of 0 takes no place: what is missing is
+    Of equal weights the lower key comes first. A weight of 0 is not listed: missing entries are
     weight 0 and key -1.
 
     Args:
-        k: How many.
+        k: The number of weights.
 
     Errors: a TypeError or ValueError where k is not a whole number of at least 1, and a ValueError
     where there are fewer keys.

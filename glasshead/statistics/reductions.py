@@ -1,7 +1,7 @@
 """Reductions that engines compute from the weights in one pass: a closed set.
 
 Each reduction says what it is on complete rows of weights; an engine that streams knows them by
-their classes. One of a user's own is taken from such rows, a block of queries at a time.
+their classes. A custom reduction is computed from such rows, a block of queries at a time.
 """
 
 from abc import ABC, abstractmethod
@@ -22,9 +22,9 @@ class Rows:
 
     Attributes:
         problem: The whole problem.
-        tile: Which queries these are, and where they stand among the keys.
-        scores: What the normalizer was given; -inf where hidden.
-        weights: What it made of them.
+        tile: Which queries these are, and their positions among the keys.
+        scores: Input of the normalizer; -inf where hidden.
+        weights: Its output.
         visible: Which pairs are not hidden; None: all.
     """
 
@@ -81,7 +81,7 @@ class Largest(Reduction):
             nothing = rows.weights.new_zeros(rows.weights.shape[:-1])
             return nothing, nothing.long() - 1, nothing - torch.inf
         weight = rows.weights.amax(-1)
-        # Of weights that are rounded to the same number, the largest score decides.
+        # Of weights that round to the same number, the largest score decides.
         best = rows.scores.masked_fill(rows.weights < weight[..., None], -torch.inf)
         key = best.argmax(-1).masked_fill(empty, -1)
         return weight, key, rows.scores.amax(-1)
@@ -92,7 +92,7 @@ class EntropySum(Reduction):
     """Entropy: -Σ_j P_ij ln P_ij, in nats."""
 
     def of(self, rows: Rows) -> tuple[Tensor]:
-        # entr(1) is 0 as entr(0) is, whose gradient would be infinite.
+        # entr(1) is 0 like entr(0), which would have an infinite gradient.
         weights = rows.weights.masked_fill(rows.weights == 0, 1.0)
         return (torch.special.entr(weights).sum(-1),)
 
@@ -167,7 +167,7 @@ class DiagonalSum(Reduction):
 class LargestWeights(Reduction):
     """The k largest weights of each query and their keys; of equals, the lower key first.
 
-    A weight of 0 has no place: what is missing is weight 0 and key -1.
+    A weight of 0 is not listed: missing entries are weight 0 and key -1.
     """
 
     k: int

@@ -320,6 +320,22 @@ def test_statistics_do_not_change_a_bit_of_the_context():
     assert torch.equal(plain, STREAMING.observe(problem, [LargestWeights(3)]).context)
 
 
+@pytest.mark.parametrize("part", ["dense", "bias", "rule", "padding", "offset"])
+def test_a_mask_that_broadcasts_over_the_first_of_several_batch_axes(part):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4, 13, 8, dtype=torch.float64)
+    visible = torch.rand(3, 4, 13, 13) > 0.3
+    given = {
+        "dense": {"mask": visible},
+        "bias": {"bias": torch.randn(3, 4, 13, 13, dtype=torch.float64)},
+        "rule": {"mask": gh.dense(visible) | gh.documents(torch.randint(0, 3, (3, 13)))},
+        "padding": {"mask": gh.padding(torch.tensor([5, 13, 9]))},
+        "offset": {"mask": gh.causal(offset=torch.tensor([0, 2, 1]))},
+    }[part]
+    problem = gh.Attention().problem(x, x, x, given.get("mask"), given.get("bias"))
+    assert STREAMING.run(problem).allclose(REFERENCE.run(problem), rtol=0, atol=1e-12)
+
+
 def test_layouts_in_memory_make_no_difference():
     """Queries as `[batch, length, heads, dim]` turned around, and gradients that are expanded."""
     made = [torch.randn(2, 67, 3, 13, requires_grad=True) for _ in range(3)]

@@ -18,7 +18,7 @@ class PassResults(NamedTuple):
 
     Attributes:
         context: `[…, queries, value_dim]`.
-        rows: What is said of each row, `[…, 9, queries]`.
+        rows: The statistics of each row, `[…, 9, queries]`.
         by_key: P·R, `[…, r, queries]`.
         top, keys: The largest weights and their keys, `[…, queries, k]`.
         by_query: Pᵀ·L, `[…, l, keys]`.
@@ -199,7 +199,7 @@ def spans(
 ) -> Iterator[tuple[tuple[int, int, int], KernelGrid]]:
     """Yield the row ranges of a work item as a kernel takes them, each with its visible pairs.
 
-    That is all rows at once, or block by block where a rule has to be asked for each.
+    That is all rows at once, or block by block where a rule is evaluated for each.
     """
     first, step = cut.rows(unit.stripe)
     if structure.rule is None:
@@ -217,5 +217,5 @@ def spans(
         tile = structure.rule(range(row, last), range(start, stop))
         pairs = at(tile, unit.batch, head).expand(-1, stop - start).contiguous()
         shown = grid(pairs[None, None], 0, 0, np.dtype(np.bool_))
-        # The kernel counts queries and keys from the first of all.
+        # The kernel indexes queries and keys of the whole problem.
         yield (row, step, last), shown._replace(first=-row * shown.row - start)

@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.base import Cost, Observed, without_autocast
+from glasshead.engines.base import Cost, Observed, four_axes, is_transformed, without_autocast
 from glasshead.engines.reference import by_rows
 from glasshead.engines.streaming.arrays import PassResults
-from glasshead.engines.streaming.kernels import arguments as said
+from glasshead.engines.streaming.kernels import arguments
 from glasshead.engines.streaming.lower import Wanted, lower, seen_pairs
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks.kinds import Band
 from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.scores import InnerProduct
+from glasshead.recipe.scores import is_inner_product
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,
@@ -65,8 +65,8 @@ def wanted(problem: Problem, reductions: Sequence[Reduction]) -> Wanted:
         maps=tuple(
             size for r in reductions if isinstance(r, BlockSum) for size in (r.rows, r.columns)
         ),
-        per_key=_side_by_side(problem, right),
-        per_query=_side_by_side(problem, left),
+        per_key=_stack_rows(problem, right),
+        per_query=_stack_rows(problem, left),
     )
 
 
@@ -78,21 +78,21 @@ def found(
     places = {"by_key": 0, "by_query": 0, "maps": 0}
     results = []
     for reduction in reductions:
-        parts = _found(reduction, sums, places)
+        parts = _extract(reduction, sums, places)
         results.append(tuple(part.reshape(*batch, *part.shape[1:]) for part in parts))
     return results
 
 
-# Where the number stands that is said of each row.
-_SAID = {
-    LogSum: said.LOG_SUM,
-    EntropySum: said.ENTROPY,
-    ScoreSum: said.SCORES,
-    DistanceSum: said.DISTANCES,
+# The row statistic that answers each reduction.
+_ROW_STATS = {
+    LogSum: arguments.LOG_SUM,
+    EntropySum: arguments.ENTROPY,
+    ScoreSum: arguments.SCORES,
+    DistanceSum: arguments.DISTANCES,
 }
 
 
-def _found(  # noqa: PLR0911 - a result each
+def _extract(  # noqa: PLR0911 - a result each
     reduction: Reduction, sums: PassResults, places: dict[str, int]
 ) -> tuple[Tensor, ...]:
     """Extract one reduction, `[batch, heads, …]`; `places` counts what earlier ones have used."""
@@ -118,25 +118,20 @@ def _found(  # noqa: PLR0911 - a result each
             return (part.unflatten(-1, (rows, columns)),)
         case Largest():
             key = (
-                sums.rows[:, :, said.KEY].long()
-                + said.MANY * sums.rows[:, :, said.MANY_KEYS].long()
+                sums.rows[:, :, arguments.KEY].long()
+                + arguments.MANY * sums.rows[:, :, arguments.MANY_KEYS].long()
             )
-            return sums.rows[:, :, said.MAX_WEIGHT], key, sums.rows[:, :, said.MAX_SCORE]
-    return (sums.rows[:, :, _SAID[type(reduction)]],)
+            return sums.rows[:, :, arguments.MAX_WEIGHT], key, sums.rows[:, :, arguments.MAX_SCORE]
+    return (sums.rows[:, :, _ROW_STATS[type(reduction)]],)
 
 
-def _side_by_side(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
+def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
     """Stack columns `[..., length, n]` of all parts as rows `[#batch, #heads, n, length]`."""
     if not parts:
         return None
     batch = problem.scores_shape[:-3]
-    shaped = [part.to(problem.dtype).transpose(-1, -2) for part in parts]
-    axes = max(len(batch) + 3 if x.ndim > 3 else 4 for x in shaped)
-    flat: list[Tensor] = []
-    for part in shaped:
-        one = part[(None,) * (axes - part.ndim)]
-        flat.append(one.expand(*batch, *one.shape[-3:]).flatten(0, -4) if one.ndim > 4 else one)
-    # By hand, as torch.broadcast_shapes imports SymPy when it is first called.
+    flat = [four_axes(part.to(problem.dtype).transpose(-1, -2), batch) for part in parts]
+    # Computed by hand, as torch.broadcast_shapes imports SymPy on its first call.
     leading = [max(sizes) for sizes in zip(*(x.shape[:2] for x in flat), strict=True)]
     return torch.cat([x.expand(*leading, *x.shape[2:]) for x in flat], 2).contiguous()
 
@@ -147,8 +142,8 @@ class Streaming:
     The products, the softmax and every sum over the weights happen while a block is near the core.
     What the mask hides at either end of a row is not computed.
 
-    Source: Dao et al. 2022 (FlashAttention), section 3.1: blocks, and weights that are made anew
-    from each row's normalizer on the way back.
+    Source: Dao et al. 2022 (FlashAttention), section 3.1: blocks, and weights recomputed
+    from each row's normalizer in the backward pass.
     """
 
     name = "streaming"
@@ -156,7 +151,7 @@ class Streaming:
 
     def refusal(self, problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
         """Return why the kernels cannot compute it: they need inner products, exp and a CPU."""
-        if type(problem.score).forward is not InnerProduct.forward:
+        if not is_inner_product(problem.score):
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not exponential(problem.normalizer):
             return f"the weights of {type(problem.normalizer).__name__} are no exponentials"
@@ -164,7 +159,7 @@ class Streaming:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):
             return f"it runs on the CPU, and the inputs are on {problem.query.device.type}"
-        if _transformed():
+        if _is_differentiated_otherwise():
             return "it has no derivative forwards, nor under the transforms of torch.func"
         if 0 in problem.query.shape or 0 in problem.key.shape or 0 in problem.value.shape:
             return "an axis is empty"
@@ -182,7 +177,7 @@ class Streaming:
         block = min(2**21, 64 * (keys + 64))
         threads = torch.get_num_threads()
         extra = rows * (value_width + 8) * size + threads * (keys * width + block) * size
-        return Cost(2 * pairs * (width + value_width), extra + _made(problem))
+        return Cost(2 * pairs * (width + value_width), extra + _bias_bytes(problem))
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
@@ -227,15 +222,15 @@ class Streaming:
 STREAMING = Streaming()
 
 
-def _transformed() -> bool:
+def _is_differentiated_otherwise() -> bool:
     """Return whether forward-mode autodiff or a transform of torch.func is active."""
     if torch.compiler.is_compiling():
         return False
     forwards = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 - it has no other name
-    return forwards or torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001
+    return forwards or is_transformed()
 
 
-def _made(problem: Problem) -> int:
+def _bias_bytes(problem: Problem) -> int:
     """Estimate the bytes of biases that the recipe expands pair by pair."""
     total = 0
     for bias in problem.biases:

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glasshead.engines.base import clear_unseen, four_axes, scaled_features
 from glasshead.recipe.biases import Bias, bias_values
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import Intervals, split
 from glasshead.recipe.masks.kinds import Dense
 from glasshead.recipe.normalizers import SoftmaxOne
 from glasshead.recipe.problem import Problem, sees_and_seen, visible_pairs
-from glasshead.recipe.scores import Dot, InnerProduct
-from glasshead.recipe.tile import Span, Tile, three_axes
+from glasshead.recipe.tile import Span, Tile
 
 VisibleRule = Callable[[range, range], Tensor]
 
@@ -30,9 +30,9 @@ class RecipeTensors(NamedTuple):
             `[#batch, 2, queries]`; `visible`, `rule` and `bias` hide more of them.
         offsets: The position of query 0 among the keys, `[#batch]`.
         visible: Which pairs are visible, `[#batch, #heads, #queries, #keys]`.
-        rule: The same, asked for some queries and some keys.
-        bias: What is added to the scores, `[#batch, #heads, #queries, #keys]`; -inf hides.
-        table: What is added along the diagonals, `[#batch, #heads, queries + keys - 1]`: pair
+        rule: A function of some queries and keys that returns `visible` for them.
+        bias: Added to the scores, `[#batch, #heads, #queries, #keys]`; -inf hides.
+        table: Added along the diagonals, `[#batch, #heads, queries + keys - 1]`: pair
             (i, j) reads place queries - 1 - i + j.
         sink: A score without a key for each head, `[#heads]`.
         scale: β.
@@ -57,10 +57,10 @@ class Wanted(NamedTuple):
         keyed: The key of each row's maximum.
         far: Each row's sum of weights times distance.
         diagonal: The sums along the diagonals.
-        top: How many of each row's largest weights.
+        top: The number of each row's largest weights.
         maps: The rows and columns of block maps, one map after the other.
-        per_key: What is multiplied from the right, `[#batch, #heads, r, keys]`.
-        per_query: What is multiplied from the left, `[#batch, #heads, l, queries]`.
+        per_key: Right operand R of P·R, `[#batch, #heads, r, keys]`.
+        per_query: Left operand L of Pᵀ·L, `[#batch, #heads, l, queries]`.
     """
 
     keyed: bool = False
@@ -81,7 +81,7 @@ def real_of(tensor: Tensor) -> np.dtype:
     return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
 
 
-# How many queries at a time a rule is asked which keys they see at all.
+# Queries per block for which a rule's key range is evaluated.
 _ROWS = 64
 
 
@@ -107,7 +107,7 @@ class Rule:
 
     def __call__(self, queries: range, keys: range) -> Tensor:
         tile = replace(self.tile, queries=queries, keys=keys)
-        return _four_axes(visible_pairs(self.mask, tile), self.batch)
+        return four_axes(visible_pairs(self.mask, tile), self.batch)
 
 
 def lower(problem: Problem) -> LoweredProblem:
@@ -120,17 +120,16 @@ def lower(problem: Problem) -> LoweredProblem:
     visible, rule = None, None
     if rest is not None:
         if isinstance(rest, Dense) or _is_traced():
-            visible = _full_keys(_four_axes(visible_pairs(rest, tile), batch), problem)
+            visible = _full_keys(four_axes(visible_pairs(rest, tile), batch), problem)
         else:
             rule = Rule(rest, tile, batch)
-            bounds = _narrowed(bounds, rest, tile)
+            bounds = _narrow_bounds(bounds, rest, tile)
     biases, table = _biases(problem, batch)
-    query, key, value = _without_unseen(
+    query, key, value = _clear_unseen(
         problem, bounds, simple=rest is None and biases is None and table is None
     )
-    query, key, value, scale = _features(problem, query, key, value)
-    query, key, value = (x.flatten(0, -4) if x.ndim > 4 else x for x in (query, key, value))
-    query, key, value = (x if x.ndim == 4 else x[None] for x in (query, key, value))
+    query, key, scale = scaled_features(problem, query, key)
+    query, key, value = (four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value))
     structure = RecipeTensors(
         bounds=bounds,
         offsets=_offsets(problem, batch),
@@ -148,7 +147,7 @@ def lower(problem: Problem) -> LoweredProblem:
 def seen_pairs(problem: Problem) -> int | None:
     """Count the pairs within each query's first and last visible key, over batch and heads.
 
-    None where that cannot be told from the mask without asking for every pair.
+    None where that cannot be known without evaluating every pair of the mask.
     """
     # A problem on the meta device has no numbers, but a mask has its own.
     device = problem.query.device
@@ -178,16 +177,10 @@ def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...
 
 def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
     """Reshape `[*leading, #queries, 1]` to `[#batch, queries]`."""
-    side = side.squeeze(-1)
-    if side.ndim > 1:
-        side = side.squeeze(-2)  # The heads.
-    side = side.expand(*side.shape[:-1], queries)
-    if side.ndim > 2:
-        side = side.expand(*batch, queries).flatten(0, -2)
-    return side if side.ndim == 2 else side[None]
+    return four_axes(side, batch)[:, 0, :, 0].expand(-1, queries)
 
 
-def _narrowed(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
+def _narrow_bounds(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
     """Narrow the bounds to the keys that a rule shows to each few queries."""
     queries = tile.shape[0]
     bounds = bounds.clone()
@@ -196,14 +189,6 @@ def _narrowed(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
         seen = rest.key_range(replace(tile, queries=rows))
         bounds[:, :, rows.start : rows.stop].clamp_(seen.start, max(seen.start, seen.stop))
     return bounds
-
-
-def _four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """Reshape what broadcasts to scores to the axes batch, heads, queries and keys."""
-    tensor = three_axes(tensor)
-    if tensor.ndim > 4:
-        return tensor.expand(*batch, *tensor.shape[-3:]).flatten(0, -4)
-    return tensor if tensor.ndim == 4 else tensor[None]
 
 
 def _full_keys(tensor: Tensor, problem: Problem) -> Tensor:
@@ -226,9 +211,9 @@ def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Te
             row = replace(
                 tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1)
             )
-            tables.append(_four_axes(bias(row).to(tile.dtype), batch)[..., 0, :])
+            tables.append(four_axes(bias(row).to(tile.dtype), batch)[..., 0, :])
         else:
-            pairs.append(_four_axes(bias_values(bias, tile).to(tile.dtype), batch))
+            pairs.append(four_axes(bias_values(bias, tile).to(tile.dtype), batch))
     total = reduce(add, pairs) if pairs else None
     if len(pairs) > 1:
         hidden = reduce(torch.logical_or, [x.isneginf() for x in pairs])
@@ -262,26 +247,10 @@ def _sink(problem: Problem) -> Tensor | None:
     return sink.reshape(-1)
 
 
-def _features(
-    problem: Problem, query: Tensor, key: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor, Tensor, float]:
-    score, scale = cast("InnerProduct", problem.score), problem.scale
-    if isinstance(scale, Tensor) or not isinstance(score, Dot):
-        # What is computed from the inputs is not to be rounded to half precision again.
-        query, key = (x.to(problem.dtype) for x in (query, key))
-    query, key = score.features(query, key)
-    if isinstance(scale, Tensor):
-        return query * scale.to(query), key, value, 1.0
-    return query, key, value, float(scale)
-
-
-def _without_unseen(
+def _clear_unseen(
     problem: Problem, bounds: Tensor, *, simple: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the inputs, with 0 in queries that see no key and in keys that no query sees.
-
-    Such rows may hold anything, NaN included, which a product would spread.
-    """
+    """Clear queries that see no key and keys that no query sees, where that is needed."""
     query, key, value = problem.query, problem.key, problem.value
     if problem.mask is None and not problem.biases:
         return query, key, value
@@ -296,7 +265,7 @@ def _without_unseen(
     elif not tracing and all(
         bool(x.detach().sum(dtype=problem.dtype).isfinite()) for x in (query, key, value)
     ):
-        # To look at every pair takes longer than to see that there is nothing to spread.
+        # Checking that all inputs are finite is faster than evaluating every pair.
         return query, key, value
     elif tracing:
         _, visible = problem.bias_and_visible(problem.mask, problem.tile())
@@ -305,11 +274,7 @@ def _without_unseen(
         sees, seen = sees_and_seen(visible)
     else:
         sees, seen = _seen_by_blocks(problem)
-    return (
-        torch.where(sees, query, 0.0),
-        torch.where(seen, key, 0.0),
-        torch.where(seen, value, 0.0),
-    )
+    return clear_unseen(query, key, value, sees, seen)
 
 
 def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:

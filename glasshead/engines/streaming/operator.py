@@ -52,7 +52,7 @@ torch.library.define(
 )
 
 
-# `torch.library.custom_op` would do the same, and import the compiler at the first call.
+# `torch.library.custom_op` would be equivalent, but imports the compiler on the first call.
 @torch.library.impl("glasshead::streaming", "cpu")
 def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     query: Tensor,
@@ -76,7 +76,7 @@ def _(  # noqa: PLR0913, PLR0917 - an operator takes no objects
     rule: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Run `forward` on the operator's flat arguments; `rule` is a registered number."""
-    # Numba takes a while to import, and is wanted here alone.
+    # Numba is slow to import, and needed here only.
     from glasshead.engines.streaming.passes import forward
 
     structure = RecipeTensors(
@@ -151,11 +151,11 @@ def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[T
 def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     ctx.set_materialize_grads(False)
     *tensors, scale, softcap, _, _, _, _, _, rule = inputs
-    tensors.pop()  # What multiplies from the left has no gradient.
+    tensors.pop()  # The left operand has no gradient.
     sums = PassResults(*output)
     ctx.save_for_backward(*tensors, sums.rows[..., [MAX_SCORE, FACTOR], :])
     ctx.scale, ctx.softcap, ctx.number = scale, softcap, rule
-    # While this lives, so does the rule.
+    # Keep the rule alive as long as the graph.
     ctx.rule = _rule(rule)
 
 

@@ -37,7 +37,7 @@ from glasshead.engines.streaming.lower import RecipeTensors, Wanted, real_of
 from glasshead.engines.streaming.threads import Schedule, WorkItem
 from glasshead.statistics.reductions import edges
 
-# How many scores a block may have: those of a long text are to take some megabytes, not more.
+# The most scores of a block: a few megabytes, however long the text.
 _FORWARD_NUMBERS = 2**21
 
 
@@ -57,7 +57,7 @@ def forward(
     Args:
         query: `[batch, heads, queries, dim]`.
         key, value: `[batch, kv_heads, keys, dim]`; without a value there is no context.
-        structure, wanted: See there.
+        structure, wanted: The recipe's tensors, and the output specification.
     """
     sums = room_for_sums(query, key, value, wanted, _zeros)
     sums.keys.fill_(-1)
@@ -67,7 +67,7 @@ def forward(
         for _ in range(cut.stripes)
     ]
 
-    # Whether gradients are recorded is each thread's own affair.
+    # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
         one = _ForwardPass(query, key, value, structure, wanted, cut, sums)
@@ -187,7 +187,7 @@ def _span(row: np.ndarray) -> tuple[int, int]:
     return (present[0], present[-1] + 1) if len(present) else (0, 0)
 
 
-# Two blocks of numbers are held, and no more memory is to be taken than on the way forward.
+# The backward pass holds two blocks, and may take no more memory than the forward pass.
 _BACKWARD_NUMBERS = 2**20
 
 
@@ -207,11 +207,11 @@ def backward(
         said: The largest score and the factor that it said of each row, `[batch, heads, 2,
             queries]`.
         arriving: The gradients of its results.
-        wanted: Whether those of bias, table and sink are wanted.
+        wanted: Whether bias, table and sink require gradients.
     """
     leaving = room_for_gradients(query, key, value, structure, wanted)
     cut = Schedule(query, key, structure, numbers=_BACKWARD_NUMBERS, shares=1)
-    # One bias may serve several heads, whose gradients are added one after the other.
+    # Heads may share a bias, whose gradients are then added one after the other.
     threads = 1 if wanted[0] else cut.threads
     shape = query.shape[:2]
     diagonals = query.shape[2] + key.shape[2] - 1 if wanted[1] else 0
@@ -219,7 +219,7 @@ def backward(
     sinks = torch.zeros(*shape, 1 if wanted[2] else 0, dtype=torch.float64)
     added = threading.Lock()
 
-    # Whether gradients are recorded is each thread's own affair.
+    # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
         one = _BackwardPass(query, key, value, structure, said, arriving, leaving, cut, added)

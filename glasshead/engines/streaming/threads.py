@@ -78,7 +78,7 @@ class _Shared(Iterator[_Unit]):
             self._units = iter(())
 
 
-# A block has this many queries, or fewer where its scores would not stay near the core.
+# Queries per block; fewer where the block's scores would not stay in cache.
 _HEIGHT = 64
 
 
@@ -95,9 +95,9 @@ class Schedule:
 
     Args:
         query, key: `[batch, heads, length, dim]`.
-        structure: What each query sees.
-        numbers: How many scores a block may have.
-        shares: How many units there are to be for each thread, at least.
+        structure: The recipe's tensors, with the bounds of each query.
+        numbers: The most scores of a block.
+        shares: The least number of work items per thread.
     """
 
     def __init__(

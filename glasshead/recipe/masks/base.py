@@ -61,7 +61,7 @@ def _shade(share: float) -> str:
 class Intervals(NamedTuple):
     """Visible key ranges: query i sees the keys in [`starts[i]`, `stops[i]`), and no others.
 
-    Keys are counted among all keys, and lie in the tile that was asked about. A query that sees
+    Keys are numbered among all keys, and lie within the tile. A query that sees
     nothing has a start that is its stop. The leading axes are those of the batch and a heads axis
     of 1, or none.
 

@@ -64,7 +64,7 @@ class Band(Mask):
         if self.before is not None:
             starts = positions - self.before
         if self.after is not None:
-            # One is added last: to the largest positions it would be one too many.
+            # 1 is added last, as the largest positions would overflow.
             stops = (positions + self.after).clamp(keys.start - 1, keys.stop - 1) + 1
         return within(tile, starts, stops)
 
@@ -132,8 +132,8 @@ def window(
     """Sliding window: each query sees its own position and some neighbours.
 
     Args:
-        before: How many keys before its own a query sees; None: all of them.
-        after: How many keys after its own a query sees; None: all of them.
+        before: The number of keys before its own that a query sees; None: all of them.
+        after: The number of keys after its own that a query sees; None: all of them.
         offset: The position of query 0 among the keys, as in `causal`.
 
     Errors: a ValueError where `before` or `after` is negative.
@@ -312,7 +312,7 @@ def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     """Padding mask: key j of batch row b is visible when j < lengths[b].
 
     Args:
-        lengths: How many keys of each batch row are real, `[*batch]`.
+        lengths: The number of real keys of each batch row, `[*batch]`.
 
     Errors: a TypeError where the lengths are not whole numbers, a ValueError at the call where
     their shape is not the batch's.
@@ -331,7 +331,7 @@ def prefix(length: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     """Prefix mask: every query sees the first `length` keys; `causal() | prefix(length)`.
 
     Args:
-        length: How many keys belong to the prefix, a number or one per batch row, `[*batch]`.
+        length: The length of the prefix, one number or one per batch row, `[*batch]`.
 
     Source: Raffel et al. 2020 (T5), section 3.2.1, "causal with prefix".
 
@@ -365,8 +365,8 @@ class Documents(Mask):
         ids, own, inside = (x.flatten(0, -2) for x in (ids, own, inside))
         rows = torch.broadcast_shapes(ids.shape[:1], own.shape[:1], inside.shape[:1])[0]
         ids, own, inside = (x.expand(rows, -1) for x in (ids, own, inside))
-        # A query outside of the keys has the id of the nearest key. If any query of its row stands
-        # inside, one stands on that key, since queries stand side by side.
+        # A query outside the keys has the id of the nearest key. If any query of its row is
+        # inside, one is on that key, since queries are consecutive.
         own = own.sort(-1).values
         places = torch.searchsorted(own, ids.contiguous()).clamp(max=own.shape[-1] - 1)
         seen = (own.gather(-1, places) == ids) & inside.any(-1, keepdim=True)
@@ -377,7 +377,7 @@ class Documents(Mask):
             return None
         ids = self.ids.to(tile.device)
         changes, ordered = _changes(ids), _changes(ids.sort(-1).values)
-        # An id that comes back begins more runs than there are ids.
+        # An id that occurs again later makes more runs than ids.
         if not torch.equal(changes.sum(-1), ordered.sum(-1)):
             return None
         inside, (starts, stops) = _at_own(tile, *_runs(changes))
@@ -403,7 +403,7 @@ def documents(ids: Sequence[int] | Int[Tensor, "*batch keys"]) -> Mask:
 
     Args:
         ids: The document of each key, `[*batch, keys]`. A query belongs to the document of the
-            key at its own position, i + offset; one that stands outside the keys sees nothing.
+            key at its own position, i + offset; one outside the keys sees nothing.
 
     Errors: a TypeError where the ids are not whole numbers, a ValueError at the call where they
     are not one a key.

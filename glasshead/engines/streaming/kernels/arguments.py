@@ -7,15 +7,15 @@ import numpy as np
 from numba import njit
 
 _OPTIONS: dict[str, Any] = {
-    # Sums may be reordered, or no loop with a sum becomes vector code; NaN and infinities count.
+    # Sums may be reordered, or no reduction loop is vectorized; NaN and infinities are kept.
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "error_model": "numpy",
     "nogil": True,
 }
 
-# What only other kernels call.
+# Called by other kernels only.
 kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
-# What puts several kernels together: a copy where it is called compiles sooner than twice over.
+# Inlined at each call, which compiles faster than a function of its own.
 together = njit(inline="always", **_OPTIONS)
 
 
@@ -54,9 +54,9 @@ def fill(numbers, value):
     MANY_KEYS,
 ) = range(9)
 
-# How many they are.
+# The number of row statistics.
 SAID = 9
-# A float32 counts no further than 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
+# float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
 MANY = 2**20
 
 
@@ -92,7 +92,7 @@ class KernelRecipe(NamedTuple):
         bounds: The first key that each query sees, and the one after the last, `[2, queries]`.
         bias, visible: Added to the scores; which of them are not hidden.
         table: Added to the diagonals, `[queries + keys - 1]`, of size 0 where there is none.
-        scale, softcap, sink: 0 and -inf stand for no softcap and no sink.
+        scale, softcap, sink: No softcap is 0, no sink -inf.
         offset: The position of query 0 among the keys.
     """
 
@@ -115,9 +115,9 @@ class Wants(NamedTuple):
     Attributes:
         keyed: The key of each row's maximum.
         far: Each row's sum of weights times distance.
-        per_key: What is multiplied from the right, `[r, keys]`.
+        per_key: Right operand R of P·R, `[r, keys]`.
         spans: Where each of these begins and ends to be other than 0, `[r, 2]`.
-        per_query: What is multiplied from the left, `[l, queries]`.
+        per_query: Left operand L of Pᵀ·L, `[l, queries]`.
         maps: The rows and columns of each block map, `[maps, 2]`.
     """
 
@@ -134,7 +134,7 @@ class Results(NamedTuple):
 
     Attributes:
         context: `[queries, value_dim]`.
-        rows: What `weigh` says of each row, `[9, queries]`.
+        rows: The row statistics that `weigh` computes, `[9, queries]`.
         by_key: P·R, `[r, queries]`.
         by_query: Pᵀ·L, `[l, keys]`, in float64 as those that follow.
         diagonals: Sums along them, `[queries + keys - 1]`.
@@ -187,7 +187,7 @@ class KernelGradients(NamedTuple):
 
     Attributes:
         query: `[queries, dim]`.
-        key, value: Flat, in rows of so many numbers that a product's tile fills them, to which
+        key, value: Flat, in rows whose width is a multiple of a product's tile, to which
             those of all heads that read them are added.
         bias: Numbers for pairs.
         table: Along the diagonals, `[queries + keys - 1]`, in float64.

@@ -28,7 +28,7 @@ def backward_blocks(
         values: The values, packed; of size 0 where no gradient of the context arrives.
         said: What `weigh` said of each row: its largest score, and what makes weights of
             exp(s - the largest of it and the sink), `[2, queries]`.
-        given, gradients: What arrives, and where the results go.
+        given, gradients: Incoming gradients, and output arrays.
         room: Room for a block.
         width, height: How many keys a panel has, and queries a block.
         first_row, step, last_row: Which queries.

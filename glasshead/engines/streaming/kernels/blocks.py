@@ -54,8 +54,8 @@ def multiply_tile(
 ) -> Any:
     """Compute C = scale · A B, or C = scale · (C + A B), for one tile of C.
 
-    A, B and C are flat arrays. Each begins at its first place; a step down a row of A, B and C is
-    so many places, one to the next column of A too. Scaling the sum, rather than what is summed,
+    A, B and C are flat arrays, given with the index of their first number, the stride of their
+    rows, and for A that of its columns. Scaling the sum, rather than what is summed,
     rounds as `(q @ k.T) * scale` does.
     """
     real = ir.FloatType() if a.dtype == types.float32 else ir.DoubleType()
@@ -154,7 +154,7 @@ def real_bytes(real: ir.Type) -> int:
     return 4 if isinstance(real, ir.FloatType) else 8
 
 
-# So many vectors stay in the nearest cache while a block passes over them.
+# How many vectors stay in the L1 cache while a block passes over them.
 _DEPTH = 128
 
 

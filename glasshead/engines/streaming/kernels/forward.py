@@ -32,8 +32,8 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
 
     Args:
         recipe: What makes the scores, which are rounded as those of the reference are.
-        value: The values; of no numbers where no context is wanted.
-        wants, results: Which sums, and where they go.
+        value: The values; of size 0 where no context is computed.
+        wants, results: Output specification, and output arrays.
         room: Room for a block.
         width: How many keys a panel has.
         height: How many queries a block has.

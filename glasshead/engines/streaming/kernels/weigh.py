@@ -58,7 +58,7 @@ _DOUBLE = _Format(
     13,
     -708.0,
 )
-# No reassociation: the sum that rounds to an integer would be simplified away.
+# No reassociation: it would remove the addition that rounds to an integer.
 _STRICT = ("contract",)
 
 
@@ -129,7 +129,7 @@ def add_table(scores, table, first):
     last = len(scores) - 1
     for i in range(len(scores)):
         place = first + last - i
-        # What is wider than the table are columns that no key has.
+        # Columns beyond the table have no key.
         diagonal = table[place : place + scores.shape[1]]
         row = scores[i, : len(diagonal)]
         for j in range(len(row)):
@@ -172,10 +172,10 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
         bounds: The first key that each query sees, and the one after the last, `[2, queries]` of
             all queries; -inf between them hides, too.
         sink: A score without a key, -inf if there is none.
-        groups: Room for the maxima of keys that are so many apart, as many as are wanted.
-        keyed: Whether the key of the maximum is wanted.
-        rows: What is said of each row, `[9, queries]` of all queries: all but the distances. FACTOR
-            is what makes weights of the scores as they are left here.
+        groups: Scratch memory for the maxima of strided groups of keys.
+        keyed: Whether the key of the maximum is recorded.
+        rows: The statistics of each row but the distances, `[9, queries]` of all queries. FACTOR
+            turns the scores, as they are left here, into weights.
     """
     real = scores.dtype.type
     zero, nothing = real(0), real(-np.inf)
@@ -188,7 +188,7 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
         fill(scores[i, :start], zero)
         fill(scores[i, stop:], zero)
 
-        # The maxima of strided groups are vector code where the maximum of a row is not.
+        # Maxima of strided groups are vectorized; the maximum of a row is not.
         fill(groups, nothing)
         width = len(groups)
         full = len(row) // width
@@ -205,7 +205,7 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
 
         broken = False
         if largest == -np.inf:
-            # Hidden all of it, or of no number; the two are told apart where it is rare.
+            # Either all hidden or NaN; only this rare case finds out which.
             for j in range(len(row)):
                 broken = broken or row[j] != row[j]
         if largest == -np.inf and not broken:
@@ -249,7 +249,7 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
         rows[SCORES, at] = (by_log + top * total) * inverse
         rows[FACTOR, at] = inverse
         if np.isnan(total):
-            # Where a score is not a number, it is the first such that counts as the largest.
+            # Where scores are NaN, the first of them counts as the largest.
             rows[MAX_SCORE, at] = rows[MAX_WEIGHT, at] = total
             for j in range(len(row)):
                 if np.isnan(row[j]):
