@@ -13,7 +13,7 @@ from pairs import Figure, Pair, figure, judged, paired, report
 
 import glasshead as gh
 from glasshead.models.decoding import Greedy, generate, stream
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 
 RESULTS = Path("build/benchmarks/generation_against_transformers.json")
 TOKENS, PROMPT = 128, 32

@@ -8,7 +8,7 @@ from pairs import Pair, judged, paired, report
 
 import glasshead as gh
 from glasshead.models.decoding import Greedy, generate
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 
 RESULTS = Path("build/benchmarks/generation_with_cache.json")
 TOKENS = 256

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import glasshead as gh
 from glasshead.files import whole_file
 from glasshead.models.decoding import Greedy, generate
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 from glasshead.models.pretrained import load_llama2c
 
 FILE = Path("build") / "watch_a_story.png"

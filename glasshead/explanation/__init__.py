@@ -1,6 +1,6 @@
-"""Explanation: a trace told in words, in five languages.
+"""Explanation: an attention trace explained step by step, in five languages.
 
-Names are fetched when they are used, so that a language can be checked without torch.
+Names are imported lazily, so that a language can be checked without torch.
 """
 
 from importlib import import_module

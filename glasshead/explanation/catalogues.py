@@ -32,7 +32,7 @@ _HEADER = """\
 # Translations for glasshead.
 # This file is distributed under the same license as glasshead.
 #"""
-# Babel writes the time, its own version and names to be filled in: none is worth a change.
+# Header lines that change with the time or the version of Babel.
 _CHANGING = re.compile(
     r'^"(POT-Creation-Date|PO-Revision-Date|Generated-By|Last-Translator|Language-Team|'
     r"Project-Id-Version|Report-Msgid-Bugs-To): .*\n",
@@ -41,7 +41,7 @@ _CHANGING = re.compile(
 
 
 def collected() -> Catalog:
-    """The sentences of the code, in the order of files and lines."""
+    """Collect the sentences of the code, in the order of files and lines."""
     catalog = _empty(None)
     for folder in _FOLDERS:
         for path in sorted((PACKAGE / folder).rglob("*.py")):
@@ -63,7 +63,7 @@ def update() -> None:
 
 
 def check() -> list[str]:
-    """What is wrong with the catalogues, a line each; nothing where all is well."""
+    """Check the catalogues; return a line for each problem."""
     template = collected()
     problems = []
     if not TEMPLATE.exists() or TEMPLATE.read_bytes() != _as_po(template):
@@ -74,12 +74,12 @@ def check() -> list[str]:
 
 
 def translated() -> tuple[str, ...]:
-    """The languages that have a catalogue: all but English, as folders are named."""
+    """Return the languages with a catalogue, all but English, by folder name."""
     return tuple(language.replace("-", "_") for language in LANGUAGES if language != "en")
 
 
 def _problems(language: str, template: Catalog) -> Iterator[str]:
-    """What one language lacks."""
+    """Yield the problems of one language."""
     if not _path(language, "po").exists():
         yield "there is no glasshead.po"
         return
@@ -97,7 +97,7 @@ def _problems(language: str, template: Catalog) -> Iterator[str]:
 
 
 def _faults(message: Message) -> Iterator[str]:
-    """What is wrong with one translation."""
+    """Yield the problems of one translation."""
     if not message.string:
         yield f"missing: {message.id}"
     elif message.fuzzy:
@@ -107,7 +107,7 @@ def _faults(message: Message) -> Iterator[str]:
 
 
 def _places(sentence: str) -> set[str | None]:
-    """The names in braces; a brace that is not closed has a name that no sentence has."""
+    """Return the placeholders of a sentence; for an unbalanced brace the sentence itself."""
     try:
         return {name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None}
     except ValueError:
@@ -115,7 +115,7 @@ def _places(sentence: str) -> set[str | None]:
 
 
 def _updated(language: str, template: Catalog) -> Catalog:
-    """The translations that a language has, for the sentences that the code has now."""
+    """Update the catalogue of a language to the current sentences."""
     catalog = _read(language) if _path(language, "po").exists() else _empty(language)
     catalog.update(template, no_fuzzy_matching=True)
     catalog.obsolete.clear()
@@ -141,7 +141,7 @@ def _read(language: str) -> Catalog:
 
 
 def _sentences(catalog: Catalog) -> dict[str, str]:
-    """Each sentence that is translated, and its translation."""
+    """Return the translated sentences and their translations."""
     return {str(m.id): str(m.string) for m in catalog if m.id and m.string and not m.fuzzy}
 
 
@@ -158,7 +158,7 @@ def _as_po(catalog: Catalog) -> bytes:
 
 
 def _as_mo(catalog: Catalog) -> bytes:
-    """Only what readers need: the coding, and the translations."""
+    """Compile a catalogue with only the encoding and the translations."""
     plain = _empty(str(catalog.locale))
     for sentence, translation in _sentences(catalog).items():
         plain.add(sentence, translation)
@@ -168,7 +168,7 @@ def _as_mo(catalog: Catalog) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write where something changed."""
+    """Write a file if its content changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)
@@ -179,7 +179,7 @@ def _path(language: str, ending: str) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Update the catalogues, or with --check say what is wrong; 1 where something is."""
+    """Update the catalogues, or with --check report problems; return 1 where there are any."""
     if arguments not in ([], ["--check"]):
         sys.stderr.write(f"catalogues takes --check or nothing, and got {' '.join(arguments)}.\n")
         return 2

@@ -1,6 +1,6 @@
-"""Choices: the scores and normalizers, by the names that options and addresses give them.
+"""Choices: scores and normalizers by the names used in options and URLs.
 
-Nothing is imported for them, so that a name is checked before torch is there.
+Nothing is imported here, so that a name can be checked without torch.
 """
 
 from types import MappingProxyType

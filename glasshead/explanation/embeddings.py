@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glasshead.ladder.worked_example import WorkedExample
 
-# What each character is to a word, as one letter: `h` stands alone as Chinese and kana do, `w`
+# The class of each character, as one letter: `h` stands alone as Chinese and kana do, `w`
 # and `d` make words and numbers, `j` joins two parts of a word and `n` two digits, `m` belongs to
 # the character before it, `z` glues what stands around it, `r` makes flags in pairs.
 _PIECE = re.compile(
@@ -40,7 +40,7 @@ _REGIONAL = range(0x1F1E6, 0x1F200)
 
 
 def split(text: str) -> list[str]:
-    """The words and punctuation marks of a text, in order; Chinese characters one by one.
+    """Split a text into words and punctuation marks; Chinese characters are tokens one by one.
 
     Apostrophes and hyphens inside a word and points inside a number belong to it. A mark that is
     repeated is one token.
@@ -56,7 +56,7 @@ def split(text: str) -> list[str]:
 
 
 def is_word(token: str) -> bool:
-    """Whether a token has a letter or a digit, and so is more than a mark.
+    """Return whether a token has a letter or a digit, and is not just punctuation.
 
     >>> is_word("sun"), is_word("!")
     (True, False)
@@ -65,7 +65,7 @@ def is_word(token: str) -> bool:
 
 
 def last_word(tokens: Sequence[str]) -> int:
-    """The place of the last token that is a word; where none is, of the last.
+    """Return the index of the last token that is a word; of the last token where there is none.
 
     >>> last_word(["A", "sun", "!"])
     1
@@ -75,7 +75,7 @@ def last_word(tokens: Sequence[str]) -> int:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """The end and text of each token, with "..." made one of its three."""
+    """Yield the end and text of each token, with repeated marks such as "..." joined."""
     kinds = "".join(map(_kind, text))
     end, token = -1, ""
     for match in _PIECE.finditer(kinds):
@@ -112,13 +112,13 @@ def _kind(character: str) -> str:
 
 
 MADE_UP_DIM = 4
-"""Few enough to follow by hand, and 1, 2 or 4 heads can share them."""
+"""Small enough to follow by hand, and divisible into 1, 2 or 4 heads."""
 MADE_UP_SEED = 123
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Tokens in order, and the vector of each; a token may stand more than once.
+    """Tokens in order, and the vector of each; a token may occur more than once.
 
     Attributes:
         tokens: The tokens.
@@ -156,7 +156,7 @@ class Embeddings:
 
     @classmethod
     def of_the_texts(cls, example: WorkedExample) -> "Embeddings":
-        """The words of a worked example, with the vectors that its text gives them.
+        """Return the words of a worked example with its printed vectors.
 
         >>> from glasshead.ladder.worked_example import HELLO_SHINY_SUN
         >>> Embeddings.of_the_texts(HELLO_SHINY_SUN).vectors.shape
@@ -168,7 +168,7 @@ class Embeddings:
     def made_up(
         cls, tokens: Iterable[str], *, dim: int = MADE_UP_DIM, seed: int = MADE_UP_SEED
     ) -> "Embeddings":
-        """Vectors that mean nothing, from the tokens' spelling and a seed.
+        """Make up meaningless vectors from the tokens' spelling and a seed.
 
         A token has the same vector in every sentence, on every machine; the first numbers of a
         wider vector are those of a narrower one. The numbers are of variance 1, with two decimals,
@@ -176,8 +176,8 @@ class Embeddings:
 
         Args:
             tokens: The tokens.
-            dim: How many numbers a vector has, at least 1.
-            seed: Another seed gives other vectors.
+            dim: Width of a vector, at least 1.
+            seed: Random seed.
 
         Errors: a ValueError where `dim` is below 1.
 
@@ -194,10 +194,10 @@ class Embeddings:
         return cls(tokens, torch.tensor(rows, dtype=torch.float64).reshape(len(tokens), dim))
 
     def look_up(self, words: Iterable[str]) -> "Embeddings":
-        """The words of another sentence, each with the vector that it has here.
+        """Look up the words of another sentence.
 
-        Errors: a ValueError that names the words which are not here, or one that stands here twice
-        with different vectors.
+        Errors: a ValueError that names missing words, or one that occurs twice with different
+        vectors.
         """
         words, places = tuple(words), self._places()
         missing = [word for word in dict.fromkeys(words) if word not in places]
@@ -223,7 +223,7 @@ class Embeddings:
 
 
 def composed(text: str) -> str:
-    r"""A text in the form in which equal-looking words are equal: "é" is one character, not two.
+    r"""Normalize a text to NFC, so that equal-looking words are equal: "é" is one character.
 
     >>> composed("e\u0301") == "\u00e9"
     True
@@ -232,7 +232,7 @@ def composed(text: str) -> str:
 
 
 def _made_up(token: str, dim: int, seed: int) -> list[float]:
-    """Numbers drawn by a hash, which unlike a generator stays the same in every release."""
+    """Draw numbers by a hash, which unlike a generator is stable across releases."""
     drawn = hashlib.shake_256(f"{seed}:{token}".encode(errors="surrogatepass")).digest(8 * dim)
     places = (int.from_bytes(drawn[start : start + 8]) >> 12 for start in range(0, 8 * dim, 8))
     normal = NormalDist()
@@ -241,7 +241,7 @@ def _made_up(token: str, dim: int, seed: int) -> list[float]:
 
 
 def head_counts(width: int) -> list[int]:
-    """Into how many heads of equal width a vector of that many numbers can be cut.
+    """Return the numbers of heads into which a vector can be split evenly.
 
     >>> head_counts(6)
     [1, 2, 3, 6]
@@ -250,7 +250,7 @@ def head_counts(width: int) -> list[int]:
 
 
 def in_heads(vectors: Float[Tensor, "tokens dim"], heads: int) -> Float[Tensor, "..."]:
-    """`[tokens, dim]` for one head, else `[1, heads, tokens, dim / heads]`.
+    """Split vectors to `[tokens, dim]` for one head, else `[1, heads, tokens, dim / heads]`.
 
     >>> import torch
     >>> in_heads(torch.arange(12).reshape(3, 4), 2).shape
@@ -265,13 +265,13 @@ def in_heads(vectors: Float[Tensor, "tokens dim"], heads: int) -> Float[Tensor, 
 class Projection:
     """queries = x W_query + b_query, keys = x W_key + b_key, values = x W_value + b_value.
 
-    A matrix stands as it is applied, `[d_in, d_out]`, as in rung 2 of the ladder; `nn.Linear`
-    keeps the transpose.
+    Matrices have the layout in which they are applied, `[d_in, d_out]`, as in rung 2 of the ladder;
+    `nn.Linear` keeps the transpose.
 
     Attributes:
         inputs: The vectors x, one row a token.
         W_query, W_key, W_value: The matrices; queries and keys are of one width.
-        b_query, b_key, b_value: What is added, or None.
+        b_query, b_key, b_value: The biases, or None.
 
     Errors: a TypeError where one of them is no floating-point tensor or not of the inputs' type, a
     ValueError where their shapes do not fit each other.
@@ -306,17 +306,17 @@ class Projection:
 
     @property
     def queries(self) -> Float[Tensor, "tokens d_out"]:
-        """What each token asks."""
+        """Query vector of each token."""
         return _applied(self.inputs, self.W_query, self.b_query)
 
     @property
     def keys(self) -> Float[Tensor, "tokens d_out"]:
-        """What each token is found by."""
+        """Key vector of each token."""
         return _applied(self.inputs, self.W_key, self.b_key)
 
     @property
     def values(self) -> Float[Tensor, "tokens d_value"]:
-        """What each token tells."""
+        """Value vector of each token."""
         return _applied(self.inputs, self.W_value, self.b_value)
 
     def _check(self, name: str, tensor: object, axes: int) -> None:

@@ -25,7 +25,7 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def check_trace(trace: Any) -> None:
-    """Raise where there is nothing to tell."""
+    """Check that a trace has at least one query and one key."""
     if not isinstance(trace, Trace):
         raise TypeError(
             "explain takes a Trace, as Attention().trace(query, key, value) gives, and got "
@@ -41,7 +41,7 @@ def check_trace(trace: Any) -> None:
 
 
 def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...]:
-    """The words as the caller gave them, or "1", "2" and so on.
+    """Check the words of the caller; without any, number them "1", "2" and so on.
 
     Errors: a TypeError where they are not strings, a ValueError where there are not as many.
     """
@@ -62,21 +62,21 @@ def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...
 
 
 def names(given: Sequence[str]) -> tuple[str, ...]:
-    """Words as they are shown: printable, not long, and no two alike.
+    """Make words printable, short and distinct.
 
     >>> names(["the", "cat", " the", "the", ""])
     ('the₁', 'cat', '␣the', 'the₂', '␣')
     """
     short = [shorten(visible(word) or "␣", _LONGEST_NAME) for word in given]
-    count, met, shown = Counter(short), Counter[str](), []
+    count, used, shown = Counter(short), Counter[str](), []
     for name in short:
-        met[name] += 1
-        shown.append(name + (str(met[name]).translate(_SUBSCRIPTS) if count[name] > 1 else ""))
+        used[name] += 1
+        shown.append(name + (str(used[name]).translate(_SUBSCRIPTS) if count[name] > 1 else ""))
     return tuple(shown)
 
 
 def position(query: Any, given: Sequence[str], shown: Sequence[str]) -> int:
-    """Where the query that is asked for stands; the last one if none is.
+    """Return the position of the requested query; the last one if not given.
 
     Errors: a ValueError where a word is not among those `given` (nor their names as `shown`), or a
     position lies outside; a TypeError for anything else.
@@ -100,9 +100,9 @@ def position(query: Any, given: Sequence[str], shown: Sequence[str]) -> int:
 
 
 def leading(index: Any, trace: Trace) -> tuple[int, ...]:
-    """The leading axes that are told, (batch…, head); zeros if not given.
+    """Normalize the index of the leading axes, (batch…, head); zeros if not given.
 
-    Errors: a ValueError where they are not as many as the trace has, or one lies outside.
+    Errors: a ValueError where its length is not that of the trace's axes, or it is out of range.
     """
     axes = tuple(trace.scores.shape[:-2])
     if index is None:
@@ -148,21 +148,21 @@ def explain(
     projection: "Projection | None" = None,
     printed: WorkedExample | None = None,
 ) -> Explanation:
-    r"""Tell a trace in words: each step's formula, the real numbers put into it, and why.
+    r"""Explain a trace in words: the formula of each step, with its numbers, and the reason for it.
 
     Args:
-        trace: What `Attention().trace(query, key, value)` gives, of any layout.
+        trace: The result of `Attention().trace(query, key, value)`, of any layout.
         tokens: The words of the queries, and in self-attention those of the keys; "1", "2" and so
             on if not given.
-        query: The query that is told in detail, a word (its first occurrence) or a position; the
+        query: The query to explain in detail, a word (its first occurrence) or a position; the
             last if not given.
         lang: The language: en, tr, es, zh-Hant or zh-Hans. A code such as "es_ES" or "zh-TW" will
             do.
-        keys: The words of the keys where they are others, as in cross-attention.
-        index: The leading axes that are told, (batch…, head); zeros if not given.
-        projection: The embeddings, and the matrices that made queries, keys and values of them:
-            then a first step tells how.
-        printed: A worked example, to show its printed numbers beside the exact ones.
+        keys: The words of the keys where they differ, as in cross-attention.
+        index: The index of the leading axes, (batch…, head); zeros if not given.
+        projection: The embeddings and the matrices that gave queries, keys and values; they are
+            explained in a first step.
+        printed: A worked example, whose printed numbers are compared with the exact ones.
 
     Errors: a TypeError where `trace` is no Trace, or words are not strings; a ValueError where the
     words are not as many as the queries or keys, where the query, the index or the language is not

@@ -14,16 +14,16 @@ from glasshead.explanation.language import Say
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Step:
-    """One step, told: a few sentences, a formula, the formula with numbers, drawings, and why.
+    """One step of an explanation: sentences, a formula, its numbers, figures, and the reason.
 
     Attributes:
-        name: Which step it is, for programs: the same in each language.
-        title: Its title.
-        intro: What happens, a paragraph each.
+        name: Identifier of the step, the same in each language.
+        title: Title.
+        intro: Description, one paragraph each.
         formula: The general formula; empty where there is none.
-        numbers: The formula with the real numbers put into it, a line each.
-        figures: Tables and maps, with what has to be said between them.
-        why: Why the step is taken; empty where that goes without saying.
+        numbers: The formula with its numbers, one line each.
+        figures: Tables and maps, with text between them.
+        why: The reason for the step; empty where it is obvious.
         data: The step's numbers in full, by name: tensors, numbers and texts.
     """
 
@@ -37,7 +37,7 @@ class Step:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def blocks(self) -> Iterator[Block]:
-        """What is drawn below the title, in order."""
+        """Yield the blocks below the title, in order."""
         yield from map(Paragraph, self.intro)
         if self.formula or self.numbers:
             yield Formula("\n\n".join(filter(None, (self.formula, "\n".join(self.numbers)))))
@@ -49,7 +49,7 @@ class Step:
         return f"Step({self.name!r}, {self.title!r})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The step as JSON knows it; a number that is not finite, as of a hidden pair, is None."""
+        """Return the step as JSON data; numbers that are not finite become None."""
         return {
             "name": self.name,
             "title": self.title,
@@ -62,7 +62,7 @@ class Step:
 
 
 def json_ready(value: Any) -> Any:
-    """Tensors as lists, mappings as dicts, and None for every number that is not finite.
+    """Convert tensors to lists, mappings to dicts, and numbers that are not finite to None.
 
     >>> import torch
     >>> json_ready({"scores": torch.tensor([0.5, -torch.inf])})
@@ -80,7 +80,7 @@ def json_ready(value: Any) -> Any:
 
 
 def on_made_up_embeddings(say: Say, seed: int) -> str:
-    """That the numbers of the words mean nothing."""
+    """Return the note that the embeddings are made up."""
     return say(
         "The embeddings are made up from seed {seed} and mean nothing: what the words attend "
         "to here says nothing about the words. How it is computed is real.",
@@ -89,7 +89,7 @@ def on_made_up_embeddings(say: Say, seed: int) -> str:
 
 
 def on_one_of_heads(say: Say, heads: int, head: int) -> str:
-    """That what follows is one of several heads."""
+    """Return the note that one of several heads is explained."""
     return say(
         "Each vector is cut into {heads} parts of equal width, one for each head. What follows "
         "shows the part of head {head}, counted from 0.",
@@ -99,7 +99,7 @@ def on_one_of_heads(say: Say, heads: int, head: int) -> str:
 
 
 def on_made_up_score(say: Say, seed: int) -> str:
-    """That nobody has learned the parameters of the additive score."""
+    """Return the note that the parameters of the additive score are made up."""
     return say(
         "The parameters of the additive score are made up from seed {seed}; a model would "
         "learn them.",
@@ -109,7 +109,7 @@ def on_made_up_score(say: Say, seed: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation:
-    """What an attention did for one query, step by step, in words and with its numbers.
+    """An explanation of an attention for one query, step by step, in words and numbers.
 
     Print it with `print(explanation.text())` or, in colour, `rich.print(explanation)`; a notebook
     shows it by itself; `html()` is a page of its own, and `to_dict()` is for programs.
@@ -120,10 +120,10 @@ class Explanation:
         recipe: The choices that make this attention, as plain data.
         tokens: The words of the queries, as they were given.
         keys: The words of the keys.
-        query: The position of the query that is told.
-        index: The leading axes that are told, (batch…, head).
-        steps: The steps, in order; a step that does nothing is left out.
-        notes: What the caller has to add, shown below the opening.
+        query: The position of the explained query.
+        index: The index of the leading axes, (batch…, head).
+        steps: The steps, in order; a step without effect is left out.
+        notes: Notes of the caller, shown below the opening.
 
     >>> import torch
     >>> import glasshead as gh
@@ -147,18 +147,18 @@ class Explanation:
     notes: tuple[str, ...] = ()
 
     def text(self, width: int = 80) -> str:
-        """Plain text, at most `width` cells wide.
+        """Return plain text, at most `width` cells wide.
 
         Errors: a ValueError where the width is below 20.
         """
         return self.document().text(width)
 
     def html(self) -> str:
-        """A whole page in one file, with nothing from outside and no script."""
+        """Return a self-contained HTML page, without scripts."""
         return self.document().html()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON knows it, the numbers in full.
+        """Return everything as JSON data, with numbers in full.
 
         A number that is not finite, as the score of a hidden pair, is None.
         """
@@ -175,23 +175,23 @@ class Explanation:
         }
 
     def with_note(self, text: str) -> "Explanation":
-        """The same explanation with a remark below the opening, such as where the vectors are from.
+        """Add a note below the opening, such as the source of the vectors.
 
-        Errors: a TypeError where the remark is not a string.
+        Errors: a TypeError where the note is not a string.
         """
         if not isinstance(text, str):
             raise TypeError(f"with_note takes a text, and got {type(text).__name__}.")
         return replace(self, notes=(*self.notes, text))
 
     def document(self) -> Document:
-        """The explanation as a drawing, to be put into a larger one."""
+        """Return the explanation as a document, to be embedded in a larger one."""
         words = Say(self.language).words()
         return Document(list(self._blocks()), title=self.title, language=self.language, words=words)
 
     def __getitem__(self, name: str) -> Step:
-        """The step of this name.
+        """Return the step with this name.
 
-        Errors: a KeyError where there is none, as where the step does nothing.
+        Errors: a KeyError where there is none, as for a step without effect.
         """
         for step in self.steps:
             if step.name == name:
@@ -210,7 +210,7 @@ class Explanation:
         return f"Explanation({self.title!r}, steps: {steps})"
 
     def _blocks(self) -> Iterator[Block]:
-        """The opening, the caller's notes, and each step below its numbered title."""
+        """Yield the opening, the caller's notes, and each step below its numbered title."""
         opening, *steps = self.steps
         yield from opening.blocks()
         yield from map(Note, self.notes)

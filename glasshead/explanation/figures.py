@@ -15,7 +15,7 @@ _HUGE = 1e6
 
 
 def figure(x: float) -> str:
-    """One number to four decimals; in powers of ten where that would show too little.
+    """Format a number to four decimals; in powers of ten where that would show too little.
 
     >>> [figure(x) for x in (0.22913, 1.35688, -12.5, 3.0, 1.8e-35, 4e11)]
     ['0.2291', '1.3569', '-12.5', '3', '1.8e-35', '400000000000']
@@ -26,7 +26,7 @@ def figure(x: float) -> str:
 
 
 def factor(x: float) -> str:
-    """A number inside a product or a sum: a negative one stands in brackets.
+    """Format a number inside a product or a sum, with brackets where negative.
 
     >>> factor(0.5), factor(-0.5)
     ('0.5', '(-0.5)')
@@ -35,7 +35,7 @@ def factor(x: float) -> str:
 
 
 def short_vector(values: Sequence[float]) -> str:
-    """A vector, of a long one the first numbers.
+    """Format a vector; of a long one only the first numbers.
 
     >>> short_vector([0.34, 0.22, 0.54]), short_vector([0.1] * 768)
     ('[0.34, 0.22, 0.54]', '[0.1, 0.1, 0.1, …]')
@@ -46,12 +46,12 @@ def short_vector(values: Sequence[float]) -> str:
 
 
 def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
-    """Terms joined by +; of many the first ones, and how many more there are.
+    """Join terms by +; of many only the first, with the number of the others.
 
     Args:
-        terms: The terms, written.
-        say: Says how many are left out.
-        left_out: How many terms there are besides.
+        terms: The formatted terms.
+        say: The language.
+        left_out: Number of further terms.
 
     >>> total(["1", "2"], Say("en")), total(["1"] * 768, Say("en"))
     ('1 + 2', '1 + 1 + 1 + … (765 more)')
@@ -62,7 +62,7 @@ def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
 
 
 def and_more(count: int, say: Say) -> list[str]:
-    """What stands for the terms left out; nothing where none is.
+    """Return an ellipsis with the number of omitted terms; nothing where there are none.
 
     >>> and_more(765, Say("en"))
     ['… (765 more)']
@@ -74,7 +74,7 @@ def and_more(count: int, say: Say) -> list[str]:
 
 
 def products(left: Sequence[float], right: Sequence[float], say: Say) -> str:
-    """The sum of the products of two vectors, written out.
+    """Write out the sum of the products of two vectors.
 
     >>> products([0.53, 0.34], [0.34, -0.22], Say("en"))
     '0.53·0.34 + 0.34·(-0.22)'
@@ -84,7 +84,7 @@ def products(left: Sequence[float], right: Sequence[float], say: Say) -> str:
 
 
 def aligned(lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Equations `left = right`, their signs of equality below each other.
+    """Align equations `left = right` at their equals signs.
 
     >>> aligned([("s(sun)", "1"), ("s(shiny)", "2")])
     ('s(sun)   = 1', 's(shiny) = 2')

@@ -1,4 +1,4 @@
-"""The languages that an explanation speaks, and how a sentence is said in one of them."""
+"""Languages: the translations of explanations."""
 
 import re
 from functools import cache
@@ -13,9 +13,9 @@ _TRADITIONAL = {"hant", "tw", "hk", "mo"}
 
 
 class Say:
-    """Says sentences in one language: each is translated first, then filled in.
+    """A translator of sentences to one language, which fills in their placeholders.
 
-    Sentences are English in the code and have named places, so that a translation may move them:
+    Sentences are English in the code, with named placeholders, so that a translation may move them:
 
     >>> Say("en")("The word “{word}” comes first.", word="shiny")
     'The word “shiny” comes first.'
@@ -31,7 +31,7 @@ class Say:
         return self.translate(sentence).format(**places)
 
     def after_each_other(self, *sentences: str) -> str:
-        """Sentences as one paragraph; Chinese has no spaces between them.
+        """Join sentences to one paragraph; Chinese has no spaces between them.
 
         >>> Say("en").after_each_other("One.", "Two."), Say("zh").after_each_other("一。", "二。")
         ('One. Two.', '一。二。')
@@ -39,12 +39,12 @@ class Say:
         return ("" if self.language.startswith("zh") else " ").join(sentences)
 
     def words(self) -> Words:
-        """The phrases that drawings add, in this language."""
+        """Return the phrases of drawings in this language."""
         return Words.translated(self.translate)
 
 
 def language_of(lang: Any) -> str:
-    """The language that a code asks for: one of en, tr, es, zh-Hant, zh-Hans.
+    """Parse a language code to one of en, tr, es, zh-Hant, zh-Hans.
 
     Codes are read as in a browser or an environment variable, whatever their case; Chinese by
     script, else by place, else simplified.
@@ -66,7 +66,7 @@ def language_of(lang: Any) -> str:
 
 @cache
 def catalogue(language: str) -> NullTranslations:
-    """The translations into one of `LANGUAGES`; English translates nothing."""
+    """Load the translations to one of `LANGUAGES`; those of English are empty."""
     if language == "en":
         return NullTranslations()
     folder = files("glasshead.explanation").joinpath("locales", language.replace("-", "_"))

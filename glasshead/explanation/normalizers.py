@@ -1,4 +1,4 @@
-"""How each kind of normalizer is explained, by the formula that it computes."""
+"""Explanations of the normalizers, by the formula that each computes."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from glasshead.recipe.normalizers import (
 
 
 def softmax_hides(subject: Subject) -> str:
-    """e to the power of −∞ is 0, and the others share the whole."""
+    """Explain −∞ for a softmax: e to the power of −∞ is 0, and the others share the whole."""
     return subject.say(
         "Why −∞ and not 0: 0 is a score like any other and would earn weight. −∞ earns none, for "
         "e^(−∞) = 0: the visible keys share everything, as if the hidden ones did not exist."
@@ -30,7 +30,7 @@ def softmax_hides(subject: Subject) -> str:
 
 
 def any_hides(subject: Subject) -> str:
-    """What holds whether or not there are powers of e, and a whole to be shared."""
+    """Explain −∞ for any normalizer."""
     return subject.say(
         "Why −∞ and not 0: 0 is a score like any other and could earn weight. −∞ can earn none, as "
         "if the hidden keys did not exist."
@@ -38,9 +38,9 @@ def any_hides(subject: Subject) -> str:
 
 
 class NormalizerTelling(NamedTuple):
-    """What a normalizer does, its formula, the same with numbers, and why it is made so.
+    """The explanation of a normalizer: its description, formula, numbers and reason.
 
-    `columns` are its own numbers between the scores and the weights, a number for each key.
+    `columns` are its intermediate values between scores and weights, one per key.
     """
 
     intro: tuple[str, ...]
@@ -51,13 +51,13 @@ class NormalizerTelling(NamedTuple):
 
 
 def hidden_weight(subject: Subject, key: int) -> str:
-    """The weight of a key that is not seen."""
+    """Format the weight of a hidden key."""
     weight, hidden = subject.row("weights")[key], subject.say("hidden")
     return f"{figure(weight)}   ({hidden})"
 
 
 def by_key(subject: Subject, write: Callable[[float], str]) -> tuple[str, ...]:
-    """A line for each key that is written out: what `write` says of its score, and its weight.
+    """Format a line for each key that is written out: `write` of its score, and its weight.
 
     The weight is the trace's own.
     """
@@ -77,11 +77,11 @@ _LARGEST = 10.0
 
 @dataclass(frozen=True)
 class Exponentials:
-    """e to the power of each score, less the row's largest where powers would be large.
+    """The exponentials of the scores, shifted by the row maximum where they would be large.
 
     Attributes:
-        shift: What is taken from each score; 0 where the powers are handy as they are.
-        powers: The exponentials, one a key; 0 for a hidden one.
+        shift: Number subtracted from each score; 0 where the exponentials are small enough.
+        powers: The exponentials, one per key; 0 for a hidden one.
     """
 
     shift: float
@@ -97,23 +97,23 @@ class Exponentials:
 
     @property
     def exponent(self) -> str:
-        """What stands above e in a formula."""
+        """The exponent of e in a formula."""
         return "(s - m)" if self.shift else "s"
 
     def above(self, place: str) -> str:
-        """The same for the score at a place."""
+        """Return the exponent for an indexed score."""
         return self.exponent.replace("s", place)
 
     def power(self, score: float) -> float:
-        """One exponential."""
+        """Compute one exponential."""
         return _exp(score - self.shift)
 
     def sum(self, sink: float = 0.0) -> float:
-        """All exponentials together, with the sink's where there is one."""
+        """Sum the exponentials, with that of a sink."""
         return sum([*self.powers, sink])
 
     def written(self, score: float) -> str:
-        """One exponential with its number."""
+        """Format one exponential with its number."""
         if self.shift:
             return f"e^({figure(score)} - {factor(self.shift)})"
         return f"e^{factor(score)}"
@@ -121,12 +121,12 @@ class Exponentials:
     def sum_written(
         self, subject: Subject, whole: float, first: tuple[tuple[str, float], ...] = ()
     ) -> tuple[str, str]:
-        """The sum over the keys that are seen, of many the first, as powers and as numbers.
+        """Format the sum over the visible keys, as powers and as numbers; of many only the first.
 
         Args:
-            subject: Whose keys they are.
+            subject: The subject of the explanation.
             whole: The sum.
-            first: Terms that come before them, written, with their numbers.
+            first: Preceding terms, formatted, with their numbers.
         """
         scores = subject.row("masked")
         keys = [key for key in subject.written if key in set(subject.seen)]
@@ -143,7 +143,7 @@ class Exponentials:
         )
 
     def remark(self, subject: Subject) -> tuple[str, ...]:
-        """Why the largest score was taken away, where it was."""
+        """Explain the shift by the largest score, where there is one."""
         if not self.shift:
             return ()
         sentence = subject.say(
@@ -164,7 +164,7 @@ def _exp(exponent: float) -> float:
 
 
 def tell_softmax(subject: Subject) -> NormalizerTelling:
-    """Powers of e, and each one's share in their sum."""
+    """Explain the softmax: powers of e, and the share of each in their sum."""
     say, exponentials = subject.say, Exponentials.of(subject)
     whole, above = exponentials.sum(), exponentials.above
 
@@ -194,7 +194,7 @@ def tell_softmax(subject: Subject) -> NormalizerTelling:
 
 
 def _why(subject: Subject) -> str:
-    """Differences of scores become quotients of weights: told with the two best keys."""
+    """Explain by the two best keys that score differences become weight ratios."""
     say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
     best = [key for key in subject.by_weight if key in set(subject.seen)][:2]
     if len(best) < 2 or not weights[best[1]] > 0:
@@ -218,7 +218,7 @@ def _why(subject: Subject) -> str:
 
 
 def tell_softmax_one(subject: Subject) -> NormalizerTelling:
-    """Powers of e, and one more in their sum that belongs to no key."""
+    """Explain the softmax with a sink: one more power in the sum, which belongs to no key."""
     say, exponentials, sink = subject.say, Exponentials.of(subject), _sink(subject)
     extra, above = exponentials.power(sink), exponentials.above
     whole = exponentials.sum(extra)
@@ -252,7 +252,7 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
 
 
 def _sink(subject: Subject) -> float:
-    """The sink of the head that is told."""
+    """Return the sink of the explained head."""
     sink = getattr(subject.problem.normalizer, "sink", 0.0)
     if not isinstance(sink, Tensor):
         return float(sink)
@@ -264,7 +264,7 @@ HARD_MAX_FORMULA = "1 (s_j = max s), 0 (s_j < max s)"
 
 
 def tell_hard_max(subject: Subject) -> NormalizerTelling:
-    """Which score is the largest."""
+    """Explain hard attention: the largest score takes all."""
     say, scores = subject.say, subject.row("masked")
     keys = [key for key in subject.written if key in set(subject.seen)]
     listed = ", ".join(figure(scores[key]) for key in keys)
@@ -293,7 +293,7 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
 
 
 def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
-    """Each weight, and how its score stands to the largest."""
+    """Format each weight, and the comparison of its score with the largest."""
     scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
     lines = []
     for key in subject.written:
@@ -305,7 +305,7 @@ def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
 
 
 def tell_sigmoid(subject: Subject) -> NormalizerTelling:
-    """The logistic curve at each score."""
+    """Explain the sigmoid at each score."""
     say = subject.say
 
     def written(score: float) -> str:
@@ -330,7 +330,7 @@ def tell_sigmoid(subject: Subject) -> NormalizerTelling:
 
 
 def tell_sparsemax(subject: Subject) -> NormalizerTelling:
-    """A threshold that all scores lose, and what is left of them."""
+    """Explain the sparsemax: a threshold is subtracted from all scores."""
     say, scores = subject.say, subject.row("masked")
     above = _above(subject)
     terms = [factor(scores[key]) for key in above]
@@ -363,7 +363,7 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
 
 
 def tell_entmax15(subject: Subject) -> NormalizerTelling:
-    """A threshold that half of each score loses, and the square of what is left."""
+    """Explain the 1.5-entmax: a threshold is subtracted from half of each score, and squared."""
     say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
     above = _above(subject)
     best = max(above, key=lambda key: weights[key], default=None)
@@ -397,12 +397,12 @@ def tell_entmax15(subject: Subject) -> NormalizerTelling:
 
 
 def _above(subject: Subject) -> list[int]:
-    """The keys that get any weight."""
+    """Return the keys with positive weight."""
     return [key for key, weight in enumerate(subject.row("weights")) if weight > 0]
 
 
 def tell_own(subject: Subject) -> NormalizerTelling:
-    """The results alone: what a class of the user's own does inside is not known."""
+    """Explain a custom normalizer by its results only."""
     say, normalizer, weights = subject.say, subject.problem.normalizer, subject.row("weights")
     lines = [(f"p({subject.key_names[key]})", figure(weights[key])) for key in subject.written]
     return NormalizerTelling(
@@ -417,7 +417,7 @@ def tell_own(subject: Subject) -> NormalizerTelling:
     )
 
 
-# By what runs, and not by class: a subclass that computes something else is not told as its base.
+# Keyed by method, not by class: a subclass that computes something else is not its base.
 _TELLERS = {
     Softmax.normalize: tell_softmax,
     SoftmaxOne.normalize: tell_softmax_one,
@@ -427,30 +427,30 @@ _TELLERS = {
     Sigmoid.normalize: tell_sigmoid,
 }
 _HIDING = {Softmax.normalize: softmax_hides}
-# Formulas in words are English: these are the same in signs.
+# Formulas in symbols, for normalizers whose own formula has English words.
 _FORMULAS = {HardMax.normalize: HARD_MAX_FORMULA}
 
 
 def tell_normalizer(subject: Subject) -> NormalizerTelling:
-    """Tell the normalizer of the subject's recipe, whatever it is."""
+    """Explain the normalizer of the subject's recipe."""
     return _TELLERS.get(type(subject.problem.normalizer).normalize, tell_own)(subject)
 
 
 def why_hidden(subject: Subject) -> str:
-    """Why the scores of hidden keys are −∞, for the normalizer of the subject's recipe."""
+    """Explain why the scores of hidden keys are −∞, for the normalizer of the subject's recipe."""
     return _HIDING.get(type(subject.problem.normalizer).normalize, any_hides)(subject)
 
 
 def normalizer_formula(normalizer: Normalizer) -> str:
-    """A normalizer's formula, readable in every language."""
+    """Return a normalizer's formula, readable in every language."""
     return _FORMULAS.get(type(normalizer).normalize) or formula_of(normalizer)
 
 
 def is_hard_max(subject: Subject) -> bool:
-    """Whether one key gets all the weight."""
+    """Return whether one key gets all the weight."""
     return type(subject.problem.normalizer).normalize is HardMax.normalize
 
 
 def is_softmax(subject: Subject) -> bool:
-    """Whether the weights are a plain softmax of the scores."""
+    """Return whether the weights are a plain softmax of the scores."""
     return type(subject.problem.normalizer).normalize is Softmax.normalize

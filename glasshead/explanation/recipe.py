@@ -1,4 +1,4 @@
-"""The recipe of an attention, its masks and biases, in words and as plain data."""
+"""Descriptions of a recipe, its masks and biases, in words and as plain data."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from glasshead.recipe.masks.kinds import Dense, Documents, LengthMask
 
 
 def recipe_of(subject: Subject) -> dict[str, Any]:
-    """The choices that make the attention of a trace, each as a name, a formula or a number."""
+    """Return the recipe of a trace as names, formulas and numbers."""
     problem = subject.problem
     return {
         "score": type(problem.score).__name__,
@@ -35,13 +35,13 @@ def recipe_of(subject: Subject) -> dict[str, Any]:
 
 
 def formula_of(part: nn.Module) -> str:
-    """The formula that a score or normalizer gives itself; its name where it gives none."""
+    """Return the formula of a score or normalizer; its class name where it has none."""
     formula = getattr(part, "formula", None)
     return formula if isinstance(formula, str) else type(part).__name__
 
 
 def part_name(bias: nn.Module | Tensor) -> str:
-    """A bias in a word: its class, or the shape of its tensor.
+    """Return the name of a bias: its class, or the shape of its tensor.
 
     >>> import torch
     >>> part_name(torch.zeros(3, 5))
@@ -53,7 +53,7 @@ def part_name(bias: nn.Module | Tensor) -> str:
 
 
 def mask_told(mask: Mask, say: Say) -> tuple[str, ...]:
-    """What a mask lets be seen; of masks combined by &, what each of them does."""
+    """Describe what a mask shows; masks combined by & are described one by one."""
     if isinstance(mask, AllOf):
         return tuple(sentence for part in mask.masks for sentence in mask_told(part, say))
     teller = _MASKS.get(type(mask), _any_mask)
@@ -61,7 +61,7 @@ def mask_told(mask: Mask, say: Say) -> tuple[str, ...]:
 
 
 def bias_told(bias: Bias | Tensor, say: Say) -> str:
-    """What a bias does to the scores."""
+    """Describe the effect of a bias on the scores."""
     return _BIASES.get(type(bias), _any_bias)(say)
 
 

@@ -1,4 +1,4 @@
-"""How each kind of score is explained, by the formula that it computes."""
+"""Explanations of the score functions, by the formula that each computes."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, Score
 
 
 class ScoreTelling(NamedTuple):
-    """A score's formula, the same with numbers for some keys, and why it is made so."""
+    """The explanation of a score: its formula, its numbers for some keys, and the reason."""
 
     formula: str
     numbers: tuple[str, ...]
@@ -22,7 +22,7 @@ class ScoreTelling(NamedTuple):
 
 
 def by_key(subject: Subject, write: Callable[[list[float], list[float]], str]) -> tuple[str, ...]:
-    """A line for each key that is written out: what `write` says of query and key, and the score.
+    """Format a line for each key that is written out: `write` of query and key, and the score.
 
     The score is the trace's own.
     """
@@ -40,7 +40,7 @@ def by_key(subject: Subject, write: Callable[[list[float], list[float]], str]) -
 
 
 def tell_dot(subject: Subject) -> ScoreTelling:
-    """Number by number, multiplied and added up."""
+    """Explain the dot product."""
     say = subject.say
     return ScoreTelling(
         "s = q·k = q₁·k₁ + q₂·k₂ + …",
@@ -55,7 +55,7 @@ def tell_dot(subject: Subject) -> ScoreTelling:
 
 
 def tell_cosine(subject: Subject) -> ScoreTelling:
-    """The dot product, divided by both lengths."""
+    """Explain the cosine: the dot product, divided by both lengths."""
     say = subject.say
 
     def written(query: list[float], key: list[float]) -> str:
@@ -79,7 +79,7 @@ def tell_cosine(subject: Subject) -> ScoreTelling:
 
 
 def tell_gaussian(subject: Subject) -> ScoreTelling:
-    """Differences, squared and added up."""
+    """Explain the Gaussian score: differences, squared and summed."""
     say = subject.say
 
     def written(query: list[float], key: list[float]) -> str:
@@ -98,7 +98,7 @@ def tell_gaussian(subject: Subject) -> ScoreTelling:
 
 
 def tell_additive(subject: Subject) -> ScoreTelling:
-    """The hidden layer h as a vector, then its product with v."""
+    """Explain the additive score: the hidden layer, then its product with v."""
     say, score = subject.say, subject.problem.score
     if not isinstance(score, Additive):
         raise TypeError(f"tell_additive takes an Additive score, and got {type(score).__name__}.")
@@ -122,7 +122,7 @@ def tell_additive(subject: Subject) -> ScoreTelling:
 
 
 def _hidden(score: Additive, query: list[float], key: list[float]) -> Tensor:
-    """tanh(W_query·q + W_key·k) for one pair."""
+    """Compute tanh(W_query·q + W_key·k) for one pair."""
     with torch.no_grad():
         layers = score.W_query.weight.double().cpu(), score.W_key.weight.double().cpu()
         query_part, key_part = (
@@ -133,7 +133,7 @@ def _hidden(score: Additive, query: list[float], key: list[float]) -> Tensor:
 
 
 def tell_own(subject: Subject) -> ScoreTelling:
-    """The results alone: what a class of the user's own does inside is not known."""
+    """Explain a custom score by its results only."""
     score, scores = subject.problem.score, subject.row("scores")
     lines = [(f"s({subject.key_names[key]})", figure(scores[key])) for key in subject.written]
     return ScoreTelling(
@@ -148,11 +148,11 @@ def tell_own(subject: Subject) -> ScoreTelling:
 
 
 def _runs(score: type[Score]) -> tuple[object, ...]:
-    """What computes a score: its own formula, or its features and the inner product of them."""
+    """Return the methods that compute a score: `forward`, and `features` where it has them."""
     return score.forward, getattr(score, "features", None)
 
 
-# By what runs, and not by class: a subclass that computes something else is not told as its base.
+# Keyed by methods, not by class: a subclass that computes something else is not its base.
 _TELLERS = {
     _runs(Dot): tell_dot,
     _runs(Cosine): tell_cosine,
@@ -162,5 +162,5 @@ _TELLERS = {
 
 
 def tell_score(subject: Subject) -> ScoreTelling:
-    """Tell the score of the subject's recipe, whatever it is."""
+    """Explain the score of the subject's recipe."""
     return _TELLERS.get(_runs(type(subject.problem.score)), tell_own)(subject)

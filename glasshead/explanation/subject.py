@@ -32,17 +32,17 @@ Pairs = Literal["scores", "scaled", "capped", "masked", "weights", "dropped"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
-    """One query of a trace, and what the steps need to tell it.
+    """One query of a trace, with the inputs of all steps of its explanation.
 
     Attributes:
-        trace: All the numbers.
-        index: The leading axes told, (batch…, head).
-        position: Which query is told.
-        query_names, key_names: The words, each printable and no two alike.
+        trace: The trace.
+        index: Index of the leading axes, (batch…, head).
+        position: Position of the explained query.
+        query_names, key_names: The words, printable and distinct.
         same_words: Whether queries and keys are the same words.
-        say: Says a sentence in the language asked for.
-        projection: The embeddings and matrices that queries, keys and values were made from.
-        printed: A worked example whose printed numbers stand beside the exact ones.
+        say: Translator to the requested language.
+        projection: The embeddings and matrices that gave queries, keys and values.
+        printed: A worked example, whose printed numbers are compared with the exact ones.
     """
 
     trace: Trace
@@ -61,32 +61,32 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The word whose query is told."""
+        """The word of the explained query."""
         return self.query_names[self.position]
 
     @property
     def heads(self) -> int:
-        """How many heads the queries have, 1 where the layout has none."""
+        """Number of query heads, 1 where the layout has none."""
         return self.problem.query.shape[-3]
 
     @property
     def head(self) -> int:
-        """Which head is told."""
+        """Index of the explained head."""
         return self._full_index[-1]
 
     @property
     def key_head(self) -> int:
-        """Which head of the keys and values that head reads."""
+        """Index of the key-value head that it reads."""
         return self.head // self.problem.group
 
     @property
     def key_heads(self) -> int:
-        """How many heads the keys and values have."""
+        """Number of key-value heads."""
         return self.problem.key.shape[-3]
 
     @property
     def beta(self) -> float:
-        """The inverse temperature of the head that is told."""
+        """The inverse temperature of the explained head."""
         scale = self.problem.scale
         if not isinstance(scale, Tensor):
             return scale
@@ -102,11 +102,11 @@ class Subject:
         return (*self._full_index[:-1], self.key_head)
 
     def matrix(self, step: Pairs) -> Float[Tensor, "queries keys"]:
-        """One step of the trace between the scores and the context, for the head that is told."""
+        """Return one step of the trace between scores and context, for the explained head."""
         return _plain(getattr(self.trace, step)[self.index])
 
     def row(self, step: Pairs) -> list[float]:
-        """The same for the query that is told: a number for each key."""
+        """Return one step of the trace for the explained query, one number per key."""
         return self.matrix(step)[self.position].tolist()
 
     @cached_property
@@ -127,7 +127,7 @@ class Subject:
 
     @cached_property
     def used(self) -> tuple[Float[Tensor, "dim"], Float[Tensor, "keys dim"]]:
-        """The query and the keys as they were scored."""
+        """The query and the keys as used for the scores."""
         query, key, _ = as_computed(self.problem, self._bias_and_visible[1])
         return _plain(query[self._full_index])[self.position], _plain(key[self._key_index])
 
@@ -145,12 +145,12 @@ class Subject:
 
     @property
     def visible(self) -> Bool[Tensor, "queries keys"] | None:
-        """The same in the head that is told."""
+        """Which pairs are visible in the explained head; None where nothing is hidden."""
         return None if self.visible_in_row is None else self.visible_in_row[self.head]
 
     @cached_property
     def bias(self) -> Float[Tensor, "queries keys"] | None:
-        """What was added to the scores; None without a bias."""
+        """The bias added to the scores; None without a bias."""
         bias = self._bias_and_visible[0]
         if bias is None:
             return None
@@ -193,12 +193,12 @@ class Subject:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """A tensor to be read: here, without a gradient, of a type that every number of it fits."""
+    """Return a tensor detached and on the CPU."""
     return tensor.detach().cpu()
 
 
 def _size(weight: float) -> float:
-    """A weight to sort by; what is not a number comes last."""
+    """Return a sort key of a weight; NaN comes last."""
     return weight if weight == weight else float("-inf")  # noqa: PLR0124 - NaN is not itself
 
 
@@ -206,7 +206,7 @@ _MOST_DRAWN = 2048 * 2048
 
 
 def shown_weights(subject: Subject) -> Float[Tensor, "queries keys"]:
-    """The weights of the head that is told, NaN where hidden."""
+    """Return the weights of the explained head, NaN where hidden."""
     weights = subject.matrix("weights").double()
     if subject.visible is None:
         return weights
@@ -221,7 +221,7 @@ def heat_map(
     caption: str,
     highlight: int | None = None,
 ) -> Block:
-    """A heat map of weights, NaN where hidden, or why it cannot be drawn."""
+    """Draw a heat map of weights, NaN where hidden, or explain why it cannot be drawn."""
     if weights.numel() > _MOST_DRAWN:
         return Paragraph(
             subject.say(
@@ -242,7 +242,7 @@ def heat_map(
 
 @dataclass(frozen=True)
 class Column:
-    """A number for each key; those of a share are worth adding up."""
+    """A table column with one number per key; columns of shares have a sum."""
 
     head: str
     values: Sequence[float]
@@ -252,13 +252,13 @@ class Column:
 def key_table(
     subject: Subject, columns: Sequence[Column], *, caption: str | None = None, total: bool = False
 ) -> Table:
-    """Numbers by key: all keys, or those that weigh most and one row for the others together.
+    """Build a table by key: all keys, or those with the largest weights and a row for the others.
 
     Args:
-        subject: Whose keys they are.
-        columns: What stands behind each key.
-        caption: What the table shows.
-        total: Whether a last row has the sums of the shares.
+        subject: The subject of the explanation.
+        columns: The columns after the name of the key.
+        caption: Caption of the table.
+        total: Whether to add a row with the sums of the shares.
     """
     say, shown = subject.say, subject.shown
     others = sorted(set(range(len(subject.key_names))) - set(shown))
@@ -271,7 +271,7 @@ def key_table(
 
 
 def _sums(columns: Sequence[Column], keys: Sequence[int]) -> list[str]:
-    """The sum of each share over some keys."""
+    """Sum each column of shares over some keys."""
     return [
         figure(fsum(column.values[key] for key in keys)) if column.share else ""
         for column in columns

@@ -1,4 +1,4 @@
-"""Models: transformers whole, each built from a config and a page long."""
+"""Models: complete transformers, each built from a config."""
 
 from glasshead.models.classifier import Classifier, ClassifierConfig
 from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel

@@ -1,4 +1,4 @@
-"""Checks of what models are given."""
+"""Checks of the inputs of models."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from glasshead.recipe.validation import whole_numbers
 
 
 def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
-    """Raise where `tokens` are no batch of texts of this vocabulary, or are too long.
+    """Check that `tokens` are a batch of texts of this vocabulary, at most `room` long.
 
     Errors: a TypeError or ValueError that says which.
     """
@@ -40,12 +40,12 @@ def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
 
 
 def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
-    """`counts` as a tensor of one whole number for each text of `tokens`.
+    """Return `counts` as a tensor of one whole number per text of `tokens`.
 
     Errors: a TypeError or ValueError where they are not.
     """
     numbers = whole_numbers(counts, name).to(tokens.device)
-    # Elsewhere its numbers are not known yet, or would have to be waited for.
+    # Elsewhere the values are unknown, or would need a synchronization.
     known = numbers.is_cpu and not torch.compiler.is_compiling()
     if known and numbers.numel() and int(numbers.min()) < 0:
         least = int(numbers.min())
@@ -59,10 +59,10 @@ def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
 
 
 def fed_before(cache: Any, layers: int) -> int:
-    """How many tokens the cache of a model of so many layers has taken in.
+    """Return the number of tokens in the cache of a model with so many layers.
 
-    Errors: a TypeError where it is no cache of a model; a ValueError where not all layers have the
-    same tokens, as it is that of another model, or a call was broken off.
+    Errors: a TypeError where it is no cache of a model; a ValueError where the layers differ in
+    their number of tokens, as in the cache of another model, or after an interrupted call.
     """
     if cache is None:
         return 0

@@ -1,4 +1,4 @@
-"""The classifier: an encoder whose words are pooled to one answer."""
+"""The classifier: an encoder whose outputs are pooled to the logits of one answer."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,17 +17,17 @@ from glasshead.recipe.masks import padding
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(TransformerConfig):
-    """What a `Classifier` is built from, beside what every model has.
+    """The config of a `Classifier`, in addition to that of every model.
 
     Attributes:
-        num_answers: How many answers there are.
-        pooling: "mean" or "max" over the words, or "both", side by side.
-        embedding_norm: Whether what is embedded has a norm, as in BERT.
-        embedding_dropout: Of embeddings; as `dropout` if None.
-        word_dropout: The probability that a token is left out of a text, in training only: it is
-            neither attended to nor pooled, so that no single word can be relied on.
-        initial: "normal": small weights, N(0, 0.02²), as GPT-2's; "torch": as PyTorch's layers
-            begin.
+        num_answers: Number of classes.
+        pooling: "mean" or "max" over the tokens, or "both", concatenated.
+        embedding_norm: Whether embeddings are normalized, as in BERT.
+        embedding_dropout: Dropout probability of embeddings; `dropout` if None.
+        word_dropout: Probability of dropping a token from a text, in training only: it is neither
+            attended to nor pooled, so that the model cannot rely on a single word.
+        initial: Initialization: "normal" for N(0, 0.02²), as in GPT-2; "torch" for the defaults of
+            PyTorch's layers.
     """
 
     num_answers: int = 2
@@ -42,7 +42,7 @@ class Classifier(nn.Module):
     """p(answer | tokens) = softmax(W pool(norm(blocks(embedding(tokens)))) + b).
 
     Args:
-        config: What it is built from.
+        config: The config.
 
     Source: word dropout: Iyyer et al. 2015 (deep averaging networks), section 4.
 
@@ -79,14 +79,14 @@ class Classifier(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch length"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch num_answers"]:
-        """The logits of the answers.
+        """Compute the logits of the answers.
 
         Args:
-            tokens: The texts, padded at the right.
-            lengths: How many tokens of each are real; the others change nothing.
+            tokens: Token ids, padded on the right.
+            lengths: Number of real tokens of each text; padding has no effect.
 
-        Errors: a TypeError or ValueError where tokens are not of the vocabulary, or more than
-        `context_length`, and where the lengths are not one number a text.
+        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
+        `context_length`, and where the lengths are not one number per text.
         """
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length)
         lengths = one_each(lengths, "lengths", tokens)
@@ -99,7 +99,7 @@ class Classifier(nn.Module):
         return self.answer(self._pooled(self.norm(x), where < lengths[:, None]))
 
     def _pooled(self, x: Tensor, real: Tensor) -> Tensor:
-        # A text without words is 0, not 0 / 0, nor the maximum of nothing.
+        # An empty text is pooled to 0, instead of 0 / 0 or the maximum of an empty set.
         x, real = F.pad(x, (0, 0, 0, 1)), F.pad(real, (0, 1))[..., None]
         pools = {
             "mean": lambda: (x * real).sum(1) / real.sum(1).clamp(min=1),
@@ -112,7 +112,7 @@ class Classifier(nn.Module):
 def _left(
     tokens: Int[Tensor, "batch length"], lengths: Int[Tensor, " batch"], share: float
 ) -> tuple[Int[Tensor, "batch shorter"], Int[Tensor, " batch"]]:
-    """The texts without a share of their tokens, and what is left of their lengths."""
+    """Drop a share of the tokens of each text; return the texts and their new lengths."""
     where = torch.arange(tokens.shape[1], device=tokens.device)
     kept = (torch.rand(tokens.shape, device=tokens.device) >= share) & (where < lengths[:, None])
     order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""Configs: what a model is built from, in words and numbers that JSON holds."""
+"""Configs: the hyperparameters of a model, as JSON-serializable values."""
 
 import dataclasses
 import difflib
@@ -12,7 +12,7 @@ from glasshead.recipe.validation import positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "none"]
-# The most that each takes, some times what the largest models have.
+# Upper limits, well above those of the largest models.
 _MOST = {
     "vocab_size": 2**24,
     "context_length": 2**30,
@@ -30,34 +30,35 @@ _MOST = {
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """What every model here has.
+    """The config shared by all models.
 
     Attributes:
-        vocab_size: How many tokens there are, 2²⁴ at most.
-        context_length: The most tokens of one text, 2³⁰ at most.
-        d_model: The width, 2²⁰ at most.
-        num_heads: How many heads ask in each attention, 2¹⁴ at most.
-        num_layers: How many blocks, 4096 at most.
-        num_kv_heads: How many heads answer; `num_heads` if None.
-        head_dim: The width of a head; d_model / num_heads if None.
-        d_hidden: The width of the feed-forward; four times `d_model` if None, or 8/3 times where it
-            is gated, which is as many parameters.
-        positions: "learned", "sinusoidal", "rotary", "alibi" or "none".
-        rotary_base: What rotary angles are powers of.
-        rotary_scaling: How they are stretched for longer texts, as `{"kind": "linear", "factor":
-            2.0}`; the kinds, "linear", "llama3" and "yarn", are in `layers.positions`.
+        vocab_size: Vocabulary size, 2²⁴ at most.
+        context_length: Maximum number of tokens of a text, 2³⁰ at most.
+        d_model: Model width, 2²⁰ at most.
+        num_heads: Number of query heads, 2¹⁴ at most.
+        num_layers: Number of blocks, 4096 at most.
+        num_kv_heads: Number of key-value heads; `num_heads` if None.
+        head_dim: Width of a head; d_model / num_heads if None.
+        d_hidden: Hidden width of the feed-forward; 4 · d_model if None, or 8/3 · d_model where it
+            is gated, which gives as many parameters.
+        positions: Position encoding: "learned", "sinusoidal", "rotary", "alibi" or "none".
+        rotary_base: Base of the rotary angles.
+        rotary_scaling: Scaling of the rotary angles for longer texts, as `{"kind": "linear",
+            "factor": 2.0}`; the kinds, "linear", "llama3" and "yarn", are in `layers.positions`.
         norm: "layer" or "rms".
-        order: "pre" or "post": where the norm stands.
-        feed_forward: "relu", "gelu", "gelu_tanh", which is GPT-2's approximation, "swiglu", or
-            "none", which leaves attention alone.
+        order: Norm placement: "pre" or "post".
+        feed_forward: "relu", "gelu", "gelu_tanh", GPT-2's approximation, "swiglu", or "none" for
+            attention only.
         bias: Whether linear maps and norms have biases.
-        qkv_bias: Whether queries, keys and values have; as `bias` if None.
-        output_bias: Whether the outputs of attentions have; as `bias` if None.
-        norm_eps: What keeps norms from dividing by 0; PyTorch's own if None.
-        dropout: Of embeddings and of what sublayers add.
-        attention_dropout: Of the weights; above 0 it takes PyTorch's fused kernel its speed.
+        qkv_bias: Whether query, key and value projections have biases; `bias` if None.
+        output_bias: Whether output projections of attention have biases; `bias` if None.
+        norm_eps: Epsilon of the norms; PyTorch's default if None.
+        dropout: Dropout probability of embeddings and sublayer outputs.
+        attention_dropout: Dropout probability of attention weights; above 0 it slows down PyTorch's
+            fused kernel.
 
-    Errors: a ValueError or TypeError where a value is not one of these.
+    Errors: a ValueError or TypeError for an invalid value.
     """
 
     vocab_size: int
@@ -84,7 +85,7 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = _checked(field.name, getattr(self, field.name), field.type)
-            # As plain numbers, which JSON holds, whatever they came as.
+            # Converted to plain, JSON-serializable numbers.
             object.__setattr__(self, field.name, value)
         if self.head_dim is None:
             check_divides("num_heads", self.num_heads, "d_model", self.d_model)
@@ -102,19 +103,19 @@ class TransformerConfig:
 
     @property
     def width(self) -> int:
-        """The width of a head."""
+        """Width of a head."""
         return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
 
     @property
     def hidden(self) -> int:
-        """The width of the feed-forward."""
+        """Hidden width of the feed-forward."""
         if self.d_hidden is not None:
             return self.d_hidden
         return 4 * self.d_model if self.feed_forward != "swiglu" else 8 * self.d_model // 3
 
     @property
     def least_parameters(self) -> int:
-        """Count the parameters of the matrices, which are nearly all, without building them.
+        """Number of parameters of the matrices, which are nearly all, without building the model.
 
         >>> TransformerConfig(vocab_size=11, d_model=12, num_heads=3).least_parameters
         10116
@@ -123,21 +124,20 @@ class TransformerConfig:
         return (self.vocab_size + positions) * self.d_model + self.num_layers * self._block(1)
 
     def _block(self, attentions: int) -> int:
-        """The parameters of the matrices of a block."""
+        """Count the parameters of the matrices of a block."""
         heads = self.num_heads + (self.num_kv_heads or self.num_heads)
         maps = {"none": 0, "swiglu": 3}.get(self.feed_forward, 2)
         return self.d_model * (2 * attentions * heads * self.width + maps * self.hidden)
 
     def to_json(self) -> dict[str, Any]:
-        """The config as JSON has it."""
+        """Return the config as JSON-serializable data."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """The config that `to_json` gave.
+        """Build a config from the data of `to_json`.
 
-        Errors: a ValueError or TypeError where a value is missing, unknown, or not what it is to
-        be.
+        Errors: a ValueError or TypeError where a value is missing, unknown or invalid.
         """
         if not isinstance(values, dict):
             kind = type(values).__name__
@@ -153,7 +153,7 @@ class TransformerConfig:
 
 
 def closest(name: str, names: Any) -> str:
-    """What ends a sentence: ": did you mean …?", or ": take one of …." with the whole list."""
+    """Return the end of an error: ": did you mean …?", or ": take one of …." with all names."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f": did you mean {near[0]!r}?" if near else f": take one of {', '.join(names)}."
 
@@ -165,7 +165,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
             return None
         kind = next(choice for choice in choices if choice is not type(None))
     if get_origin(kind) is Literal:
-        # A command line cannot tell the word from the value.
+        # On a command line the word "none" and the value None are the same.
         value = "none" if value is None and "none" in choices else value
         if value not in choices:
             listed = ", ".join(repr(choice) for choice in choices)

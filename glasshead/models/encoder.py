@@ -1,4 +1,4 @@
-"""The encoder: a transformer whose words all see each other, and tell what is masked."""
+"""The encoder: a bidirectional transformer, and a masked language model on top."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ from glasshead.recipe.masks import padding
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(TransformerConfig):
-    """What an `Encoder` is built from, beside what every model has.
+    """The config of an `Encoder`, in addition to that of every model.
 
     Attributes:
-        embedding_norm: Whether what is embedded has a norm, as in BERT.
-        segments: How many texts may stand side by side, told apart by a vector each; None: one.
-        tied: Whether the matrix of a `MaskedLanguageModel` is that of the embedding.
+        embedding_norm: Whether embeddings are normalized, as in BERT.
+        segments: Number of segment embeddings; None: no segments.
+        tied: Whether the output matrix of a `MaskedLanguageModel` is that of the embedding.
     """
 
     embedding_norm: bool = False
@@ -30,10 +30,10 @@ class EncoderConfig(TransformerConfig):
 
 
 class Encoder(nn.Module):
-    """norm(blocks(embedding(tokens))): what each token becomes, of all others.
+    """norm(blocks(embedding(tokens))): contextual embeddings of all tokens.
 
     Args:
-        config: What it is built from.
+        config: The config.
 
     Source: Devlin et al. 2019 (BERT), section 3.
 
@@ -72,14 +72,14 @@ class Encoder(nn.Module):
         *,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """What each token becomes.
+        """Compute the contextual embedding of each token.
 
         Args:
-            tokens: The texts, padded at the right.
-            lengths: How many tokens of each are real; all if not given. The others are not seen.
-            segments: Which of the texts side by side each token is of; the first if not given.
+            tokens: Token ids, padded on the right.
+            lengths: Number of real tokens of each text; all if not given. Padding is masked.
+            segments: Segment of each token; the first if not given.
 
-        Errors: a TypeError or ValueError where tokens are not of the vocabulary, or more than
+        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
         `context_length`, and where the lengths or segments do not fit them.
         """
         config = self.config
@@ -110,7 +110,7 @@ class MaskedLanguageModel(nn.Module):
     The activation is that of the feed-forwards.
 
     Args:
-        config: What its encoder is built from.
+        config: The config of its encoder.
 
     Source: Devlin et al. 2019 (BERT), section 3.1, and its code.
 
@@ -141,7 +141,7 @@ class MaskedLanguageModel(nn.Module):
         *,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
-        """The logits of each token, as its place and all others tell it; see `Encoder`."""
+        """Compute the logits of each token from its position and all others; see `Encoder`."""
         x = self.encoder(tokens, lengths, segments=segments)
         x = self.norm(self.activation(self.hidden(x)))
         words = self.encoder.embedding.tokens if self.output is None else self.output

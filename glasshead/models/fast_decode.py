@@ -1,8 +1,8 @@
-"""Decoding step by step: each token computed once, and single tokens without module overhead."""
+"""Fast decoding: a step of one token per row without the overhead of modules."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -19,51 +19,63 @@ from glasshead.layers import (
     KVCache,
     Learned,
     MultiHeadAttention,
-    Policy,
     PostNorm,
     PreNorm,
     Rotary,
     Sinusoidal,
 )
-from glasshead.layers.cache import GrowableBuffer, bands_of, lookback
+from glasshead.layers.cache import bands_of, lookback
 from glasshead.layers.feed_forward import Dropout
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.checks import check_tokens
-from glasshead.models.language_model import LanguageModel
+from glasshead.models.config import TransformerConfig
 from glasshead.models.layer_factory import Embedding
-from glasshead.models.translator import Translator
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.scores import ScaledDot
-from glasshead.recipe.validation import whole_numbers
 
 _Function = Callable[[Tensor], Tensor]
 _Turns = tuple[Tensor, Tensor] | None
-# While somebody watches, another stands in its place, which is to be asked.
+# A watch patches this function, and then the modules have to be called.
 _FORWARD = Attention.forward
 
 
-class FastDecodeStep:
-    """`model.hidden` of one token a row, bit for bit, without the cost of asking.
+class DecoderModel(Protocol):
+    """A decoder-only model: an embedding, blocks and a final norm."""
 
-    In a small model a token costs what Python does between the kernels, again for each: modules are
-    called, shapes checked, an engine chosen. Here all that is the same for every token is looked up
-    once, and what is left is the kernels. Where a model has parts of another kind, hooks, or
-    somebody who watches, its modules are called as ever.
+    @property
+    def config(self) -> TransformerConfig: ...
+    @property
+    def embedding(self) -> Embedding: ...
+    @property
+    def blocks(self) -> nn.ModuleList: ...
+    @property
+    def norm(self) -> nn.Module: ...
+    @property
+    def training(self) -> bool: ...
+
+
+class FastDecodeStep:
+    """A decoding step equal to `model.hidden` of one token per row, bit for bit, without modules.
+
+    In a small model most of a step is Python overhead between kernels: modules are called, shapes
+    checked, an engine chosen. Here everything that is the same for every token is looked up once,
+    and only the kernels are left. A model with unknown parts, hooks or an open watch runs its
+    modules instead.
 
     Args:
-        model: In evaluation mode; `prepared` tells whether it is of known parts.
+        model: A model in evaluation mode, for which `prepared` returns a step.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: DecoderModel) -> None:
         self._model = model
         self._blocks = [_Block(block) for block in model.blocks]
         self._norm = _norm(model.norm)
-        heard = [module for part in _parts(model) for module in part.modules()]
-        self._hooks = [hooks for module in heard for hooks in _hooks(module)]
+        modules = [module for part in _parts(model) for module in part.modules()]
+        self._hooks = [hooks for module in modules for hooks in _hooks(module)]
         words = model.embedding
         self._words_alone = words.positions is None and words.norm is None and words.scale == 1.0
         blocks: Any = model.blocks
-        # All layers have one: `prepared` asks for it.
+        # All layers share one, as checked by `prepared`.
         self._rotary: Rotary | None = blocks[0].attention.rotary
 
     def _embed(self, tokens: Tensor, position: int) -> Tensor:
@@ -73,12 +85,12 @@ class FastDecodeStep:
         return embedding(tokens, torch.arange(position, position + 1, device=tokens.device))
 
     @staticmethod
-    def prepared(model: LanguageModel) -> "FastDecodeStep | None":
-        """One for a model whose parts are known; None where they are not."""
+    def prepared(model: DecoderModel) -> "FastDecodeStep | None":
+        """Prepare a step for a model; None where it has unknown parts."""
         return FastDecodeStep(model) if _is_known(model) else None
 
     def fits(self, tokens: Tensor, cache: KVCache) -> bool:
-        """Whether these can be computed in this way, here and now."""
+        """Return whether a step can be computed this way now."""
         return (
             tokens.shape[1] == 1
             and cache.policy is None
@@ -92,18 +104,18 @@ class FastDecodeStep:
     def __call__(
         self, tokens: Int[Tensor, "batch 1"], cache: KVCache
     ) -> Float[Tensor, "batch d_model"]:
-        """What the last block makes of the tokens, normed; the cache takes them in."""
+        """Compute the normalized output of the last block, and append the tokens to the cache."""
         position, config = cache.length, self._model.config
         check_tokens(tokens, "tokens", config.vocab_size, config.context_length - position)
         x = self._embed(tokens, position)[:, 0]  # [batch, d_model]
-        turns = None if self._rotary is None else self._rotary.at(position, position + 1, x)
+        rotation = None if self._rotary is None else self._rotary.at(position, position + 1, x)
         for number, block in enumerate(self._blocks):
-            x = block(x, cache.own[number], turns)
+            x = block(x, cache.own[number], rotation)
         return self._norm(x)
 
 
 class _Block:
-    """An `EncoderBlock`."""
+    """The step of an `EncoderBlock`."""
 
     def __init__(self, block: Any) -> None:
         self._attend = _Attend(block.attention)
@@ -123,7 +135,7 @@ class _Block:
 
 
 class _Attend:
-    """A `MultiHeadAttention`, whose one query sees every key that its cache gives."""
+    """The step of a `MultiHeadAttention`, whose single query sees every key of its cache."""
 
     def __init__(self, layer: MultiHeadAttention) -> None:
         self._project, self._output = _linear(layer.projections.stacks[0]), _linear(layer.output)
@@ -140,7 +152,7 @@ class _Attend:
         if self._rotary is not None and turns is not None:
             turning = self._rotary.turned(turning, *turns)
         query, key = turning.split([asking, answering], dim=1)
-        # As the fused engine does it: the queries that share a key head stand side by side.
+        # As in the fused engine, the queries that share a key head are adjacent.
         query = query.reshape(len(x), answering, -1, self._head_dim)
         context = self._sdpa(query, *cache.append(key, value, self._reach))
         return self._output(context.flatten(1))  # [batch, d_model]
@@ -162,7 +174,7 @@ def _feed_forward(layer: nn.Module) -> _Function:
 
 
 def _around(residual: Any) -> tuple[_Function, _Function]:
-    """What stands before a sublayer, and after its result was added."""
+    """Return the functions before a sublayer, and after its residual addition."""
     norm = _norm(residual.norm)
     return (norm, _same) if isinstance(residual, PreNorm) else (_same, norm)
 
@@ -184,7 +196,7 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-# Nothing that is derived of these, which may do something else.
+# Exact types only, as a subclass may compute something else.
 _PARTS = {
     nn.Embedding,
     nn.ModuleList,
@@ -210,30 +222,29 @@ _PARTS = {
 }
 
 
-def _is_known(model: LanguageModel) -> bool:
-    """Whether all parts do what they are known to do."""
+def _is_known(model: DecoderModel) -> bool:
+    """Return whether all parts of a model are of known types, without global hooks."""
     within = [module for part in _parts(model) for module in part.modules()]
     return (
-        type(model) is LanguageModel
-        and not torch_module._has_any_global_hook()  # noqa: SLF001 - it has no other name
+        not torch_module._has_any_global_hook()  # noqa: SLF001 - it has no other name
         and all(type(one) in _PARTS and not one.training for one in within)
         and all(_is_plain(one) for one in within if isinstance(one, MultiHeadAttention))
         and len({one.rotary for one in within if isinstance(one, MultiHeadAttention)}) == 1
     )
 
 
-def _parts(model: LanguageModel) -> tuple[nn.Module, ...]:
-    """What is computed on the short way."""
+def _parts(model: DecoderModel) -> tuple[nn.Module, ...]:
+    """Return the parts of a model that a fast step replaces."""
     return model.embedding, model.blocks, model.norm
 
 
 def _hooks(module: nn.Module) -> tuple[dict[int, Callable], ...]:
-    """Those that listen to a module, now and later."""
+    """Return the hook dictionaries of a module, which stay the same objects."""
     return module._forward_hooks, module._forward_pre_hooks  # noqa: SLF001 - they have no other name
 
 
 def _is_plain(layer: MultiHeadAttention) -> bool:
-    """Whether its newest query sees every key, by PyTorch's kernel alone."""
+    """Return whether PyTorch's kernel alone computes a layer's last query, which sees every key."""
     rule = layer.attention
     return (
         layer.projections.one
@@ -244,100 +255,3 @@ def _is_plain(layer: MultiHeadAttention) -> bool:
         and not isinstance(rule.score.scale(layer.head_dim), Tensor)
         and rule.score.scale(layer.head_dim) > 0
     )
-
-
-class LanguageModelSteps:
-    """A language model that goes on from what it was fed; a `Steps` of `models.decoding`.
-
-    A text may grow beyond the model's context. Where it would, it is seen from half a context back
-    on, as if it began there, so that the same tokens follow with a cache as without.
-
-    Args:
-        model: What tells the next token.
-        padding: How many tokens at the left of each row are none.
-        policy: Which keys its cache keeps; None: all that a later query can see.
-
-    >>> import glasshead as gh
-    >>> model = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, d_model=8, num_heads=2))
-    >>> LanguageModelSteps(model.eval()).next(torch.tensor([[3, 1, 4]])).shape
-    torch.Size([1, 11])
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        padding: Int[Tensor, " rows"] | None = None,
-        policy: Policy | None = None,
-    ) -> None:
-        self.model = model
-        self._padding = None if padding is None else whole_numbers(padding, "padding")
-        self._policy = policy
-        self._cache = model.new_cache(policy)
-        self._single = FastDecodeStep.prepared(model)
-        self._text = GrowableBuffer()
-
-    @torch.inference_mode()
-    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        """The logits of the token that follows these."""
-        self._text.append(tokens[..., None])
-        if self._cache.length + tokens.shape[1] > self.model.config.context_length:
-            tokens = self._new_page()
-        padding = self._padding
-        if padding is not None and not padding.any():
-            padding = None
-        single = self._single
-        if single is not None and padding is None and single.fits(tokens, self._cache):
-            return self.model.logits(single(tokens, self._cache))
-        hidden = self.model.hidden(tokens, padding=padding, cache=self._cache)
-        return self.model.logits(hidden[:, -1])
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row `rows[i]` was."""
-        self._cache.reorder(rows)
-        self._text.reorder(rows)
-        if self._padding is not None:
-            # It may have been left on the CPU.
-            self._padding = self._padding[rows.to(self._padding.device)]
-
-    def _new_page(self) -> Int[Tensor, "rows kept"]:
-        """The end of the text, for a new cache."""
-        gone = self._text.length - max(1, self.model.config.context_length // 2)
-        self._text.forget(gone)
-        if self._padding is not None:
-            self._padding = (self._padding - gone).clamp(min=0)
-        self._cache = self.model.new_cache(self._policy)
-        return self._text.held[..., 0]
-
-
-class TranslatorSteps:
-    """A translator that goes on with translations of its sources; a `Steps` of `models.decoding`.
-
-    Args:
-        model: What translates.
-        source: The texts, padded at the right.
-        lengths: How many tokens of each are real.
-    """
-
-    @torch.inference_mode()
-    def __init__(
-        self,
-        model: Translator,
-        source: Int[Tensor, "rows source_length"],
-        lengths: Int[Tensor, " rows"],
-    ) -> None:
-        self.model = model
-        self._lengths = lengths
-        self._memory = model.encode(source, lengths)
-        self._cache = model.new_cache()
-
-    @torch.inference_mode()
-    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        """The logits of the token that follows these."""
-        logits = self.model.decode(tokens, self._memory, self._lengths, cache=self._cache)
-        return logits[:, -1]
-
-    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row `rows[i]` was."""
-        self._cache.reorder(rows)
-        self._memory = self._memory[rows]
-        self._lengths = self._lengths[rows.to(self._lengths.device)]

@@ -1,7 +1,6 @@
-"""The language model: a causal transformer that tells the next token."""
+"""The language model: a causal transformer that predicts the next token."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -9,22 +8,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import EncoderBlock, KVCache, Policy
+from glasshead.layers.cache import GrowableBuffer
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import TransformerConfig
+from glasshead.models.fast_decode import FastDecodeStep
 from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
 from glasshead.recipe.masks import Mask, causal, prefix, window
-
-if TYPE_CHECKING:
-    from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.recipe.validation import whole_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig(TransformerConfig):
-    """What a `LanguageModel` is built from, beside what every model has.
+    """The config of a `LanguageModel`, in addition to that of every model.
 
     Attributes:
-        tied: Whether the output's matrix is that of the embedding.
-        window: How many tokens each token sees at most, itself with them; None: all before it.
+        tied: Whether the output matrix is that of the embedding.
+        window: Sliding window: the number of tokens that each token sees, itself included; None:
+            all before it.
 
     >>> LanguageModelConfig(vocab_size=65, context_length=64).hidden
     512
@@ -35,13 +35,13 @@ class LanguageModelConfig(TransformerConfig):
 
     @property
     def least_parameters(self) -> int:
-        """Count the parameters of the matrices, without building them."""
+        """Number of parameters of the matrices, without building the model."""
         output = 0 if self.tied else self.vocab_size * self.d_model
         return super().least_parameters + output
 
     @property
     def mask(self) -> Mask:
-        """Which tokens each token sees."""
+        """Mask of the attention layers."""
         return causal() if self.window is None else causal() & window(before=self.window - 1)
 
 
@@ -49,7 +49,7 @@ class LanguageModel(nn.Module):
     """p(token_{t+1} | token_0 … token_t) = softmax(W norm(blocks(embedding(tokens)))_t).
 
     Args:
-        config: What it is built from.
+        config: The config.
 
     Source: Radford et al. 2019 (GPT-2), section 2; Press and Wolf 2017 (tied weights).
 
@@ -85,7 +85,7 @@ class LanguageModel(nn.Module):
         padding: Int[Tensor, " batch"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
-        """The logits of the token after each; see `hidden`."""
+        """Compute the logits of the next token at each position; see `hidden`."""
         return self.logits(self.hidden(tokens, padding=padding, cache=cache))
 
     def hidden(
@@ -95,16 +95,16 @@ class LanguageModel(nn.Module):
         padding: Int[Tensor, " batch"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """What the last block makes of each token, normed.
+        """Compute the normalized output of the last block.
 
         Args:
-            tokens: Texts of one length; with a cache, the new tokens alone.
-            padding: How many tokens at the left of each text are none, which nobody sees.
-            cache: What was computed for the tokens before these, and takes in these.
+            tokens: Token ids of texts of equal length; with a cache, the new tokens only.
+            padding: Number of padding tokens on the left of each text, which are masked.
+            cache: The cache of earlier tokens, to which these are appended.
 
-        Errors: a TypeError or ValueError where the tokens are not of the vocabulary, or more than
-        `context_length` in all, where the padding is not one number a text, and where the cache is
-        that of another model.
+        Errors: a TypeError or ValueError where the tokens are outside the vocabulary, or more than
+        `context_length` in all, where the padding is not one number per text, and where the cache
+        is that of another model.
         """
         start = fed_before(cache, len(self.blocks))
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length - start)
@@ -119,24 +119,86 @@ class LanguageModel(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """The logits of the next token."""
+        """Compute the logits of the next token from the output of `hidden`."""
         if self.output is None:
             return F.linear(hidden, self.embedding.tokens.weight)
         return self.output(hidden)
 
     def new_cache(self, policy: Policy | None = None) -> KVCache:
-        """An empty cache, for generation token by token; the policy says which keys it keeps."""
+        """Return an empty cache for generation; the policy decides which keys it keeps."""
         return KVCache(policy)
 
     def steps(
         self, padding: Int[Tensor, " rows"] | None = None, policy: Policy | None = None
     ) -> "LanguageModelSteps":
-        """The model as `generate` drives it: fed some tokens, it tells what follows.
+        """Return the model as an iterator of decoding steps, for `generate`.
 
         Args:
-            padding: How many tokens at the left of each row are none.
-            policy: Which keys its cache keeps; None: all that a later query can see.
+            padding: Number of padding tokens on the left of each row.
+            policy: Policy of the cache; None: keep all keys that a later query can see.
         """
-        from glasshead.models.fast_decode import LanguageModelSteps
-
         return LanguageModelSteps(self, padding, policy)
+
+
+class LanguageModelSteps:
+    """Decoding steps of a language model with a cache; a `Steps` of `models.decoding`.
+
+    A text may grow beyond the model's context length. It is then cut to its last half context, as
+    if it began there, so that the tokens are the same with a cache as without.
+
+    Args:
+        model: The language model.
+        padding: Number of padding tokens on the left of each row.
+        policy: Policy of the cache; None: keep all keys that a later query can see.
+
+    >>> import glasshead as gh
+    >>> model = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, d_model=8, num_heads=2))
+    >>> LanguageModelSteps(model.eval()).next(torch.tensor([[3, 1, 4]])).shape
+    torch.Size([1, 11])
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        padding: Int[Tensor, " rows"] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.model = model
+        self._padding = None if padding is None else whole_numbers(padding, "padding")
+        self._policy = policy
+        self._cache = model.new_cache(policy)
+        # A subclass may compute something else.
+        self._single = FastDecodeStep.prepared(model) if type(model) is LanguageModel else None
+        self._text = GrowableBuffer()
+
+    @torch.inference_mode()
+    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        """Feed tokens, and return the logits of the next one."""
+        self._text.append(tokens[..., None])
+        if self._cache.length + tokens.shape[1] > self.model.config.context_length:
+            tokens = self._new_page()
+        padding = self._padding
+        if padding is not None and not padding.any():
+            padding = None
+        single = self._single
+        if single is not None and padding is None and single.fits(tokens, self._cache):
+            return self.model.logits(single(tokens, self._cache))
+        hidden = self.model.hidden(tokens, padding=padding, cache=self._cache)
+        return self.model.logits(hidden[:, -1])
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Reorder the rows: row i becomes the former row `rows[i]`."""
+        self._cache.reorder(rows)
+        self._text.reorder(rows)
+        if self._padding is not None:
+            # It may be on the CPU.
+            self._padding = self._padding[rows.to(self._padding.device)]
+
+    def _new_page(self) -> Int[Tensor, "rows kept"]:
+        """Start a new cache, and return the end of the text to feed it with."""
+        gone = self._text.length - max(1, self.model.config.context_length // 2)
+        self._text.forget(gone)
+        if self._padding is not None:
+            self._padding = (self._padding - gone).clamp(min=0)
+        self._cache = self.model.new_cache(self._policy)
+        return self._text.held[..., 0]

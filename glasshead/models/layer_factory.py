@@ -1,4 +1,4 @@
-"""The layers that a config names, and the embedding below them."""
+"""Layer factory: build the layers of a config, and the embedding below them."""
 
 import math
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ _ACTIVATIONS = {
 
 
 class LayerFactory:
-    """Makes the layers of a model from its config, each new.
+    """A factory of the layers of a model, from its config; each call builds a new layer.
 
     >>> LayerFactory(TransformerConfig(vocab_size=7, d_model=8, num_heads=2)).attention()
     MultiHeadAttention(
@@ -66,7 +66,7 @@ class LayerFactory:
         self._rotary = self._turning() if config.positions == "rotary" else None
 
     def attention(self, mask: Mask | None = None, *, crosses: bool = False) -> MultiHeadAttention:
-        """An attention; across two texts, distances between positions mean nothing."""
+        """Build an attention layer; cross-attention has no relative positions."""
         config = self.config
         alibi = config.positions == "alibi" and not crosses
         qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
@@ -90,7 +90,7 @@ class LayerFactory:
         return layer
 
     def feed_forward(self) -> nn.Module | None:
-        """A feed-forward, if there is one."""
+        """Build a feed-forward; None where the config has none."""
         config = self.config
         if config.feed_forward == "none":
             return None
@@ -100,21 +100,21 @@ class LayerFactory:
         return FeedForward(*widths, activation=self.activation(), bias=config.bias)
 
     def activation(self) -> Activation:
-        """That of the feed-forward, of its gate where it is gated."""
+        """Return the activation of the feed-forward, or of its gate."""
         return _ACTIVATIONS[self.config.feed_forward]
 
     def positions(self) -> nn.Module | None:
-        """What is added to the embeddings of tokens, if anything is."""
+        """Build the position embedding; None where positions are not added to embeddings."""
         if self.config.positions == "learned":
             return Learned(self.config.context_length, self.config.d_model)
         return Sinusoidal(self.config.d_model) if self.config.positions == "sinusoidal" else None
 
     def last_norm(self) -> nn.Module:
-        """What ends a stack of blocks, where their own norms do not."""
+        """Build the final norm of a stack of blocks; the identity for post-norm blocks."""
         return self.norm(self.config.d_model) if self.config.order == "pre" else nn.Identity()
 
     def around(self) -> dict:
-        """The arguments of a block beside its sublayers."""
+        """Return the arguments of a block other than its sublayers."""
         return {"residual": self.residual, "norm": self.norm, "dropout": self.config.dropout}
 
     def _turning(self) -> Rotary:
@@ -131,9 +131,10 @@ class LayerFactory:
 
 
 def initialize(model: nn.Module, blocks: Iterable[nn.Module], std: float = 0.02) -> None:
-    """Small random weights: N(0, std²), and biases 0.
+    """Initialize weights with N(0, std²), and biases with 0.
 
-    What is added to the residual stream is smaller by √(its additions), so that their sum is not.
+    Output projections into the residual stream are scaled by 1/√(number of additions), so that the
+    variance of their sum does not grow with depth.
 
     Source: Radford et al. 2019 (GPT-2), section 2.3.
     """
@@ -155,13 +156,13 @@ class Embedding(nn.Module):
     """x_p = dropout(norm(scale · W_token + E(p) + S_segment)).
 
     Args:
-        vocab_size: How many tokens there are.
-        d_model: The width.
-        positions: E, a module of positions; None: the attention knows them, or nobody.
-        dropout: The probability that a number is dropped, in training only.
-        scale: What multiplies the vector of a token; √d_model in the paper.
-        norm: A norm of the width, as in BERT; None: there is none.
-        segments: S, the vectors of the texts that stand side by side, as in BERT; None: none.
+        vocab_size: Vocabulary size.
+        d_model: Model width.
+        positions: E, a position embedding; None: positions enter in the attention, or not at all.
+        dropout: Dropout probability.
+        scale: Factor of token embeddings; √d_model in the paper.
+        norm: A norm of the sum, as in BERT; None: no norm.
+        segments: S, segment embeddings, as in BERT; None: no segments.
 
     Source: Vaswani et al. 2017, sections 3.4 and 3.5; segments: Devlin et al. 2019, section 3.
 
@@ -195,7 +196,7 @@ class Embedding(nn.Module):
         where: Int[Tensor, "*#batch length"],
         segment: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The vectors of tokens at the positions `where`, of the first segment if none is told."""
+        """Embed tokens at the positions `where`, by default in the first segment."""
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = x * self.scale

@@ -1,8 +1,8 @@
-"""Saving: weights as safetensors; nothing that is loaded can run code."""
+"""Saving: weights as safetensors; loading them runs no code."""
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ _TIMES, _MORE_TENSORS, _MORE_NUMBERS = 4, 64, 2**26
 
 
 class TooLargeError(ValueError):
-    """A config that asks for more than the weights beside it hold."""
+    """A config that describes a far larger model than the weights beside it."""
 
 
 def shapes_of(path: Path) -> dict[str, Sequence[int]]:
-    """Read the names and shapes of the tensors of a safetensors file, and no numbers.
+    """Read the names and shapes of the tensors of a safetensors file, without their values.
 
-    Errors: a SafetensorError or an OSError where there are none.
+    Errors: a SafetensorError or an OSError where the file cannot be read.
     """
     check_regular(path)
     with safe_open(path, framework="pt") as opened:
@@ -37,14 +37,14 @@ def shapes_of(path: Path) -> dict[str, Sequence[int]]:
 
 @contextmanager
 def bounded_by(shapes: Mapping[str, Sequence[int]], config: str) -> Iterator[None]:
-    """Stop the building of a model that is far larger than the tensors that are to fill it.
+    """Stop the construction of a model that is far larger than its stored tensors.
 
-    What the config says need not be known for it: parameters and buffers are counted as they are
-    made. On the meta device none of them takes memory.
+    Parameters and buffers are counted as they are registered, whatever the config says. On the
+    meta device they take no memory.
 
     Args:
-        shapes: Of the tensors.
-        config: The file that says what is built, for the error.
+        shapes: Shapes of the stored tensors.
+        config: Name of the config file, for the error.
 
     Errors: a TooLargeError.
     """
@@ -77,18 +77,18 @@ def bounded_by(shapes: Mapping[str, Sequence[int]], config: str) -> Iterator[Non
 
 
 def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
-    """Raise a ValueError where a config asks for far more than a file of weights holds.
+    """Raise a ValueError where a config describes a far larger model than a file of weights.
 
     Args:
-        build: Makes the model of a config; it is called on the meta device.
-        config: What it is called with.
-        weights: The file; where it is none that can be read, nothing is raised.
+        build: Builds the model of a config; it is called on the meta device.
+        config: The config.
+        weights: The file of weights; an unreadable file is ignored here.
         where: The file of the config, for the error.
     """
     try:
         shapes = shapes_of(weights)
     except (SafetensorError, OSError):
-        return  # reading it tells why
+        return  # reading it raises the error
     try:
         with torch.device("meta"), bounded_by(shapes, str(where)):
             build(config)
@@ -108,13 +108,13 @@ def write_weights(module: nn.Module, path: Path) -> None:
 
 
 def read_weights(module: nn.Module, path: Path) -> None:
-    """Give a module the weights of a file.
+    """Load the weights of a file into a module.
 
-    Errors: an OSError where it cannot be read; a ValueError that names the tensors that are
-    missing, too many, or of another shape; the module is as it was then.
+    Errors: an OSError where it cannot be read; a ValueError that names missing or unexpected
+    tensors, or those of another shape; the module is left unchanged then.
     """
-    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
-    _, tensors = read(path, _KIND, check=lambda shapes: _check_shapes(path, shapes, wanted))
+    expected = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
+    _, tensors = read(path, _KIND, check=lambda shapes: _check_shapes(path, shapes, expected))
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(
@@ -125,30 +125,32 @@ def read_weights(module: nn.Module, path: Path) -> None:
 
 
 def _check_shapes(
-    path: Path, shapes: Mapping[str, list[int]], wanted: Mapping[str, list[int]]
+    path: Path, shapes: Mapping[str, list[int]], expected: Mapping[str, list[int]]
 ) -> None:
-    """Raise where a file's tensors are not those of a model, before any of them takes memory."""
-    missing = sorted(wanted.keys() - shapes.keys())
-    surplus = sorted(shapes.keys() - wanted.keys())
+    """Check the names and shapes of a file's tensors before any of them is loaded."""
+    missing = sorted(expected.keys() - shapes.keys())
+    surplus = sorted(shapes.keys() - expected.keys())
     if missing or surplus:
-        told = [
-            f"{word} {_listed(names)}"
+        problems = [
+            f"{word} {quoted_list(names)}"
             for word, names in (("lacks", missing), ("has besides", surplus))
             if names
         ]
         raise ValueError(
-            f"{printable(str(path))} does not fit the model: it {' and '.join(told)}: take the "
+            f"{printable(str(path))} does not fit the model: it {' and '.join(problems)}: take the "
             "weights that belong to its config."
         )
     for name, shape in shapes.items():
-        if shape != wanted[name]:
+        if shape != expected[name]:
             raise ValueError(
                 f"{printable(str(path))} does not fit the model: {printable(name)} is {shape} and "
-                f"has to be {wanted[name]}: take the weights and the tokenizer that belong to its "
-                "config."
+                f"has to be {expected[name]}: take the weights and the tokenizer that belong to "
+                "its config."
             )
 
 
-def _listed(names: list[str]) -> str:
+def quoted_list(names: Iterable[str]) -> str:
+    """Return the first three names, made printable, and the number of the others."""
+    names = list(names)
     shown = ", ".join(printable(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

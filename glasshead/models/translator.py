@@ -1,4 +1,4 @@
-"""The translator: an encoder of the source, and a decoder that looks at it."""
+"""The translator: an encoder-decoder transformer."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ from glasshead.recipe.masks import Mask, causal, padding
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorConfig(TransformerConfig):
-    """What a `Translator` is built from, beside what every model has.
+    """The config of a `Translator`, in addition to that of every model.
 
-    Source and target share one vocabulary, its embedding, and the output's matrix.
+    Source and target share one vocabulary, its embedding, and the output matrix.
 
     Attributes:
-        num_decoder_layers: How many blocks the decoder has; `num_layers` if None.
+        num_decoder_layers: Number of decoder blocks; `num_layers` if None.
     """
 
     positions: Positions = "sinusoidal"
@@ -30,7 +30,7 @@ class TranslatorConfig(TransformerConfig):
 
     @property
     def least_parameters(self) -> int:
-        """Count the parameters of the matrices, without building them."""
+        """Number of parameters of the matrices, without building the model."""
         decoders = self.num_decoder_layers or self.num_layers
         return super().least_parameters + decoders * self._block(2)
 
@@ -39,7 +39,7 @@ class Translator(nn.Module):
     """p(y_{t+1} | y_0 … y_t, x) = softmax(W decoder(y, encoder(x))_t), of a source x, a target y.
 
     Args:
-        config: What it is built from.
+        config: The config.
 
     Source: Vaswani et al. 2017, section 3; three tied matrices: section 3.4.
 
@@ -88,22 +88,22 @@ class Translator(nn.Module):
         lengths: Int[Tensor, " batch"],
         target: Int[Tensor, "batch length"],
     ) -> Float[Tensor, "batch length vocab"]:
-        """The logits of the token after each of the target.
+        """Compute the logits of the next token at each position of the target.
 
         Args:
-            source: The texts to translate, padded at the right.
-            lengths: How many tokens of each are real.
-            target: The translations so far, padded at the right.
+            source: Token ids of the source texts, padded on the right.
+            lengths: Number of real tokens of each source text.
+            target: Token ids of the translations so far, padded on the right.
 
-        Errors: a TypeError or ValueError where tokens are not of the vocabulary, or more than
-        `context_length`, and where the lengths are not one number a text.
+        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
+        `context_length`, and where the lengths are not one number per text.
         """
         return self.decode(target, self.encode(source, lengths), lengths)
 
     def encode(
         self, source: Int[Tensor, "batch source_length"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch source_length d_model"]:
-        """What the encoder makes of the source."""
+        """Encode the source."""
         x, mask = self._embedded(source, "source", 0), padding(one_each(lengths, "lengths", source))
         for block in self.encoder:
             x = block(x, mask=mask)
@@ -117,7 +117,7 @@ class Translator(nn.Module):
         *,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
-        """The logits of the token after each of the target; with a cache, after the new ones."""
+        """Compute the next-token logits at each target position; with a cache, at the new ones."""
         x = self._embedded(target, "target", fed_before(cache, len(self.decoder)))
         mask: Mask = padding(one_each(lengths, "lengths", target))
         for number, block in enumerate(self.decoder):
@@ -128,7 +128,7 @@ class Translator(nn.Module):
         return F.linear(self.decoder_norm(x), self.embedding.tokens.weight)
 
     def new_cache(self, policy: Policy | None = None) -> KVCache:
-        """An empty cache, for translation token by token; the source is kept, policy or not."""
+        """Return an empty cache for translation; keys of the source are kept under every policy."""
         return KVCache(policy)
 
     def _embedded(self, tokens: Tensor, name: str, start: int) -> Tensor:
@@ -136,3 +136,37 @@ class Translator(nn.Module):
         check_tokens(tokens, name, self.config.vocab_size, room)
         where = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         return self.embedding(tokens, where)
+
+
+class TranslatorSteps:
+    """Decoding steps of a translator with a cache; a `Steps` of `models.decoding`.
+
+    Args:
+        model: The translator.
+        source: Token ids of the source texts, padded on the right.
+        lengths: Number of real tokens of each source text.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: Translator,
+        source: Int[Tensor, "rows source_length"],
+        lengths: Int[Tensor, " rows"],
+    ) -> None:
+        self.model = model
+        self._lengths = lengths
+        self._memory = model.encode(source, lengths)
+        self._cache = model.new_cache()
+
+    @torch.inference_mode()
+    def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        """Feed tokens, and return the logits of the next one."""
+        logits = self.model.decode(tokens, self._memory, self._lengths, cache=self._cache)
+        return logits[:, -1]
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        """Reorder the rows: row i becomes the former row `rows[i]`."""
+        self._cache.reorder(rows)
+        self._memory = self._memory[rows]
+        self._lengths = self._lengths[rows.to(self._lengths.device)]

@@ -5,7 +5,7 @@ import torch
 
 import glasshead as gh
 from glasshead.models.decoding import Beam, Greedy, generate
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 
 VOCABULARY, LENGTH, NEW = 11, 19, 23
 

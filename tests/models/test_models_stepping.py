@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 
 CONTEXT, KEPT = 7, 3
 

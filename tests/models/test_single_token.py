@@ -8,7 +8,8 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.decoding import Greedy, generate
-from glasshead.models.fast_decode import FastDecodeStep, LanguageModelSteps
+from glasshead.models.fast_decode import FastDecodeStep
+from glasshead.models.language_model import LanguageModelSteps
 
 PLAIN = {"vocab_size": 31, "context_length": 64, "d_model": 12, "num_heads": 6, "num_layers": 2}
 LLAMA = {

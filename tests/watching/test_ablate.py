@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import glasshead as gh
 import watched_models as models
 from glasshead.models.decoding import Greedy, generate
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 from watching.small import HEAD_DIM, HEADS, WIDTH, Model, text
 from watching.torch.explicit import nothing_is_open
 

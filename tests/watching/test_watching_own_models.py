@@ -6,7 +6,8 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.models.decoding import Beam, Greedy, generate
-from glasshead.models.fast_decode import LanguageModelSteps, TranslatorSteps
+from glasshead.models.language_model import LanguageModelSteps
+from glasshead.models.translator import TranslatorSteps
 from watching.hooked import observing
 from watching.torch.explicit import STATISTICS, check, undisturbed
 

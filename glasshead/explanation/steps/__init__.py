@@ -1,4 +1,4 @@
-"""The steps of an explanation, in the order in which they are told."""
+"""The steps of an explanation, in order."""
 
 from collections.abc import Callable
 
@@ -30,4 +30,4 @@ TELLERS: tuple[Callable[[Subject], Step | None], ...] = (
     tell_heads,
     tell_sharpness,
 )
-"""Each tells one step, or None where the step does nothing."""
+"""Each returns one step, or None where the step has no effect."""

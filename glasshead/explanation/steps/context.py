@@ -28,7 +28,7 @@ from glasshead.explanation.subject import (
 
 
 def tell_weights(subject: Subject) -> Step:
-    """The normalizer's formula with its numbers, and what comes of it."""
+    """Explain the normalizer's formula with its numbers, and the weights."""
     say = subject.say
     title, data = say("Weights: how much of each?"), {"weights": subject.matrix("weights")}
     if not subject.seen:
@@ -70,7 +70,7 @@ def _table(subject: Subject, between: tuple[Column, ...]) -> Block:
 
 
 def _summary(subject: Subject) -> tuple[Block, ...]:
-    """What the query looks at most."""
+    """Name the keys with the largest weights."""
     say, weights = subject.say, subject.row("weights")
     best = [key for key in subject.by_weight if weights[key] > 0][:2]
     if not best:
@@ -103,7 +103,7 @@ def adds_up_to_one(subject: Subject) -> bool:
 
 
 def tell_dropout(subject: Subject) -> Step | None:
-    """Which weights were dropped, and how the others grew; None outside training."""
+    """Explain which weights were dropped, and how the others grew; None outside training."""
     rate, say = subject.problem.dropout, subject.say
     if not rate:
         return None
@@ -147,7 +147,7 @@ _FIRST = 4
 
 
 def tell_context(subject: Subject) -> Step:
-    """The weighted sum with its numbers."""
+    """Explain the weighted sum with its numbers."""
     say = subject.say
     return Step(
         name="context",
@@ -233,7 +233,7 @@ def _why(subject: Subject) -> str:
 
 
 def tell_heads(subject: Subject) -> Step | None:
-    """The weights of the query in each head; None where there is one head."""
+    """Show the weights of the query in each head; None for a single head."""
     if subject.heads == 1:
         return None
     say = subject.say
@@ -292,7 +292,7 @@ def _hidden_as_nan(weights: torch.Tensor, subject: Subject) -> torch.Tensor:
 
 
 def tell_matrix(subject: Subject) -> Step:
-    """The weights of every query, as a heat map with the row that was told."""
+    """Show the weights of every query as a heat map, with the explained row marked."""
     say = subject.say
     return Step(
         name="matrix",

@@ -23,7 +23,7 @@ _MOST_WORDS = 40
 
 
 def tell_opening(subject: Subject) -> Step:
-    """What is about to be told, for which words."""
+    """Introduce the explanation and its words."""
     say = subject.say
     return Step(
         name="opening",
@@ -63,7 +63,7 @@ def _how(subject: Subject) -> str:
 
 
 def _result(subject: Subject) -> Block:
-    """Where it leads: the weights of the one word, before how they come about."""
+    """Show the weights of the explained word, before their derivation."""
     here = slice(subject.position, subject.position + 1)
     caption = subject.say("What “{query}” looks at, and how much", query=subject.name)
     return heat_map(subject, shown_weights(subject)[here], (subject.name,), caption=caption)
@@ -142,7 +142,7 @@ _SUBSCRIPTS = "₁₂₃"
 
 
 def tell_projection(subject: Subject) -> Step | None:
-    """The query of the word, its key and its value, number by number."""
+    """Explain the query, key and value of the word, number by number."""
     projection, say = subject.projection, subject.say
     if projection is None:
         return None
@@ -248,7 +248,7 @@ def _formula(projection: "Projection") -> str:
 
 
 def tell_inputs(subject: Subject) -> Step:
-    """The vectors that go in."""
+    """Explain queries, keys and values."""
     say = subject.say
     alike, query = _alike(subject), subject.queries[subject.position].tolist()
     same = say(
@@ -315,7 +315,7 @@ def _table(subject: Subject, *, alike: bool) -> Table:
 
 
 def _remark(subject: Subject) -> tuple[Block, ...]:
-    """What happens to keys that nobody sees, where there are any."""
+    """Explain keys that are hidden from all queries, where there are any."""
     if subject.visible is None or bool(subject.visible.any(0).all()):
         return ()
     return (

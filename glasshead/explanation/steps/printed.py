@@ -14,7 +14,7 @@ _Matrix = list[list[float]]
 
 
 def tell_printed(subject: Subject) -> tuple[Block, ...]:
-    """Each term and each sum, exact and as printed, and where the text slipped."""
+    """Show each term and each sum, exact and as printed, and the misprints."""
     printed, say = subject.printed, subject.say
     if printed is None:
         return ()
@@ -59,7 +59,7 @@ def _check(printed: object, subject: Subject, terms: _Matrix) -> None:
 
 
 def _slips(subject: Subject, terms: _Matrix) -> Iterator[Block]:
-    """What was printed wrongly, and what came of it."""
+    """Explain the misprints, and their effect."""
     printed, say = subject.printed, subject.say
     if printed is None:
         return

@@ -15,7 +15,7 @@ from glasshead.recipe.tile import Tile
 
 
 def tell_scores(subject: Subject) -> Step:
-    """Each comparison, written out, with its result."""
+    """Explain the score of each key."""
     say, telling = subject.say, tell_score(subject)
     return Step(
         name="scores",
@@ -70,7 +70,7 @@ def _written_scores(subject: Subject, others: int) -> str:
 
 
 def tell_scaling(subject: Subject) -> Step:
-    """Each score times β, or a line where β is 1."""
+    """Explain the scaling of the scores by β."""
     data = {"beta": subject.beta, "scaled": subject.matrix("scaled")}
     if subject.beta == 1:
         return _unscaled(subject, data)
@@ -144,7 +144,7 @@ def _why_beta(subject: Subject) -> str:
 
 
 def tell_softcap(subject: Subject) -> Step | None:
-    """Scores bent so that they stay between -c and c."""
+    """Explain the softcap, which bounds scores to between -c and c."""
     softcap, say = subject.problem.softcap, subject.say
     if softcap is None:
         return None
@@ -182,7 +182,7 @@ _FEW = 2
 
 
 def tell_masking(subject: Subject) -> Step | None:
-    """The biases, then which keys are hidden; None without either."""
+    """Explain the biases, then which keys are hidden; None without either."""
     problem, say = subject.problem, subject.say
     if problem.mask is None and not problem.biases:
         return None

@@ -18,7 +18,7 @@ _EXAMPLE = (0.1, 0.3, 0.5, 0.6, 0.9)
 
 
 def tell_sharpness(subject: Subject) -> Step:
-    """The derivative at the user's own scores, then at the same scores times 10 and 100."""
+    """Explain scaling by the derivative at the user's scores, and at 10 and 100 times these."""
     say = subject.say
     title = say("Why scores are scaled")
     if not is_softmax(subject):
@@ -77,7 +77,7 @@ def largest_derivative(weights: Float[Tensor, "keys"]) -> float:
 
 
 def _scores(subject: Subject) -> Float[Tensor, "seen"]:
-    """What went into the softmax, for the keys that are seen."""
+    """Return the inputs of the softmax, for the visible keys."""
     scores = subject.row("masked")
     return torch.tensor([scores[key] for key in subject.seen], dtype=torch.float64)
 
@@ -146,7 +146,7 @@ def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tupl
 
 
 def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ...]:
-    """What becomes of weights and derivatives as scores grow: the user's own, then the texts'."""
+    """Show weights and derivatives as scores grow: the user's scores, then a textbook example."""
     say = subject.say
     places = _few(grown[0])
     names = [subject.key_names[subject.seen[place]] for place in places]

@@ -1,4 +1,4 @@
-"""Decoding: the text that a model writes, token by token."""
+"""Decoding: generate text token by token."""
 
 from glasshead.models.decoding.beam import Beam
 from glasshead.models.decoding.generate import generate, stream

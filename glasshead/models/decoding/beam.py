@@ -14,12 +14,12 @@ from glasshead.recipe.validation import finite, whole_number
 
 
 class Finished:
-    """The texts of one row: those that ended, and those cut off, by falling score.
+    """The finished hypotheses of one row, ended or cut off, by descending score.
 
     Args:
-        width: After how many that ended open texts are judged as they stand.
-        candidates: How many are wanted.
-        penalty: By which the log-probability of a text of so many tokens is divided.
+        width: Number of ended texts after which open ones are judged by their current score.
+        candidates: Number of texts to return.
+        penalty: Divisor of the log-probability, by the length of the text.
     """
 
     def __init__(self, width: int, candidates: int, penalty: Callable[[int], float]) -> None:
@@ -28,23 +28,23 @@ class Finished:
         self._cut_off: list[Hypothesis] = []
 
     def end(self, tokens: Sequence[int], log_probability: float) -> None:
-        """A text that ended; its end is not among the tokens, and counts."""
+        """Add a text that ended; the end token is not in `tokens`, but counts to its length."""
         score = log_probability / self._penalty(len(tokens) + 1)
         self._ended.append(Hypothesis(list(tokens), score, log_probability, ended=True))
         # Stable: of equal ones the text found first stays first.
         self._ended.sort(key=lambda text: -text.score)
 
     def cut_off(self, tokens: Sequence[int], log_probability: float) -> None:
-        """A text that has as many tokens as are allowed; given by falling log-probability."""
+        """Add a text of maximum length; texts are added by descending log-probability."""
         score = log_probability / self._penalty(len(tokens))
         self._cut_off.append(Hypothesis(list(tokens), score, log_probability, ended=False))
 
     def suffices(self, now: float, bound: float) -> bool:
-        """Whether no open text is wanted any more.
+        """Return whether no open text can enter the results any more.
 
         Args:
-            now: The score of the best open text, if it ended here.
-            bound: The highest score that an open text can end with.
+            now: Score of the best open text, if it ended here.
+            bound: Upper bound of the score of an open text.
         """
         if len(self._ended) < self._candidates:
             return False
@@ -52,17 +52,17 @@ class Finished:
         return (now if len(self._ended) >= self._width else bound) <= least
 
     def best(self) -> list[Hypothesis]:
-        """The best, as many as are wanted or there are; those that ended come first."""
+        """Return the best `candidates` texts, or fewer; ended ones first."""
         return [*self._ended, *self._cut_off][: self._candidates]
 
 
 class BeamTexts(NamedTuple):
-    """Texts of each row side by side, by falling log-probability.
+    """The beams of each row, by descending log-probability.
 
     Attributes:
-        tokens: Chosen so far.
-        sums: Their log-probabilities; -inf for a place that holds no text.
-        parents: Which text of the step before each goes on.
+        tokens: Tokens chosen so far.
+        sums: Log-probabilities; -inf for an empty beam.
+        parents: Index of the beam of the previous step that each extends.
     """
 
     tokens: Int[Tensor, "rows texts length"]
@@ -70,7 +70,7 @@ class BeamTexts(NamedTuple):
     parents: Int[Tensor, "rows texts"]
 
     def taken(self, places: Int[Tensor, "rows some"]) -> "BeamTexts":
-        """Of each row the texts at these places."""
+        """Select beams of each row by index."""
         tokens = self.tokens.gather(1, places[..., None].expand(-1, -1, self.tokens.shape[-1]))
         return BeamTexts(tokens, self.sums.gather(1, places), self.parents.gather(1, places))
 
@@ -79,7 +79,7 @@ class BeamTexts(NamedTuple):
 def beam_search(
     request: Request, *, width: int, candidates: int, penalty: Callable[[int], float]
 ) -> Generated:
-    """The best texts of each row; `Beam` says which these are."""
+    """Run a beam search; see `Beam`."""
     count = len(request.prompt)
     finished = [Finished(width, candidates, penalty) for _ in range(count)]
     rows, texts, fed = list(range(count)), _nothing_yet(count), request.prompt
@@ -104,7 +104,7 @@ def beam_search(
         if rows:
             device = following.logits.device
             parents = (torch.tensor(kept)[:, None] * fed_beams + texts.parents).flatten()
-            # To leave all rows where they are would copy the cache for nothing.
+            # Skip the identity, which would copy the cache for nothing.
             if parents.tolist() != list(range(fed_rows * fed_beams)):
                 request.steps.reorder(parents.to(device))
             fed = texts.tokens[..., -1].reshape(-1, 1).to(device, fed.dtype)
@@ -120,13 +120,13 @@ def _nothing_yet(rows: int) -> BeamTexts:
 
 
 def _extended(texts: BeamTexts, following: NextTokens, width: int, ends: int) -> BeamTexts:
-    """The texts with one token more, the best first: enough that `width` of them do not end."""
+    """Extend the texts by one token, best first: enough that `width` of them do not end."""
     rows, beams, _ = texts.tokens.shape
-    # No more than `ends` tokens end a text, so that these hold `width` others of it.
+    # At most `ends` tokens end a text, so that `width` others remain.
     logits, tokens = largest(following.logits, width + ends)
     steps = following.log_probabilities(logits).reshape(rows, beams, -1)
     sums = (texts.sums[..., None] + steps).flatten(1)
-    # Stable: of equal sums the better text comes first, and of one text the lower token.
+    # Stable: among equal sums the better text comes first, and within a text the lower token.
     sums, order = sums.sort(descending=True, stable=True)
     # At most `ends · width` texts end, `ends` for each that was open.
     most = width + ends * width
@@ -137,12 +137,12 @@ def _extended(texts: BeamTexts, following: NextTokens, width: int, ends: int) ->
 
 
 def _still_open(extended: BeamTexts, ends: Bool[Tensor, "rows texts"], width: int) -> BeamTexts:
-    """Of each row the best `width` texts that did not end, or as many as there are."""
+    """Select the best `width` texts of each row that did not end, or all of them."""
     closed = ends | extended.sums.isneginf()
     most = int((~closed).sum(1).max())
     places = closed.long().sort(dim=1, stable=True).indices[:, : min(max(most, 1), width)]
     empty = closed.gather(1, places)
-    # The model goes on with the best text in an empty place, too, and never with one that ended.
+    # Empty beams repeat the best text, so that the model is never fed one that ended.
     texts = extended.taken(torch.where(empty, places[:, :1], places))
     return texts._replace(sums=texts.sums.masked_fill(empty, -torch.inf))
 
@@ -161,7 +161,7 @@ def _collect_cut_off(texts: BeamTexts, finished: Sequence[Finished]) -> None:
         finished[row].cut_off(texts.tokens[row, place].tolist(), float(texts.sums[row, place]))
 
 
-# Far beyond any use, and no power of a length overflows.
+# Beyond any use, and without overflow for any length.
 _LARGEST_PENALTY = 10.0
 # Each text of a beam has a cache of its own.
 _WIDEST = 1024
@@ -169,25 +169,25 @@ _WIDEST = 1024
 
 @dataclass(frozen=True)
 class Beam(Strategy):
-    """argmax_Y ln p(Y) / lp(Y), with lp(Y) = ((5 + |Y|) / 6)^length_penalty, over what is searched.
+    """argmax_Y ln p(Y) / lp(Y), with lp(Y) = ((5 + |Y|) / 6)^length_penalty, by beam search.
 
-    At each step every open text is gone on with every token, and the `width` likeliest by ln p are
-    looked at. Those among them that end are finished; the likeliest `width` that do not end stay
-    open. |Y| counts the tokens chosen, that of the end with them. Among equals, the token of the
-    better text comes first, then the lower token. A width of 1 is `Greedy()`; one that nothing
-    falls out of finds the optimum.
+    At each step every open text is extended by every token, and the `width` likeliest extensions
+    by ln p are considered. Those of them that end are finished; the likeliest `width` that do not
+    end stay open. |Y| counts the chosen tokens, the end token included. Among equals, the token of
+    the better text comes first, then the lower token. A width of 1 is `Greedy()`; one that prunes
+    nothing finds the optimum.
 
-    A row is done when no open text can still come before the best `candidates` finished ones: ln p
-    only falls, and lp is at most that of `max_tokens`, so that an open text ends at
-    ln p / lp(max_tokens) at best. Once `width` texts have finished, it is done when no open text
-    comes before the best `candidates` as it stands: a text that is far ahead is not given up for
-    short ones that ended early. Texts that were cut off after
-    `max_tokens` come after those that ended.
+    A row is done when no open text can still beat the best `candidates` finished ones: ln p only
+    falls, and lp is at most that of `max_tokens`, so that an open text ends with at most
+    ln p / lp(max_tokens). Once `width` texts have finished, it is done when no open text beats the
+    best `candidates` by its current score: a text that is far ahead is not given up for short ones
+    that ended early. Texts cut off after `max_tokens` rank after those that ended.
 
     Args:
-        width: How many texts stay open, 1024 at most.
-        length_penalty: From 0, ln p alone, up to 10; the more, the longer the texts.
-        candidates: How many texts are wanted of a row, in `Generated.alternatives`.
+        width: Beam width, 1024 at most.
+        length_penalty: Exponent of the length penalty, from 0, ln p alone, to 10; larger values
+            favour longer texts.
+        candidates: Number of texts to return per row, in `Generated.alternatives`.
 
     Errors: a TypeError or ValueError for numbers out of these ranges.
 
@@ -223,16 +223,16 @@ class Beam(Strategy):
                 f"and got {self.length_penalty!r}."
             )
         object.__setattr__(self, "length_penalty", float(self.length_penalty))
-        wanted = whole_number(self.candidates, "Beam(candidates=…)", least=1)
-        if wanted > self.width:
+        candidates = whole_number(self.candidates, "Beam(candidates=…)", least=1)
+        if candidates > self.width:
             raise ValueError(
-                f"Beam(candidates=…) takes at most the width, {self.width}, and got {wanted}: "
+                f"Beam(candidates=…) takes at most the width, {self.width}, and got {candidates}: "
                 "widen the beam."
             )
-        object.__setattr__(self, "candidates", wanted)
+        object.__setattr__(self, "candidates", candidates)
 
     def penalty(self, length: int) -> float:
-        """lp of a text of `length` tokens.
+        """Return lp of a text of `length` tokens.
 
         >>> Beam(4, length_penalty=0.6).penalty(1), Beam(4).penalty(7)
         (1.0, 2.0)

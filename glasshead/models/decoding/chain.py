@@ -21,7 +21,7 @@ class Chain:
         self.logits = torch.tensor(probabilities).log()
 
     def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        """The logits of what follows the last token of each row."""
+        """Return the logits of the token after the last one of each row."""
         return self.logits[tokens[:, -1]]
 
     def reorder(self, rows: Int[Tensor, "rows"]) -> None:

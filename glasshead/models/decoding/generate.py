@@ -1,4 +1,4 @@
-"""The two verbs of decoding: all texts at once, or token by token."""
+"""Generation: all texts at once, or streamed token by token."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,29 +20,27 @@ def generate(
     rows: Sequence[int] | None = None,
     padding: Sequence[int] | Int[Tensor, " rows"] | None = None,
 ) -> Generated:
-    """A text for each row of the prompt.
+    """Generate a text for each row of the prompt.
 
-    The steps are fed the whole prompt, and then what was chosen, one token at a time. A row that
-    ended leaves the batch: the others go on alone, and give what they give without it. Scores are
-    of the model as it is, log softmax of its logits, whatever the strategy or `never` leave out or
-    make less likely.
+    The steps are fed the whole prompt, then the chosen tokens one at a time. A finished row leaves
+    the batch, which changes nothing for the others. Scores are those of the unmodified model, log
+    softmax of its logits, whatever tokens the strategy or `never` exclude or penalize.
 
     Args:
-        steps: The model, which remembers nothing yet.
-        prompt: The beginning of each text, padded at the left where they are of unequal lengths;
-            the steps know by themselves what is padding.
+        steps: The model, as fresh decoding steps.
+        prompt: Token ids of the prompts, padded on the left where they differ in length; the steps
+            have their own record of the padding.
         strategy: `Greedy()`, `Sampling(…)` or `Beam(width)`.
-        max_tokens: How many tokens are chosen for a text at most, its end with them.
-        end: The token after which a text is over, or several of them; without one each text has
-            `max_tokens` tokens.
-        never: Tokens that are not to be chosen, such as those of padding.
-        rows: The number of each row, for `Sampling`; 0, 1, … if not given. A row draws the same in
-            any batch in which it has the same number.
-        padding: How many tokens at the left of each row are padding, which repeats nothing; asked
-            by a `repetition_penalty` alone.
+        max_tokens: Maximum number of new tokens, the end token included.
+        end: The end-of-sequence token, or several; without one each text has `max_tokens` tokens.
+        never: Tokens to suppress, such as padding.
+        rows: Row numbers, from which `Sampling` derives its random numbers; 0, 1, … if not given. A
+            row draws the same in any batch in which it has the same number.
+        padding: Number of padding tokens on the left of each row; used by `repetition_penalty`
+            only.
 
-    Errors: a TypeError or ValueError for arguments that do not fit, and where the steps give
-    logits that leave no token to choose: NaN, +inf, or nothing but -inf and what is never chosen.
+    Errors: a TypeError or ValueError for invalid arguments, and where the logits leave no token to
+    choose: NaN, +inf, or nothing but -inf and suppressed tokens.
 
     >>> import torch
     >>> from glasshead.models.decoding import Greedy
@@ -71,13 +69,13 @@ def stream(
     rows: Sequence[int] | None = None,
     padding: Sequence[int] | Int[Tensor, " rows"] | None = None,
 ) -> Iterator[Chosen]:
-    """The tokens of `generate` as they come: the next one of each row, then again.
+    """Stream the tokens of `generate`: the next one of each row, then again.
 
-    The model works when a token is asked for. The end is not among the tokens; a row that has no
-    more of them has ended, or has `max_tokens`.
+    The model runs when a token is requested. End tokens are not yielded; a row without further
+    tokens has ended, or has `max_tokens`.
 
     Args:
-        steps, prompt, strategy, max_tokens, end, never, rows, padding: As for `generate`.
+        steps, prompt, strategy, max_tokens, end, never, rows, padding: See `generate`.
 
     Errors: as for `generate`, and a ValueError for a beam, which cannot stream.
 

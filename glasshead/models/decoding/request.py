@@ -1,4 +1,4 @@
-"""A decoding request: the prompt, the logits of each step, and the texts that come of it."""
+"""Decoding requests: the prompt, the logits of each step, and the generated texts."""
 
 import math
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from glasshead.recipe.validation import whole_number, whole_numbers
 
 @runtime_checkable
 class Steps(Protocol):
-    """A model that goes on from what it was fed, for several rows at once.
+    """A model with the state of a generation, for several rows at once.
 
-    Each row is one text. What it was fed, the model remembers; a fresh object remembers nothing.
+    Each row is one text. The state holds all tokens fed so far; a fresh object holds none.
 
     >>> import torch
     >>> from glasshead.models.decoding.chain import Chain
@@ -26,11 +26,11 @@ class Steps(Protocol):
     """
 
     def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        """Feed each row its next tokens, one or more; the logits of the one that follows them."""
+        """Feed each row its next tokens, one or more; return the logits of the following one."""
         ...
 
     def reorder(self, rows: Int[Tensor, "rows"]) -> None:
-        """Let row i be what row `rows[i]` was; rows may be dropped, and repeated."""
+        """Reorder rows: row i becomes the former row `rows[i]`; rows may be dropped or repeated."""
         ...
 
 
@@ -38,9 +38,9 @@ class Chosen(NamedTuple):
     """One token of a stream.
 
     Attributes:
-        row: The row of the prompt that it goes on.
+        row: Index of its row of the prompt.
         token: The token.
-        log_probability: Of the token, given those before it, in nats.
+        log_probability: Its log-probability, given the tokens before it, in nats.
     """
 
     row: int
@@ -50,13 +50,13 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One text for one row.
+    """One generated text of a row.
 
     Attributes:
-        tokens: The tokens, without those of the prompt and without the end.
-        score: By which it was ranked: the log-probability, or for a beam the penalised one.
-        log_probability: Σ ln p(token | those before), that of the end with it, in nats.
-        ended: Whether the end was chosen, or the text was cut off after `max_tokens`.
+        tokens: Generated tokens, without the prompt and the end token.
+        score: Ranking score: the log-probability, or for a beam the length-penalized one.
+        log_probability: Σ ln p(token | those before), the end token included, in nats.
+        ended: Whether the end token was chosen, or the text was cut off after `max_tokens`.
     """
 
     tokens: list[int]
@@ -67,10 +67,10 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Generated:
-    """The texts of all rows, in the order of the prompt.
+    """The generated texts of all rows, in the order of the prompt.
 
     Attributes:
-        alternatives: For each row its texts, the best first: one, or the `candidates` of a beam.
+        alternatives: The texts of each row, best first: one, or the `candidates` of a beam.
 
     >>> one, other = Hypothesis([4, 2], -1.0, -1.0, True), Hypothesis([4], -1.5, -1.5, True)
     >>> generated = Generated([[one, other]])
@@ -82,30 +82,30 @@ class Generated:
 
     @property
     def tokens(self) -> list[list[int]]:
-        """The best text of each row, without the prompt and without the end."""
+        """The best text of each row, without the prompt and the end token."""
         return [best.tokens for best, *_ in self.alternatives]
 
     @property
     def scores(self) -> list[float]:
-        """The score of each of these, in nats; for a beam divided by the length penalty."""
+        """The score of each best text, in nats; for a beam divided by the length penalty."""
         return [best.score for best, *_ in self.alternatives]
 
     @property
     def ended(self) -> list[bool]:
-        """Whether each of these came to its end, or was cut off."""
+        """Whether each best text ended, or was cut off."""
         return [best.ended for best, *_ in self.alternatives]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be decoded; `requested` makes one of a caller's arguments.
+    """A validated request for generation; `requested` builds it from a caller's arguments.
 
     Attributes:
-        steps, prompt, max_tokens: As of `generate`.
-        ends: The tokens after which a text is over.
-        never: The tokens that are not to be chosen.
-        rows: The number of each row.
-        padding: How many tokens at the left of each row are none.
+        steps, prompt, max_tokens: See `generate`.
+        ends: End-of-sequence tokens.
+        never: Tokens to suppress.
+        rows: Row numbers.
+        padding: Number of padding tokens on the left of each row.
     """
 
     steps: Steps
@@ -117,9 +117,9 @@ class Request:
     padding: Int[Tensor, " rows"]
 
     def next(self, tokens: Int[Tensor, "rows new"]) -> "NextTokens":
-        """Feed the tokens; what may follow them.
+        """Feed tokens, and return the distribution of the next one.
 
-        Errors: a ValueError or TypeError where the steps give no logits that can be chosen from.
+        Errors: a ValueError or TypeError for invalid logits.
         """
         logits = self.steps.next(tokens)
         _check_logits(logits, len(tokens))
@@ -127,7 +127,7 @@ class Request:
             self._check_vocabulary(logits.shape[-1])
         logits = logits if logits.dtype == torch.float64 else logits.float()
         total = logits.logsumexp(-1).tolist()
-        # Sums are looked at as numbers: a step of a small model takes no longer than some tensors.
+        # Checked as Python numbers: tensor operations would cost as much as a small model's step.
         if not all(map(math.isfinite, total)):
             raise _no_sum(total)
         if len(self.never):
@@ -150,24 +150,24 @@ class Request:
 
 @dataclass(frozen=True)
 class NextTokens:
-    """How likely each token comes next.
+    """The distribution of the next token.
 
     Attributes:
-        logits: Of the tokens, -inf for what is never to be chosen.
-        total: ln Σ exp(logit) of each row, over all tokens, those never chosen too.
+        logits: Logits, -inf for suppressed tokens.
+        total: ln Σ exp(logit) of each row, over all tokens, suppressed ones included.
     """
 
     logits: Float[Tensor, "rows vocab"]
     total: list[float]
 
     def log_probabilities(self, logits: Float[Tensor, "rows some"]) -> Float[Tensor, "rows some"]:
-        """ln p of tokens with these logits, in float64 on the CPU, where long sums stay exact."""
+        """Compute ln p of tokens from their logits, in float64 on the CPU, for exact long sums."""
         total = torch.tensor(self.total, dtype=torch.float64)[:, None]
         # A probability rounds to at most 1; the bound of a beam relies on it.
         return (logits.cpu().double() - total).clamp(max=0.0)
 
     def of_chosen(self, tokens: Int[Tensor, "rows"]) -> list[float]:
-        """The same of one token of each row, as numbers, which have 64 bits."""
+        """Compute ln p of one token per row, as Python floats."""
         logits = self.logits.gather(-1, tokens[:, None]).flatten().tolist()
         return [min(one - all_, 0.0) for one, all_ in zip(logits, self.total, strict=True)]
 
@@ -182,9 +182,9 @@ def requested(
     rows: Any,
     padding: Any,
 ) -> Request:
-    """A request of a caller's arguments.
+    """Validate a caller's arguments, and build the request.
 
-    Errors: a TypeError or ValueError for what cannot be decoded.
+    Errors: a TypeError or ValueError for invalid arguments.
     """
     if not isinstance(steps, Steps):
         raise TypeError(
@@ -251,7 +251,7 @@ def _check_logits(logits: Any, rows: int) -> None:
 
 
 def _no_sum(total: Sequence[float]) -> ValueError:
-    """Why a logsumexp is not finite: a row holds NaN or +inf, or nothing but -inf."""
+    """Return the error for a logsumexp that is not finite: from NaN, +inf, or all -inf."""
     if -math.inf in total:
         return ValueError(
             "steps.next gives at least one token a probability above 0, and gave a row of logits "

@@ -18,16 +18,16 @@ from glasshead.recipe.validation import finite, positive, whole_number
 def largest(
     values: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The `count` largest values of each row and their places; of equal ones the lower place first.
+    """Return the `count` largest values of each row and their indices; of equals the lower first.
 
-    All of them where there are fewer.
+    Rows with fewer values return all of them.
 
     >>> import torch
     >>> largest(torch.tensor([[1.0, 3.0, 2.0, 3.0, 2.0]]), 3)
     (tensor([[3., 3., 2.]]), tensor([[1, 3, 2]]))
     """
     count = min(count, values.shape[-1])
-    # One more than wanted tells whether any tie at the cut, of which topk takes what it likes.
+    # One more shows whether there is a tie at the cut, which topk breaks arbitrarily.
     top, places = values.topk(min(count + 1, values.shape[-1]))
     if (top[:, count - 1 : -1] == top[:, count:]).any():
         ordered = values.sort(dim=-1, descending=True, stable=True)
@@ -38,12 +38,12 @@ def largest(
     return top, places.gather(-1, rank)
 
 
-# The token of each row that is still open; the rows are told by their place in the prompt.
+# Chooses the token of each open row; rows are given by their index in the prompt.
 Choose = Callable[[NextTokens, Sequence[int]], Int[Tensor, "rows"]]
 
 
 class Turn(NamedTuple):
-    """One step of the rows that were still open."""
+    """One decoding step of the open rows."""
 
     rows: list[int]
     tokens: list[int]
@@ -51,26 +51,26 @@ class Turn(NamedTuple):
 
 
 class Strategy(ABC):
-    """A way to choose the tokens of a text."""
+    """A strategy for choosing the tokens of a text."""
 
     @abstractmethod
     def decode(self, request: Request) -> Generated:
-        """The texts."""
+        """Generate the texts."""
 
     @abstractmethod
     def turns(self, request: Request) -> Iterator[Turn]:
-        """The steps as they come.
+        """Iterate over the decoding steps.
 
-        Errors: a ValueError, at once, where a token is known only when the whole text is.
+        Errors: a ValueError, at once, where no token is final before the whole text is.
         """
 
 
 class OneByOne(Strategy):
-    """A strategy that chooses each token for good before it sees the next one."""
+    """A strategy that finalizes each token before the next one."""
 
     @abstractmethod
     def chooser(self, request: Request) -> Choose:
-        """What chooses, for one text of each row, from the first token to the last."""
+        """Return the function that chooses the tokens of one generation."""
 
     def decode(self, request: Request) -> Generated:
         count = len(request.prompt)
@@ -87,7 +87,7 @@ class OneByOne(Strategy):
         texts = zip(tokens, sums, sums, ended, strict=True)
         return Generated([[Hypothesis(*text)] for text in texts])
 
-    # As a decorator, which leaves the caller's own gradient mode alone between two steps.
+    # As a decorator, which restores the caller's gradient mode between steps.
     @torch.no_grad()
     def turns(self, request: Request) -> Iterator[Turn]:
         choose = self.chooser(request)
@@ -111,12 +111,12 @@ class OneByOne(Strategy):
 def penalized(
     logits: Float[Tensor, "rows vocab"], standing: Bool[Tensor, "rows vocab"], penalty: float
 ) -> Float[Tensor, "rows vocab"]:
-    """logit_v / penalty where it is positive, logit_v · penalty where not, of tokens that stand.
+    """Penalize repeated tokens: logit_v / penalty where positive, logit_v · penalty where not.
 
     Args:
-        logits: Of the tokens that may follow.
-        standing: Whether each stands in the text already.
-        penalty: Above 1 against repetition, below 1 for it.
+        logits: Logits of the next token.
+        standing: Whether each token already occurs in the text.
+        penalty: Above 1 it discourages repetition, below 1 it encourages it.
 
     Source: Keskar et al. 2019 (CTRL), section 4.1, which divides; negative logits are multiplied,
     as division would make their tokens likelier.
@@ -125,12 +125,12 @@ def penalized(
     tensor([[ 2.0000, -4.5000,  3.0000]])
     """
     weaker = torch.where(logits > 0, logits / penalty, logits * penalty)
-    # What overflows becomes the largest number, so that no penalty leaves nothing to choose from.
+    # Overflow becomes the largest number, so that every penalty leaves a token to choose.
     return torch.where(standing & logits.isfinite(), weaker.nan_to_num(), logits)
 
 
 def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:
-    """The same choice from penalized logits; with a penalty of 1, `choose` itself."""
+    """Wrap a choice to penalize repetition; with a penalty of 1, return `choose` itself."""
     if penalty == 1:
         return choose
     standing: Bool[Tensor, "all_rows vocab"] | None = None
@@ -150,12 +150,12 @@ def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:
 
 
 def checked_penalty(value: Any, name: str) -> float:
-    """A penalty as a number, or an error where it is not one above 0."""
+    """Check that a penalty is a number above 0."""
     return positive(value, f"{name}(repetition_penalty=…)")
 
 
 def _standing(request: Request, logits: Tensor) -> Bool[Tensor, "rows vocab"]:
-    """Which tokens stand in each row of the prompt."""
+    """Return which tokens occur in each row of the prompt."""
     prompt = request.prompt
     length = torch.arange(prompt.shape[1], device=prompt.device)
     real = length >= request.padding.to(prompt.device)[:, None]
@@ -167,11 +167,11 @@ def _standing(request: Request, logits: Tensor) -> Bool[Tensor, "rows vocab"]:
 
 @dataclass(frozen=True)
 class Greedy(OneByOne):
-    """token_t = argmax_v p(v | the tokens before t); of equal ones the lower token.
+    """Greedy decoding: token_t = argmax_v p(v | the tokens before t); of equals the lower token.
 
     Args:
-        repetition_penalty: What the logits of tokens that stand in the row already, the prompt with
-            it, are divided by where positive and multiplied by where negative.
+        repetition_penalty: Divisor of the positive, and factor of the negative logits of tokens
+            that already occur in the row, its prompt included.
 
     Errors: a TypeError or ValueError where the penalty is no number above 0.
 
@@ -197,37 +197,37 @@ class Greedy(OneByOne):
 
 
 def likeliest(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
-    """The likeliest token of each row."""
+    """Return the likeliest token of each row."""
     del rows
     logits = following.logits
-    # The first of equal ones, as both promise; on the CPU NumPy's is several times as fast.
+    # Both return the first of equals; on the CPU NumPy's argmax is several times as fast.
     return (
         torch.from_numpy(logits.detach().numpy().argmax(-1)) if logits.is_cpu else logits.argmax(-1)
     )
 
 
-# So many tokens nearly always reach a mass that is asked for, and to sort them all is slow.
+# So many tokens nearly always reach the mass of top_p, and sorting all is slow.
 _FEW = 128
 
 
 @dataclass(frozen=True)
 class Sampling(OneByOne):
-    """token_t ~ q, where q_v ∝ exp(logit_v / temperature) over the tokens that are kept.
+    """Sampling: token_t ~ q, where q_v ∝ exp(logit_v / temperature) over the kept tokens.
 
-    `top_k` keeps the k likeliest; of these `top_p` keeps the likeliest until their mass, 1 for all
-    that `top_k` kept, reaches p: the smallest such set, one token at least. Of equally likely
-    tokens the lower is kept first.
+    `top_k` keeps the k likeliest tokens; of these `top_p` keeps the smallest set of likeliest
+    tokens whose renormalized mass reaches p, at least one. Of equally likely tokens the lower is
+    kept first.
 
-    Each row draws from a generator of its own, seeded by (seed, the number of the row), one number
-    a token: the same text in any batch.
+    Each row has its own random generator, seeded by (seed, row number), and draws one number per
+    token: it generates the same text in any batch.
 
     Args:
-        temperature: Below 1 sharper, above 1 flatter; 0 is `Greedy()`.
-        top_k: How many tokens are kept; all if not given, or if there are fewer.
-        top_p: The mass that is kept, above 0 up to 1; all if not given.
-        seed: What the draws are a function of; drawn from torch's own generator if not given.
-        repetition_penalty: What the logits of tokens that stand in the row already, the prompt with
-            it, are divided by where positive and multiplied by where negative, before all else.
+        temperature: Sampling temperature; lower is more conservative, 0 is `Greedy()`.
+        top_k: Number of tokens kept; all if not given, or if there are fewer.
+        top_p: Probability mass kept, above 0 up to 1; all if not given.
+        seed: Random seed; drawn from torch's own generator if not given.
+        repetition_penalty: Divisor of the positive, and factor of the negative logits of tokens
+            that already occur in the row, its prompt included, before all else.
 
     Errors: a TypeError or ValueError for numbers out of these ranges.
 
@@ -260,7 +260,7 @@ class Sampling(OneByOne):
             object.__setattr__(self, name, value)
 
     def probabilities(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
-        """q, the distribution that is drawn from, in float64; 0 for what is not kept.
+        """Compute q, the sampling distribution, in float64; 0 for tokens that are not kept.
 
         >>> logits = torch.tensor([[0.5, 0.125, 0.25, 0.125]]).log()
         >>> Sampling(top_k=2).probabilities(logits)
@@ -283,7 +283,7 @@ class Sampling(OneByOne):
         return penalizing(choose, self.repetition_penalty, request)
 
     def _drawing(self, request: Request) -> Choose:
-        # Below 2**60, as any other seed.
+        # Below 2**60, like any other seed.
         seed = int(torch.randint(2**60, ())) if self.seed is None else self.seed
         generators = [np.random.Generator(np.random.PCG64([seed, row])) for row in request.rows]
 
@@ -297,11 +297,11 @@ class Sampling(OneByOne):
     def _drawn(
         self, logits: Float[Tensor, "rows vocab"], uniform: Sequence[float]
     ) -> Int[Tensor, "rows"]:
-        """The token of each row at which the mass, summed up so far, reaches a point below it."""
+        """Draw the token of each row by inverting the cumulative mass at a uniform number."""
         kept, tokens = self._kept(logits)
         reached = kept.cumsum(-1)
-        # Above 0 and at most the whole mass, as rounded: the first place that reaches such a point
-        # has a mass of its own.
+        # In (0, total mass], even with rounding: the first index that reaches it has a mass above
+        # 0.
         share = 1 - torch.tensor(uniform, dtype=torch.float64, device=logits.device)[:, None]
         places = torch.searchsorted(reached, share * reached[:, -1:])
         return (places if tokens is None else tokens.gather(-1, places)).squeeze(-1)
@@ -309,11 +309,11 @@ class Sampling(OneByOne):
     def _kept(
         self, logits: Float[Tensor, "rows vocab"]
     ) -> tuple[Float[Tensor, "rows some"], Int[Tensor, "rows some"] | None]:
-        """The masses of the tokens that may be kept, and which these are; None: all, in order."""
+        """Return the masses of the candidate tokens, and their ids; None: all, in order."""
         tokens = None
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             logits, tokens = largest(logits, self.top_k)
-        # Against the largest first: no temperature is so low that exp overflows.
+        # Relative to the largest, so that exp does not overflow at any temperature.
         shifted = (logits - logits.amax(-1, keepdim=True)).double()
         masses = (shifted / self.temperature).softmax(-1)
         if self.top_p is None or self.top_p == 1:
@@ -325,7 +325,7 @@ class Sampling(OneByOne):
 def _nucleus(
     masses: Float[Tensor, "rows places"], top_p: float
 ) -> tuple[Float[Tensor, "rows some"], Int[Tensor, "rows some"]]:
-    """The largest masses that reach `top_p`, 0 for the others, and their places."""
+    """Return the largest masses that reach `top_p`, 0 for the others, and their indices."""
     count = _FEW
     while True:
         kept, places = largest(masses, count)

@@ -1,4 +1,4 @@
-"""BERT: its config and its tensors as ours.
+"""BERT: convert its config and tensors to ours.
 
 Source: Devlin et al. 2019 (BERT), section 3.
 """
@@ -9,17 +9,17 @@ from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
 _FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
-# What is made of the first token, which no attention reads, and numbers that old files hold.
+# The pooler, which no attention reads, and position ids, which old files store.
 _IGNORED = ("*embeddings.position_ids", "*pooler.*", "cls.seq_relationship.*")
-# The output's matrix and bias, which stand elsewhere, too.
+# The output matrix and bias, which are also stored elsewhere.
 _TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 _BIAS = "cls.predictions.bias"
 
 
 def config(values: ConfigValues) -> EncoderConfig:
-    """What the model is built from.
+    """Convert the config.
 
-    Errors: a ValueError for what there is none of here.
+    Errors: a ValueError for an unsupported value.
     """
     values.only("position_embedding_type", "absolute")
     values.only("is_decoder", False)
@@ -42,20 +42,20 @@ def config(values: ConfigValues) -> EncoderConfig:
 
 
 def build_encoder(config: EncoderConfig) -> Encoder:
-    """The encoder alone."""
+    """Build the encoder only."""
     return Encoder(config)
 
 
 def build(config: EncoderConfig) -> MaskedLanguageModel:
-    """The encoder, and what tells masked words."""
+    """Build the encoder and its masked language model head."""
     return MaskedLanguageModel(config)
 
 
 def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSource]:
-    """Where each tensor of the encoder comes from; `names` are theirs."""
+    """Return the source of each tensor of the encoder; `names` are the stored ones."""
     names = set(names)
     at = "bert." if any(name.startswith("bert.") for name in names) else ""
-    # As the first files, made by TensorFlow, have them.
+    # Names of the first files, converted from TensorFlow.
     old = f"{at}embeddings.LayerNorm.gamma" in names
     norms = {"weight": "gamma", "bias": "beta"} if old else {"weight": "weight", "bias": "bias"}
     found = {
@@ -67,11 +67,11 @@ def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str,
         found[f"embedding.norm.{part}"] = same(f"{at}embeddings.LayerNorm.{theirs}")
     for layer in range(config.num_layers):
         block, there = f"blocks.{layer}", f"{at}encoder.layer.{layer}"
-        asked = [f"{there}.attention.self.{one}" for one in ("query", "key", "value")]
+        projections = [f"{there}.attention.self.{one}" for one in ("query", "key", "value")]
         for part, theirs in norms.items():
             found |= {
                 f"{block}.attention.projections.stacks.0.{part}": stacked(
-                    *(f"{one}.{part}" for one in asked)
+                    *(f"{one}.{part}" for one in projections)
                 ),
                 f"{block}.attention.output.{part}": same(f"{there}.attention.output.dense.{part}"),
                 f"{block}.feed_forward.hidden.{part}": same(f"{there}.intermediate.dense.{part}"),
@@ -87,7 +87,7 @@ def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str,
 
 
 def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSource]:
-    """Where each tensor of the model comes from; `names` are theirs."""
+    """Return the source of each tensor of the model; `names` are the stored ones."""
     names = set(names)
     head = "cls.predictions.transform"
     old = f"{head}.LayerNorm.gamma" in names
@@ -100,17 +100,17 @@ def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSour
     }
     if config.tied:
         return found | {"bias": same(_BIAS)}
-    # An output of its own has its own bias, too; older files hold it once, by the other name.
+    # An untied output has its own bias, too; older files store it once, by the other name.
     bias = _TIED[1] if _TIED[1] in names else _BIAS
     return found | {"output.weight": same(_TIED[0]), "bias": same(bias)}
 
 
 def ignored_by_encoder(config: EncoderConfig) -> tuple[str, ...]:
-    """Patterns of tensors that are of no use to the encoder alone."""
+    """Return patterns of stored tensors that the encoder does not use."""
     del config
     return (*_IGNORED, "cls.*")
 
 
 def ignored(config: EncoderConfig) -> tuple[str, ...]:
-    """Patterns of tensors that are of no use to the model."""
+    """Return patterns of stored tensors that the model does not use."""
     return (*_IGNORED, *_TIED) if config.tied else (*_IGNORED, _BIAS)

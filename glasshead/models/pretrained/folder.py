@@ -1,6 +1,6 @@
-"""A Hugging Face folder: the values of its config.json, and its tensors read one by one."""
+"""Hugging Face folders: read their config.json and their tensors."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,21 +12,21 @@ from torch import Tensor, nn
 
 from glasshead.drawing.printable import printable
 from glasshead.files import check_regular, read_object
-from glasshead.models.saving import shapes_of
+from glasshead.models.saving import quoted_list, shapes_of
 from glasshead.recipe.validation import shown
 
-# What configs call the number of their layers, each of which has tensors of its own.
+# Names of the number of layers in configs.
 _LAYERS = {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers"}
-# More than any of their numbers.
+# Larger than any valid number of a config.
 _LARGEST = 2**40
 
 
 class ConfigValues:
-    """A `config.json`, whose entries are checked as they are taken.
+    """The values of a `config.json`, checked on access.
 
     Args:
-        values: What it says.
-        where: Its name, for errors.
+        values: The parsed values.
+        where: Name of the file, for errors.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
@@ -36,14 +36,14 @@ class ConfigValues:
         return name in self._values
 
     def get(self, name: str, default: Any = None) -> Any:
-        """What it says of `name`; null counts as nothing."""
+        """Return the value of `name`; null counts as missing."""
         value = self._values.get(name)
         return default if value is None else value
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1.
+        """Return a whole number of at least 1.
 
-        Errors: a ValueError where it is none.
+        Errors: a ValueError for any other value.
         """
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -56,9 +56,9 @@ class ConfigValues:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A number.
+        """Return a number as a float.
 
-        Errors: a ValueError where it is none.
+        Errors: a ValueError for any other value.
         """
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -72,9 +72,9 @@ class ConfigValues:
             ) from error
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false.
+        """Return a boolean.
 
-        Errors: a ValueError where it is neither.
+        Errors: a ValueError for any other value.
         """
         value = self.get(name, default)
         if not isinstance(value, bool):
@@ -82,9 +82,9 @@ class ConfigValues:
         return value
 
     def choice(self, name: str, default: str, known: Mapping[str, str]) -> str:
-        """One of some names, as ours.
+        """Map one of some known names to ours.
 
-        Errors: a ValueError where it is another.
+        Errors: a ValueError for any other value.
         """
         value = self.get(name, default)
         if not isinstance(value, str) or value not in known:
@@ -95,18 +95,18 @@ class ConfigValues:
         return known[value]
 
     def only(self, name: str, value: Any) -> None:
-        """Raise a ValueError where it says something else than the one thing that is known here."""
-        if (said := self.get(name, value)) != value:
+        """Raise a ValueError where a value differs from the only supported one."""
+        if (given := self.get(name, value)) != value:
             raise ValueError(
-                f"{self.where} has {name}={said!r}, and glasshead knows {value!r}: watch the model "
-                "of transformers itself, by gh.watch(model, …)."
+                f"{self.where} has {name}={given!r}, and glasshead knows {value!r}: watch the "
+                "model of transformers itself, by gh.watch(model, …)."
             )
 
 
 def check_layers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
     """Raise a ValueError where a config has more layers than there are tensors.
 
-    To build millions of them would take hours, and configs make lists that are as long.
+    Building millions of layers would take hours.
     """
     for name, value in _numbers(values):
         if name in _LAYERS and value > tensors:
@@ -117,7 +117,7 @@ def check_layers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
 
 
 def check_numbers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
-    """Raise a ValueError as `check_layers`, for no layers, and for numbers beyond all memory."""
+    """Check as `check_layers` does, and raise a ValueError for 0 layers or excessive numbers."""
     check_layers(values, file, tensors)
     for name, value in _numbers(values):
         if name in _LAYERS:
@@ -126,9 +126,9 @@ def check_numbers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
             raise _beyond_all(printable(str(file)), name, value)
 
 
-def _numbers(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The whole numbers of a config, those of the configs within it, too."""
-    for name, value in told.items():
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers of a config, nested ones included."""
+    for name, value in values.items():
         if isinstance(value, dict):
             yield from _numbers(value)
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -148,13 +148,13 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of `model.safetensors`, or of the files that its index names.
+    """The tensors of `model.safetensors`, or of the shards of its index.
 
     Args:
-        folder: Where they are.
+        folder: The folder.
 
-    Errors: an OSError where there are none, or a file of the index is not there; a ValueError where
-    they are pickled, or a file is not what it is to be.
+    Errors: an OSError where there are no weights, or a shard is missing; a ValueError where the
+    weights are pickled, or a file is invalid.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -162,7 +162,7 @@ class StoredTensors(Mapping[str, Tensor]):
 
     @property
     def shapes(self) -> dict[str, Sequence[int]]:
-        """The shape of each tensor, of which no numbers are read.
+        """Shape of each tensor, without reading its values.
 
         Errors: a ValueError where a file cannot be read.
         """
@@ -182,7 +182,7 @@ class StoredTensors(Mapping[str, Tensor]):
         try:
             check_regular(file)
             with safe_open(file, framework="pt") as opened:
-                # A copy, as what is mapped follows the file.
+                # A copy, as a memory-mapped tensor changes with the file.
                 return opened.get_tensor(name).clone()
         except (SafetensorError, OSError) as error:
             raise _unreadable(file, error) from error
@@ -195,7 +195,7 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def _places(folder: Path) -> dict[str, Path]:
-    """Which file each tensor is in; of a whole and an index the whole, as transformers does."""
+    """Return the file of each tensor; a whole file precedes an index, as in transformers."""
     whole = folder / _WHOLE
     if not whole.is_file():
         if (folder / _INDEX).is_file():
@@ -211,7 +211,7 @@ def _indexed(folder: Path) -> dict[str, Path]:
         raise ValueError(f"{printable(str(index))} takes a weight_map, and has none: take it anew.")
     known: dict[str, set[str]] = {}
     for name, shard in shards.items():
-        # A shard stands beside its index, and nowhere else.
+        # A shard must be in the folder of its index.
         if not isinstance(shard, str) or Path(shard).name != shard:
             raise ValueError(
                 f"{printable(str(index))} takes names of files beside it, and has {shard!r}."
@@ -228,13 +228,13 @@ def _indexed(folder: Path) -> dict[str, Path]:
                 f"{printable(str(folder / shard))} lacks {printable(name)}, which the index says "
                 "it has: take the files of one model."
             )
-    # What the index does not name is surplus, and is to be seen.
+    # Tensors that the index does not name are reported as unexpected.
     every = {name: folder / shard for shard, names in known.items() for name in names}
     return every | {name: folder / shard for name, shard in shards.items()}
 
 
 def _only(folder: Path) -> Path:
-    """The one file of weights that goes by another name.
+    """Return the only safetensors file of a folder, by any name.
 
     Errors: an OSError or ValueError where there is none, or several.
     """
@@ -268,19 +268,19 @@ def _names(file: Path) -> list[str]:
 
 
 def _unreadable(file: Path, error: Exception) -> ValueError:
-    said = getattr(error, "strerror", None) or error
+    reason = getattr(error, "strerror", None) or error
     return ValueError(
-        f"{printable(str(file))} cannot be read as safetensors ({said}): take it anew."
+        f"{printable(str(file))} cannot be read as safetensors ({reason}): take it anew."
     )
 
 
 @dataclass(frozen=True)
 class TensorSource:
-    """Where one of our tensors comes from.
+    """The source of one of our tensors.
 
     Attributes:
-        names: Of theirs.
-        make: What makes ours of these.
+        names: Names of stored tensors.
+        make: Function that makes our tensor of these.
     """
 
     names: tuple[str, ...]
@@ -288,17 +288,17 @@ class TensorSource:
 
 
 def same(name: str) -> TensorSource:
-    """A tensor as it is."""
+    """Return the source that copies a tensor."""
     return TensorSource((name,), lambda tensor: tensor)
 
 
 def turned(name: str) -> TensorSource:
-    """A matrix whose rows are our columns."""
+    """Return the source that transposes a matrix."""
     return TensorSource((name,), lambda tensor: tensor.T)
 
 
 def stacked(*names: str) -> TensorSource:
-    """Several tensors, one below the other."""
+    """Return the source that concatenates tensors along the first axis."""
     return TensorSource(names, lambda *tensors: torch.cat(tensors))
 
 
@@ -311,17 +311,17 @@ def fill(
     ignored: Sequence[str] = (),
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Give a model on the meta device its tensors.
+    """Load stored tensors into a model on the meta device.
 
     Args:
-        model: Ours, whose tensors take no memory yet.
-        sources: For each of its names, where that tensor comes from.
-        stored: Theirs.
-        where: What holds them, for errors.
-        ignored: Patterns of those that are of no use here, such as buffers.
-        dtype: What ours become.
+        model: Our model, on the meta device.
+        sources: The source of each of its tensors.
+        stored: The stored tensors.
+        where: Name of the folder, for errors.
+        ignored: Patterns of stored tensors that are not used, such as buffers.
+        dtype: The dtype of our tensors.
 
-    Errors: a ValueError that names the tensors that are missing, surplus, of another shape or not
+    Errors: a ValueError that names tensors that are missing, unexpected, of another shape or not
     finite.
     """
     wanted = {name for source in sources.values() for name in source.names}
@@ -333,7 +333,7 @@ def fill(
     )
     if missing or surplus:
         parts = (("lacks", missing), ("has besides", surplus))
-        told = " and ".join(f"{word} {_listed(names)}" for word, names in parts if names)
+        told = " and ".join(f"{word} {quoted_list(names)}" for word, names in parts if names)
         raise ValueError(
             f"{printable(where)} does not fit its config: it {told}: take the weights and the "
             "config.json of one model."
@@ -345,7 +345,7 @@ def fill(
         if not torch.isfinite(tensor).all():
             raise ValueError(
                 f"{printable(where)} takes a dtype that holds its numbers, and {dtype} does not "
-                f"hold {_listed(source.names)}: take torch.float32."
+                f"hold {quoted_list(source.names)}: take torch.float32."
             )
     model.load_state_dict(made, assign=True)
 
@@ -372,13 +372,8 @@ def _made(
     if tensor is None or tensor.shape != shape:
         got = " and ".join(str(list(tensor.shape)) for tensor in theirs)
         raise ValueError(
-            f"{printable(where)} does not fit its config: {_listed(source.names)} is {got}, and "
-            f"{list(shape)} has to come of it: take the weights and the config.json of one model."
+            f"{printable(where)} does not fit its config: {quoted_list(source.names)} is {got}, "
+            f"and {list(shape)} has to come of it: take the weights and the config.json of one "
+            "model."
         )
     return tensor.contiguous()
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = [printable(name) for name in names]
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

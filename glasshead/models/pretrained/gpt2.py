@@ -1,4 +1,4 @@
-"""GPT-2: its config and its tensors as ours.
+"""GPT-2: convert its config and tensors to ours.
 
 Source: Radford et al. 2019 (Language models are unsupervised multitask learners), section 2.3.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, turned
 
-# What every position hides from those before it, which old files hold as tensors.
+# Causal masks, which old files store as tensors.
 _IGNORED = ("*.attn.bias", "*.attn.masked_bias")
 _FEED_FORWARDS = {
     "gelu_new": "gelu_tanh",
@@ -19,9 +19,9 @@ _FEED_FORWARDS = {
 
 
 def config(values: ConfigValues) -> LanguageModelConfig:
-    """What the model is built from.
+    """Convert the config.
 
-    Errors: a ValueError for what there is none of here.
+    Errors: a ValueError for an unsupported value.
     """
     values.only("scale_attn_weights", True)
     values.only("scale_attn_by_inverse_layer_idx", False)
@@ -43,12 +43,12 @@ def config(values: ConfigValues) -> LanguageModelConfig:
 
 
 def build(config: LanguageModelConfig) -> LanguageModel:
-    """The model."""
+    """Build the model."""
     return LanguageModel(config)
 
 
 def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, TensorSource]:
-    """Where each of our tensors comes from; `names` are theirs."""
+    """Return the source of each of our tensors; `names` are the stored ones."""
     at = "transformer." if any(name.startswith("transformer.") for name in names) else ""
     found = {
         "embedding.tokens.weight": same(f"{at}wte.weight"),
@@ -75,5 +75,5 @@ def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, T
 
 
 def ignored(config: LanguageModelConfig) -> tuple[str, ...]:
-    """Patterns of tensors that are of no use here."""
+    """Return patterns of stored tensors that are not used."""
     return (*_IGNORED, "lm_head.weight") if config.tied else _IGNORED

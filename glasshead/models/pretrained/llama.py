@@ -1,4 +1,4 @@
-"""Llama and its kin, Mistral and Qwen2: their configs and their tensors as ours.
+"""Llama, Mistral and Qwen2: convert their configs and tensors to ours.
 
 Source: Touvron et al. 2023 (LLaMA), section 2.2; Llama Team 2024 (The Llama 3 herd of models),
 section 3.2; Jiang et al. 2023 (Mistral 7B), section 2; Yang et al. 2024 (Qwen2), section 2.2.
@@ -10,9 +10,9 @@ from typing import Any
 from glasshead.models.language_model import LanguageModel, LanguageModelConfig
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
-# What configs of Mistral and Qwen2 leave out: the window, and Qwen2's layers before those with one.
+# Defaults of Mistral and Qwen2: the window, and Qwen2's number of layers without one.
 _WINDOW, _BEFORE_WINDOWS = 4096, 28
-# Angles, which old files hold as tensors.
+# Rotary frequencies, which old files store as tensors.
 _IGNORED = ("*.rotary_emb.inv_freq",)
 _SCALINGS = {
     "linear": {"factor": "factor"},
@@ -32,9 +32,9 @@ _SCALINGS = {
 
 
 def config(values: ConfigValues) -> LanguageModelConfig:
-    """What the model is built from.
+    """Convert the config.
 
-    Errors: a ValueError for what there is none of here.
+    Errors: a ValueError for an unsupported value.
     """
     values.only("hidden_act", "silu")
     kind, heads = values.get("model_type"), values.whole("num_attention_heads")
@@ -67,12 +67,12 @@ def config(values: ConfigValues) -> LanguageModelConfig:
 
 
 def build(config: LanguageModelConfig) -> LanguageModel:
-    """The model."""
+    """Build the model."""
     return LanguageModel(config)
 
 
 def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, TensorSource]:
-    """Where each of our tensors comes from; `names` are theirs."""
+    """Return the source of each of our tensors; `names` are the stored ones."""
     at = "model." if any(name.startswith("model.") for name in names) else ""
     found = {
         "embedding.tokens.weight": same(f"{at}embed_tokens.weight"),
@@ -98,20 +98,20 @@ def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, T
 
 
 def ignored(config: LanguageModelConfig) -> tuple[str, ...]:
-    """Patterns of tensors that are of no use here."""
+    """Return patterns of stored tensors that are not used."""
     return (*_IGNORED, "lm_head.weight") if config.tied else _IGNORED
 
 
 def _rotary(values: ConfigValues, context: int) -> tuple[float, dict[str, Any] | None]:
-    """The base of the angles, and how they are stretched."""
-    said = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    if not isinstance(said, dict):
-        raise ValueError(f"{values.where} takes rope_parameters as an object, and has {said!r}.")  # noqa: TRY004 - what the file has is a value
-    rope = ConfigValues(said, f"{values.where}, rope_parameters")
+    """Return the base of the rotary angles, and their scaling."""
+    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"{values.where} takes rope_parameters as an object, and has {given!r}.")  # noqa: TRY004 - what the file has is a value
+    rope = ConfigValues(given, f"{values.where}, rope_parameters")
     rope.only("partial_rotary_factor", 1.0)
     values.only("partial_rotary_factor", 1.0)
     base = rope.number("rope_theta", values.number("rope_theta", 10_000.0))
-    kind = said.get("rope_type", said.get("type", "default"))
+    kind = given.get("rope_type", given.get("type", "default"))
     if kind == "default":
         return base, None
     rope.choice("rope_type", kind, {one: one for one in _SCALINGS})
@@ -121,19 +121,19 @@ def _rotary(values: ConfigValues, context: int) -> tuple[float, dict[str, Any] |
     defaults = {"original_max_position_embeddings": context}
     scaling: dict[str, Any] = {"kind": kind}
     for theirs, ours in _SCALINGS[kind].items():
-        # Null counts as nothing.
+        # Null counts as missing.
         if rope.get(theirs) is not None or theirs in defaults:
             scaling[ours] = rope.number(theirs, float(defaults.get(theirs, 0)))
     return base, scaling
 
 
 def _window(values: ConfigValues) -> int | None:
-    """How many tokens each token sees, where the layers have a window, and all the same.
+    """Return the sliding window of the layers; None without one.
 
-    Errors: a ValueError where some layers have a window and others none.
+    Errors: a ValueError where only some layers have a window.
     """
     kind = values.get("model_type")
-    # Null says that there is none.
+    # Null means that there is none.
     default = _WINDOW if kind in ("mistral", "qwen2") and "sliding_window" not in values else None
     if values.get("sliding_window", default) is None or kind == "llama":
         return None
@@ -149,7 +149,7 @@ def _window(values: ConfigValues) -> int | None:
 
 
 def _layer_types(values: ConfigValues, kind: Any) -> set[str]:
-    """Which there are, as files say it that are older than `layer_types`."""
+    """Return the kinds of layers of a config without `layer_types`."""
     before = values.number("max_window_layers", _BEFORE_WINDOWS) if kind == "qwen2" else 0
     there = {
         "full_attention": before > 0,

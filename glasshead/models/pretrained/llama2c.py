@@ -19,12 +19,12 @@ _MOST = 2**24
 
 
 def is_llama2c(file: Path) -> bool:
-    """Whether a file has the length that its first numbers say.
+    """Return whether a file has the length given by its header.
 
     >>> is_llama2c(Path("no such file"))
     False
     """
-    # To open a pipe is to wait for it.
+    # Opening a pipe would block.
     if not file.is_file():
         return False
     try:
@@ -35,12 +35,12 @@ def is_llama2c(file: Path) -> bool:
 
 
 def load_llama2c(path: str | Path) -> LanguageModel:
-    """The model of a file of llama2.c.
+    """Load a model from a file of llama2.c.
 
-    Its rotary angles turn neighbours, ours numbers half a head apart: rows of the projections are
-    put in that order, which changes no score.
+    Its rotary embedding rotates adjacent numbers, ours numbers half a head apart: the rows of the
+    projections are permuted accordingly, which changes no score.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it is something else.
+    Errors: an OSError where the file cannot be read; a ValueError for any other file.
     """
     file = Path(path)
     config = _config(file)
@@ -62,7 +62,7 @@ def load_llama2c(path: str | Path) -> LanguageModel:
 
 
 def _config(file: Path) -> LanguageModelConfig:
-    """What the model is built from."""
+    """Read the config from the header."""
     name = printable(str(file))
     try:
         head = read_regular(file, count=_HEAD.size)
@@ -96,13 +96,13 @@ def _config(file: Path) -> LanguageModelConfig:
         feed_forward="swiglu",
         bias=False,
         dropout=0.0,
-        # A vocabulary below 0 says that the output has a matrix of its own.
+        # A negative vocabulary size means an untied output matrix.
         tied=vocabulary > 0,
     )
 
 
 def _shapes(config: LanguageModelConfig) -> dict[str, tuple[int, ...]]:
-    """The tensors of the file, in their order."""
+    """Return the shapes of the tensors of the file, in order."""
     layers, width, hidden = config.num_layers, config.d_model, config.hidden
     answering = (config.num_kv_heads or config.num_heads) * config.width
     angles = (config.context_length, config.width // 2)
@@ -125,7 +125,7 @@ def _shapes(config: LanguageModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _size(config: LanguageModelConfig) -> int:
-    """Of the file, in bytes."""
+    """Return the size of the file in bytes."""
     return _HEAD.size + 4 * sum(prod(shape) for shape in _shapes(config).values())
 
 
@@ -139,17 +139,17 @@ def _parts(flat: Tensor, config: LanguageModelConfig) -> dict[str, Tensor]:
 
 
 def _weights(config: LanguageModelConfig, parts: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Our names."""
+    """Return the tensors by our names."""
     weights = {"embedding.tokens.weight": parts["embedding"], "norm.weight": parts["norm"]}
     if not config.tied:
         weights["output.weight"] = parts["vocabulary"]
     query, key = (in_halves(parts[name], config.width) for name in ("query", "key"))
     for layer in range(config.num_layers):
         at = f"blocks.{layer}"
-        asked = torch.cat([query[layer], key[layer], parts["value"][layer]])
+        projected = torch.cat([query[layer], key[layer], parts["value"][layer]])
         gated = torch.cat([parts["gate"][layer], parts["up"][layer]])
         weights |= {
-            f"{at}.attention.projections.stacks.0.weight": asked,
+            f"{at}.attention.projections.stacks.0.weight": projected,
             f"{at}.attention.output.weight": parts["output"][layer],
             f"{at}.feed_forward.hidden.stacks.0.weight": gated,
             f"{at}.feed_forward.output.weight": parts["down"][layer],
@@ -160,11 +160,11 @@ def _weights(config: LanguageModelConfig, parts: dict[str, Tensor]) -> dict[str,
 
 
 def in_halves(matrices: Tensor, head_dim: int) -> Tensor:
-    """Rows that turn as neighbours, in the order in which they turn half a head apart.
+    """Permute rows from the layout of adjacent rotary pairs to that of pairs half a head apart.
 
     Args:
         matrices: `[layers, rows, width]`.
-        head_dim: How many rows a head has.
+        head_dim: Number of rows of a head.
 
     >>> in_halves(torch.arange(8).view(1, 8, 1), head_dim=4).flatten().tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]

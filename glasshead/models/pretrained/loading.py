@@ -1,4 +1,4 @@
-"""Loading: a folder of Hugging Face, or a file of llama2.c, as a model of ours."""
+"""Loading: build our models from a Hugging Face folder or a file of llama2.c."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ Pretrained = LanguageModel | Encoder | MaskedLanguageModel
 
 @dataclass(frozen=True)
 class Family:
-    """How models of one kind become ours.
+    """The conversion of one family of models.
 
     Attributes:
-        config: What one is built from, of what its config.json says.
-        build: Makes it.
-        sources: Where each of its tensors comes from, told what tensors there are.
-        ignored: Patterns of those that are of no use here.
+        config: Converts a config.json.
+        build: Builds the model of a config.
+        sources: Returns the source of each of our tensors, given the stored names.
+        ignored: Returns patterns of stored tensors that are not used.
     """
 
     config: Callable[[ConfigValues], Any]
@@ -60,7 +60,7 @@ FAMILIES = {
     "BertForMaskedLM": _BERT,
     "BertForPreTraining": _BERT,
 }
-# What is meant where config.json names no architecture.
+# Architectures by model type, where config.json names none.
 _OF_TYPES = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",
@@ -73,22 +73,22 @@ _TYPES = {architecture: kind for kind, architecture in _OF_TYPES.items()}
 
 
 def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
-    """A model that people have, as one of ours, ready to run.
+    """Load a published model as one of ours, ready to run.
 
-    It takes a folder as Hugging Face's `save_pretrained` writes it, `config.json` beside
-    `model.safetensors` or shards of it, of the families in `FAMILIES`; or a file of llama2.c. No
-    code of the folder is run, and nothing is unpickled. The logits are those of `transformers`.
+    It takes a folder written by Hugging Face's `save_pretrained`, with `config.json` and
+    `model.safetensors` or its shards, of a family in `FAMILIES`; or a file of llama2.c. No code of
+    the folder is run, and nothing is unpickled. The logits are those of `transformers`.
 
     Args:
         path: The folder, or the file.
-        dtype: What the weights become.
+        dtype: The dtype of the weights.
 
     Returns: a `LanguageModel`, a `MaskedLanguageModel`, or for a BertModel its `Encoder`; in
     evaluation mode.
 
-    Errors: an OSError where something is not there or cannot be read; a ValueError where the
-    weights are pickled, the architecture or something of its config is unknown, or tensors are
-    missing, surplus or of another shape, which it names.
+    Errors: an OSError where a file is missing or cannot be read; a ValueError where the weights are
+    pickled, the architecture or a value of its config is unsupported, or tensors are missing,
+    unexpected or of another shape.
 
     >>> import tempfile
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -147,12 +147,12 @@ def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
     except (TypeError, ValueError) as error:
         if printable(name) in str(error):
             raise
-        said = str(error).removesuffix(".")
-        raise ValueError(f"{printable(name)} does not tell of a model ({said}).") from error
+        reason = str(error).removesuffix(".")
+        raise ValueError(f"{printable(name)} does not tell of a model ({reason}).") from error
 
 
 def _built(family: Family, config: Any, stored: StoredTensors, folder: Path) -> Pretrained:
-    """The model, whose tensors take no memory yet."""
+    """Build the model on the meta device."""
     name = printable(str(folder / "config.json"))
     try:
         with torch.device("meta"), bounded_by(stored.shapes, str(folder / "config.json")):

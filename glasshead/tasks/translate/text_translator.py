@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glasshead.models import Translator
 from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generate
-from glasshead.models.fast_decode import TranslatorSteps
+from glasshead.models.translator import TranslatorSteps
 from glasshead.statistics import PooledMap
 from glasshead.tasks.data.batches import in_order, pad
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, WholeWords, whole_words

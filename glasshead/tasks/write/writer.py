@@ -10,7 +10,7 @@ import torch
 from glasshead.drawing.printable import printable
 from glasshead.models import LanguageModel
 from glasshead.models.decoding import Beam, Strategy, generate, stream
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 from glasshead.models.pretrained import is_llama2c, load_pretrained
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import in_order, pad

@@ -113,7 +113,7 @@ def readings_of(watched: Mapping[str, Watched], step: int) -> list[HeadReading]:
     >>> with gh.watch(rule, [gh.Entropy(), VisibleKeys(), gh.MaxScore()]) as seen:
     ...     context = rule(x, x, x)
     >>> readings_of(seen, step=7)[1]         # (ln 2 + ln 3) / 2 nats: as much as there can be
-    Reading(step=7, layer='', head=1, entropy=0.8958797, normalized_entropy=1.0, max_score=0.0)
+    HeadReading(step=7, layer='', head=1, entropy=0.8958797, normalized_entropy=1.0, max_score=0.0)
     """
     return [
         HeadReading(step, name, head, *map(_rounded, numbers))

@@ -1,4 +1,4 @@
-"""Analytics: what the literature asks of attention, each a small use of what was watched."""
+"""Analytics: published measures of attention, computed from the result of a watch."""
 
 from glasshead.watching.analytics.eviction import eviction_scores
 from glasshead.watching.analytics.patterns import Pattern, Patterns, patterns

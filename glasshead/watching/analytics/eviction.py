@@ -1,4 +1,4 @@
-"""Eviction scores of what was watched, as caches that drop keys compute them."""
+"""Eviction scores of watched attention, by which caches choose the keys to drop."""
 
 from collections.abc import Sequence
 
@@ -28,28 +28,28 @@ def eviction_scores(
     kernel: int = 5,
     pooling: str = "mean",
 ) -> dict[str, Float[Tensor, "*batch kv_heads keys"]]:
-    """The scores by which a cache keeps keys, of each layer: the least is let go first.
+    """Compute the scores by which a cache evicts keys, per layer; the lowest is evicted first.
 
     - "h2o": Σ_i P_ij over all queries, the mean of the query heads that share a key head.
     - "snapkv": Σ_i P_ij over the last `window` queries, pooled along keys, that mean again; inf
       within the window, which is kept.
     - "tova": P_ij of the last query i, the mean of all heads; each key head has the same.
 
-    They are computed from `Wᵀ·L` of the lazy weights, where they were kept, of prefill and steps
-    together. Statistics do as well: `Received()` for H2O, `Received(last=window)` for SnapKV,
-    `Received(last=1)` for TOVA.
+    They are computed as `Wᵀ·L` from the lazy weights, where these were kept, over prefill and
+    decoding steps. Statistics suffice as well: `Received()` for H2O, `Received(last=window)` for
+    SnapKV, `Received(last=1)` for TOVA.
 
     Args:
-        seen: By a watch, of the last text.
+        seen: The result of a watch; the last text counts.
         method: "h2o", "snapkv" or "tova".
         layers: Patterns of names, as of `watch`; None: all.
-        kv_heads: How many key heads there are, where statistics do not tell; None: what the weights
-            tell, else one for each query head.
-        window, kernel, pooling: Of SnapKV: the queries that observe, the keys that are pooled, and
-            "mean" or "max".
+        kv_heads: Number of key heads, where only statistics were kept; None: that of the weights,
+            else one per query head.
+        window, kernel, pooling: Parameters of SnapKV: the number of observing queries, the pooling
+            width, and "mean" or "max".
 
-    Errors: a TypeError or ValueError where an argument is wrong, and a ValueError where what was
-    watched does not tell, or tells of some heads alone.
+    Errors: a TypeError or ValueError where an argument is invalid, and a ValueError where the
+    needed weights or statistics were not kept, or only for some heads.
 
     Source: Zhang et al. 2023 (H2O), section 4; Li et al. 2024 (SnapKV), section 4; Oren et al. 2024
     (Transformers are multi-state RNNs), section 3, TOVA.
@@ -87,9 +87,9 @@ def eviction_scores(
 
 
 def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads keys"]:
-    """What each key received from the last queries of the last text; one head where there is none.
+    """Sum the mass that each key receives from the last queries; inputs without heads have one.
 
-    Errors: a ValueError where neither weights nor statistics tell.
+    Errors: a ValueError where neither the weights nor the statistic were kept.
     """
     calls = watched.texts[-1]
     if all(call.weights is not None for call in calls):
@@ -111,9 +111,9 @@ def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads
 
 
 def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
-    """The same, from the statistic that tells it."""
+    """Return the mass that each key receives, from the statistic `Received`."""
     statistic, (*before, call) = Received(last), watched.texts[-1]
-    # The last queries of a text that has grown may lie in several calls.
+    # The last queries of a text that grew with a cache may lie in several calls.
     within = last is None or not before or call.queries >= last
     if statistic not in call.statistics.values() or not within:
         raise ValueError(
@@ -129,7 +129,7 @@ def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
 
 
 def _key_heads(watched: Watched) -> int | None:
-    """How many key heads there are, where kept weights tell."""
+    """Return the number of key heads of kept weights; None without weights."""
     weights = watched.texts[-1][-1].weights
     if weights is None:
         return None

@@ -1,4 +1,4 @@
-"""Patterns: vertical keys and slash distances that hold most of a head's attention."""
+"""Sparse attention patterns: vertical lines, slashes and the A-shape of each head."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,16 +32,16 @@ _SHARES = ("vertical", "slash", "vertical_slash", "a_shape")
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The lines of one layer, the best first; of two and three axes there are no heads.
+    """The pattern of one layer, best lines first; inputs of two or three axes have no heads.
 
     Attributes:
-        columns: The keys of the vertical lines.
-        column_mass: What each received from the last queries.
-        distances: i - j of the slashes, query i being at the position that it has among the keys;
-            below 0 of keys that come later.
-        distance_mass: What the last queries gave at each.
-        shares: Of the mass, what vertical lines alone recover, what slashes alone do, what both do,
-            and what the A-shape does.
+        columns: Keys of the vertical lines.
+        column_mass: Mass that each of them receives from the last queries.
+        distances: Distances i - j of the slashes, with query i at its position among the keys;
+            negative for later keys.
+        distance_mass: Mass of the last queries at each distance.
+        shares: Shares of the mass recovered by vertical lines, by slashes, by both, and by the
+            A-shape.
     """
 
     columns: Int[Tensor, "*batch heads vertical"]
@@ -60,13 +60,13 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patterns(Mapping[str, Pattern]):
-    """The pattern of each layer, by its name, that print as a table of layers × heads.
+    """The patterns of all layers by name, printed as a table of layers × heads.
 
     Attributes:
-        of_layers: By name.
-        lines: How many vertical lines and how many slashes.
-        window: How many of the last queries chose them.
-        enough: The share of the mass from which on a shape is called a pattern.
+        of_layers: Patterns by layer name.
+        lines: Number of vertical lines and of slashes.
+        window: Number of last queries that chose them.
+        enough: Threshold of the share of the mass for a head to have a pattern.
 
     >>> import torch
     >>> import glasshead as gh
@@ -98,13 +98,13 @@ class Patterns(Mapping[str, Pattern]):
         return len(self.of_layers)
 
     def kinds(self, name: str) -> list[str]:
-        """Of each head of a layer, by the mean of its shares over the batch."""
+        """Return the kind of each head of a layer, by the mean of its shares over the batch."""
         return [self._kind(shares)[0] for shares in self[name].headed.mean(0).tolist()]
 
     def to_frame(self) -> "pd.DataFrame":
-        """A pandas table: a row for each layer, text of the batch and head.
+        """Return a pandas table with a row per layer, text of the batch and head.
 
-        Errors: an ImportError where there is no pandas.
+        Errors: an ImportError without pandas.
         """
         rows = {
             (name, text, head): [self._kind(shares)[0], *shares]
@@ -117,7 +117,7 @@ class Patterns(Mapping[str, Pattern]):
         return pandas.DataFrame(list(rows.values()), index=index, columns=["kind", *_SHARES])
 
     def document(self) -> Document:
-        """The same as a document for the terminal or a page."""
+        """Return the table as a document for the terminal or a page."""
         heads = max(len(self.kinds(name)) for name in self)
         names, pattern = short(list(self))
         rows = [
@@ -134,7 +134,7 @@ class Patterns(Mapping[str, Pattern]):
         return Document([table], title=f"What the last {self.window} queries look at")
 
     def _kind(self, shares: list[float]) -> tuple[str, float]:
-        """What a head is, and the share of its mass that says so."""
+        """Classify a head by its shares; return its kind and the deciding share."""
         _, _, both, a_shape = shares
         if not both:
             return "empty", 0.0
@@ -155,7 +155,7 @@ class Patterns(Mapping[str, Pattern]):
         return self.document()._repr_html_()
 
 
-# The numbers of one block of rows.
+# Elements of one block of rows.
 _NUMBERS = 2**22
 
 
@@ -170,27 +170,27 @@ def patterns(
     enough: float = 0.9,
     layers: str | Sequence[str] | None = None,
 ) -> Patterns:
-    """The keys and the distances that hold most of each head's attention, and how much of it.
+    """Find the keys and the distances that hold most of each head's attention.
 
-    The last queries tell: of the weights P of the last `window` queries, the sum over a key's
-    column is its mass as a vertical line, and the sum over those pairs of a distance i - j is that
-    of a slash. The best of both are what a sparse kernel would compute. Beside them stands a shape
-    that is known without looking, the A: as many of the first keys, and of the nearest distances.
+    Of the weights P of the last `window` queries, the sum over a key's column is its mass as a
+    vertical line, and the sum over the pairs of one distance i - j is that of a slash. The best of
+    both are what a sparse kernel would compute. They are compared with a fixed shape, the A: as
+    many of the first keys, and of the nearest distances.
 
     A head is "A-shape" where that shape alone recovers `enough` of the mass, else "vertical-slash"
     where its best lines do, else "dense"; "empty" where its queries see nothing.
 
     Args:
-        seen: By a watch with `keep="weights"`; of the last text.
-        vertical, slash: How many keys and how many distances are chosen, of those that there are.
-        window: How many of the last queries choose; padding is none.
+        seen: The result of a watch with `keep="weights"`; the last text counts.
+        vertical, slash: Number of keys and of distances to choose, at most.
+        window: Number of last queries that choose them, without padding.
         over: "window" measures the shares on these queries, "text" on all, block by block, in
             O(tokens) memory.
-        enough: Of the mass, from 0 to 1, to be called a pattern.
+        enough: Threshold of the share of the mass, from 0 to 1.
         layers: Patterns of names, as of `watch`; None: all.
 
-    Errors: a TypeError or ValueError where an argument is wrong, the weights were not kept, or an
-    attention crosses to another text, where distances mean nothing.
+    Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, or an
+    attention is cross-attention, for which distances have no meaning.
 
     Source: Jiang et al. 2024 (MInference 1.0), section 3, and the appendix's algorithm for
     vertical-slash heads, whose window is 64. There, a search in advance tells the kinds of heads;
@@ -222,38 +222,38 @@ def patterns(
         raise ValueError(f"over takes 'window' or 'text', and got {over!r}.")
     if positive(enough, "enough") > 1:
         raise ValueError(f"enough takes a share of at most 1, and got {enough}.")
-    asked = chosen(seen, layers, "patterns")
-    for name, watched in asked.items():
+    layers_of = chosen(seen, layers, "patterns")
+    for name, watched in layers_of.items():
         check_of_itself(name, watched, "patterns")
         check_one_text(name, watched, "patterns")
     found = {
         name: _of(_Counted(watched.weights, watched.real), (vertical, slash), window, over)
-        for name, watched in asked.items()
+        for name, watched in layers_of.items()
     }
     return Patterns(found, (vertical, slash), window, enough)
 
 
 @dataclass(frozen=True, eq=False)
 class _Counted:
-    """Weights whose rows of padding count as empty.
+    """Weights whose padded rows count as empty.
 
     Attributes:
-        weights: Of all rows.
-        real: Which of these are tokens; None: all.
+        weights: Weights of all rows.
+        real: Which rows are real tokens; None: all.
     """
 
     weights: Kept
     real: Bool[Tensor, "texts tokens"] | None
 
     def last(self, count: int) -> "_Counted":
-        """Return the same with the last `count` tokens of each text alone."""
+        """Restrict the weights to the last `count` real tokens of each text."""
         real = self.real
         if real is None:
             real = torch.ones(1, self.weights.shape[-2], dtype=torch.bool)
         return _Counted(self.weights, last_real(real, count))
 
     def blocks(self) -> Iterator[tuple[range, Float[Tensor, "... rows keys"]]]:
-        """Yield the rows that count, a few at a time."""
+        """Yield the counted rows in blocks."""
         W = self.weights
         *leading, queries, keys = W.shape
         rows = range(queries)
@@ -276,16 +276,16 @@ class _Counted:
 
 
 def _of(counted: _Counted, lines: tuple[int, int], window: int, over: str) -> Pattern:
-    """The pattern of each head of one layer."""
+    """Find the pattern of each head of one layer."""
     W, last = counted.weights, counted.last(window)
     keys = W.shape[-1]
     columns, diagonals = _sums(last)
     distances = _distances(W, diagonals)
     vertical, slash = _best(columns, lines[0]), _best(diagonals, lines[1])
-    # Where a text is padded, the first key is the first that anything looks at; where it is
-    # causal, the nearest distances are those to keys before.
-    looked_at = columns.cumsum(-1) > 0
-    first = _best(looked_at.to(columns) * torch.arange(keys, 0, -1).to(columns), lines[0])
+    # With padding, the first key is the first that receives any mass; in causal attention, the
+    # nearest distances are those to earlier keys.
+    received = columns.cumsum(-1) > 0
+    first = _best(received.to(columns) * torch.arange(keys, 0, -1).to(columns), lines[0])
     nearest = _best((diagonals > 0).to(columns) / (1 + distances.abs()), lines[1])
     no_column, no_diagonal = torch.zeros_like(columns).bool(), torch.zeros_like(diagonals).bool()
     of_columns, on_diagonals = no_column.scatter(-1, vertical, 1), no_diagonal.scatter(-1, slash, 1)
@@ -305,7 +305,7 @@ def _of(counted: _Counted, lines: tuple[int, int], window: int, over: str) -> Pa
 
 
 def _distances(W: Kept, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, "... lines"]:
-    """i + offset - j on each diagonal."""
+    """Return i + offset - j on each diagonal."""
     joined = isinstance(W, JoinedWeights)
     offset = W.offset if joined else W._problem.offset  # noqa: SLF001 - it has no other name
     if isinstance(offset, Tensor):
@@ -316,12 +316,12 @@ def _distances(W: Kept, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, ".
 
 
 def _best(mass: Float[Tensor, "... n"], count: int) -> Int[Tensor, "... best"]:
-    """The places of the largest; of equals, the first."""
+    """Return the indices of the largest; of equals, the first."""
     return mass.sort(stable=True, dim=-1, descending=True).indices[..., :count]
 
 
 def _sums(rows: _Counted) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "... lines"]]:
-    """What some rows hold in each column, and on each diagonal: place queries - 1 - i + j."""
+    """Sum rows over each column, and over each diagonal, with index queries - 1 - i + j."""
     W = rows.weights
     *leading, queries, keys = W.shape
     if not queries or not keys:
@@ -333,8 +333,8 @@ def _sums(rows: _Counted) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "...
     for block, tile in rows.blocks():
         height = len(block)
         columns += tile.sum(-2)
-        # Each row a place further to the right than the one below it, so that columns are
-        # diagonals.
+        # Shift each row one place further to the right than the one below, so that diagonals
+        # become columns.
         padded = F.pad(tile.flip(-2), (0, height)).flatten(-2)[..., :-height]
         first = queries - block.stop
         diagonals[..., first : first + keys + height - 1] += padded.unflatten(
@@ -347,7 +347,7 @@ def _shares(
     rows: _Counted,
     shapes: Sequence[tuple[Bool[Tensor, "... keys"], Bool[Tensor, "... lines"]]],
 ) -> Float[Tensor, "... shapes"]:
-    """What share of some rows' mass lies in marked columns or on marked diagonals; 0 of nothing."""
+    """Return the share of the mass in marked columns or on marked diagonals; 0 for no mass."""
     W = rows.weights
     *leading, queries, keys = W.shape
     total, held = zeros(W, *leading), zeros(W, *leading, len(shapes))

@@ -1,4 +1,4 @@
-"""The scores of every head, the role that each has, and tables of them."""
+"""Role scores: the score of every head for each role, its role, and tables of both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# The roles that are a mass on some keys, in the order of `keys_of_roles`.
+# The roles defined by a set of keys, in the order of `keys_of_roles`.
 OF_KEYS = ("previous", "first", "induction", "duplicate", "local")
 ROLES = (*OF_KEYS, "broad")
 
@@ -33,10 +33,10 @@ def keys_of_roles(
     near: int,
     first: Int[Tensor, "batch 1 1"] | int = 0,
 ) -> Bool[Tensor, "batch roles queries keys"]:
-    """Which keys belong to each of `OF_KEYS`, of queries and keys that are counted in the text.
+    """Return which keys belong to each role of `OF_KEYS`, for ranges of queries and keys of a text.
 
-    Whether a query sees them is not asked here. `first` is the place of the first token of each
-    text, where others before it are padding.
+    Visibility is not considered here. `first` is the position of the first real token of each text,
+    where padding precedes it.
 
     >>> tokens = torch.tensor([[7, 8, 7, 8]])
     >>> for role, belongs in zip(OF_KEYS, keys_of_roles(tokens, range(2, 4), range(4), 1)[0]):
@@ -68,12 +68,12 @@ _BETWEEN = 2
 
 @dataclass(frozen=True)
 class Strips(Block):
-    """So many heads side by side as there is room; one table on a page. No head is left out.
+    """A table of heads, split into strips that fit the width; a single table on an HTML page.
 
     Args:
-        layers: What the rows are called.
-        cells: A row a layer, a column a head.
-        caption: What they are.
+        layers: Names of the rows.
+        cells: Cells, a row per layer and a column per head.
+        caption: Caption of the table.
 
     Example:
         >>> print(Strips(["0"], [["first 0.71", "·", "broad 0.93"]], "roles").as_text(width=30))
@@ -92,7 +92,7 @@ class Strips(Block):
     caption: str
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
-        """Draw tables, one below the other where the heads are many."""
+        """Draw the table in strips, one below the other."""
         first = max(map(cell_len, ("layer", *self.layers)))
         widest = max(cell_len(cell) for row in (self._heads(), *self.cells) for cell in row)
         side = max(1, (canvas.width - first) // (widest + _BETWEEN))
@@ -102,7 +102,7 @@ class Strips(Block):
             yield from self._table(slice(begin, begin + side), begin == 0).lines(canvas)
 
     def html(self, words: Words = ENGLISH) -> str:
-        """Draw one table."""
+        """Draw a single table."""
         return self._table(slice(None), captioned=True).html(words)
 
     def _table(self, part: slice, captioned: bool) -> Table:
@@ -116,23 +116,23 @@ class Strips(Block):
         return [f"head {head}" for head in range(len(self.cells[0]))]
 
 
-# Of several roles a head has the first: a head that looks everywhere alike has no other, a key that
-# repeats may stand anywhere, and the previous token is a local one.
+# Of several roles a head has the first of these: a broad head has no other role, a repeated key may
+# be anywhere, and the previous token is also local.
 PRECEDENCE = ("broad", "induction", "duplicate", "previous", "first", "local")
-# Half of the way from an even look to all the mass; of broad, an entropy near that of an even look.
+# Half of the way from uniform attention to all the mass; for broad, entropy near that of uniform.
 THRESHOLDS = MappingProxyType(dict.fromkeys(ROLES, 0.5) | {"broad": 0.9})
 
 
 @dataclass(frozen=True, eq=False)
 class HeadRoles:
-    """The scores of each head of each layer, and its role; a table where it is printed.
+    """The role scores of each head of each layer, and its role; printed as tables.
 
     Attributes:
-        names: Of the layers.
-        scores: Of each role `[layers, heads]`, from 0 to 1, in float64; NaN where no query of the
+        names: Names of the layers.
+        scores: For each role `[layers, heads]`, from 0 to 1, in float64; NaN where no query of the
             text counts, and where a layer has fewer heads than others.
-        even: The scores that an even look at all visible keys would have, alike; 0 of broad.
-        thresholds: How far from there to 1 the score of a head with the role is, at least.
+        even: The scores of uniform attention to all visible keys, alike; 0 for broad.
+        thresholds: For each role the fraction of the way from `even` to 1 that a score must reach.
     """
 
     names: tuple[str, ...]
@@ -157,14 +157,14 @@ class HeadRoles:
         return next(reached, None)
 
     def _bar(self, role: str, layer: int, head: int) -> float:
-        """The score from which on a head has a role."""
+        """Return the score that a head must reach for a role."""
         even = float(self.even[role][layer, head])
         return even + self.thresholds[role] * (1 - even)
 
     def heads(self, role: str) -> list[tuple[str, int]]:
-        """The heads that have a role, each as the name of its layer and its number.
+        """Return the heads with a role, each as layer name and head index.
 
-        Errors: a ValueError where there is no such role.
+        Errors: a ValueError for an unknown role.
         """
         _checked(role)
         return [
@@ -175,9 +175,9 @@ class HeadRoles:
         ]
 
     def best(self, role: str) -> tuple[str, int]:
-        """The head with the highest score, whether or not it has the role.
+        """Return the head with the highest score, whether or not it has the role.
 
-        Errors: a ValueError where there is no such role, or no query of the text counts for it.
+        Errors: a ValueError for an unknown role, or where no query of the text counts for it.
         """
         scores = self.scores[_checked(role)]
         if scores.isnan().all():
@@ -189,9 +189,9 @@ class HeadRoles:
         return self.names[layer], head
 
     def to_frame(self) -> "pd.DataFrame":
-        """A pandas table: a row for each layer and head, a column for each score, and the role.
+        """Return a pandas table: a row per layer and head, a column per score, and the role.
 
-        Errors: an ImportError where pandas is not installed.
+        Errors: an ImportError without pandas.
         """
         pandas = import_pandas()
         heads = range(len(self.roles[0]))
@@ -201,7 +201,7 @@ class HeadRoles:
         return pandas.DataFrame({**columns, "role": roles}, index=index)
 
     def document(self) -> Document:
-        """Two tables for the terminal or a page: the role of each head, and the best of each."""
+        """Return tables for the terminal or a page: the role of each head, and the best heads."""
         layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
         heads = len(self.roles[0])
         of = "1 head" if heads == 1 else f"{heads} heads"
@@ -243,9 +243,9 @@ class HeadRoles:
 
 
 def thresholds_of(given: Mapping[str, float] | None) -> Mapping[str, float]:
-    """Those that are asked for, and for the other roles the common ones.
+    """Merge given thresholds with the defaults.
 
-    Errors: a TypeError or ValueError where they are not numbers by the names of roles.
+    Errors: a TypeError or ValueError where they are not numbers keyed by role.
     """
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"thresholds takes a dict such as {{'induction': 0.4}}, and got {given!r}.")

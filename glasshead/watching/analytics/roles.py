@@ -26,7 +26,7 @@ from glasshead.watching.layer_record import Call, Watched
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch import watch
 
-# Beyond any model's vocabulary for a thousand texts, and some seconds to draw.
+# More than any model's vocabulary for a thousand texts.
 _MOST = 2**28
 
 
@@ -40,23 +40,23 @@ def repeated_random_tokens(
     times: int = 4,
     avoid: Collection[int] = (),
 ) -> Int[Tensor, "rows length"]:
-    """Random tokens, all distinct, and the same again: [begin], x_1 … x_p, x_1 … x_p, …
+    """Draw distinct random tokens and repeat them: [begin], x_1 … x_p, x_1 … x_p, …
 
-    As the tokens are random, nothing but an earlier period tells what comes next: a head that
-    finds it there is an induction head, and no knowledge of a language helps. The global random
-    numbers stay as they are.
+    As the tokens are random, only an earlier period predicts the next token: a head that finds it
+    there is an induction head, and no knowledge of a language helps. The global random state is
+    left unchanged.
 
     Args:
-        vocab_size: Tokens are drawn from 0 to below it.
-        period: How many are drawn.
-        rows: How many texts, each of its own tokens.
-        seed: Of the draw.
-        begin: The token that a text begins with, which is not drawn; None: none.
-        times: How often the period stands there.
+        vocab_size: Tokens are drawn from 0 to vocab_size - 1.
+        period: Number of tokens drawn.
+        rows: Number of texts, each with its own tokens.
+        seed: Random seed.
+        begin: Token at the start of each text, which is not drawn; None: none.
+        times: Number of repetitions of the period.
         avoid: Tokens that are not drawn, such as special ones.
 
     Errors: a TypeError or ValueError where these are not whole numbers in their ranges, the period
-    stands there less than twice, or there are fewer tokens to draw from than a period has.
+    occurs less than twice, or there are fewer tokens to draw from than a period has.
 
     Source: Olsson et al. 2022 (In-context learning and induction heads), "Head activation
     evaluators": 25 random tokens, repeated four times after a start-of-sequence token. There they
@@ -93,18 +93,18 @@ def repeated_random_tokens(
     return torch.cat([torch.tensor(first, dtype=torch.long).expand(rows, -1), repeated], 1)
 
 
-# So many weights are there at once.
+# Weights that are held at once.
 _AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
 class Masses:
-    """Sums over the queries that count, `[heads, roles]` in float64, which add up over texts.
+    """Sums over counted queries, `[heads, roles]` in float64, which add up over texts.
 
     Attributes:
-        sums: Of their scores.
-        even: Of the scores that an even look at all visible keys would have; 0 of broad.
-        counts: How many queries these are.
+        sums: Sums of the scores.
+        even: Sums of the scores of uniform attention to all visible keys; 0 for broad.
+        counts: Number of queries.
     """
 
     sums: Float[Tensor, "heads roles"]
@@ -116,7 +116,7 @@ class Masses:
 
     @property
     def means(self) -> Float[Tensor, "2 heads roles"]:
-        """The scores, and those of an even look; NaN where no query counts."""
+        """The scores, and those of uniform attention; NaN where no query counts."""
         return torch.stack([self.sums, self.even]) / self.counts
 
 
@@ -129,15 +129,15 @@ def masses_of(
     near: int,
     real: Bool[Tensor, "batch length"] | None = None,
 ) -> Masses:
-    """The sums of one call of an attention, from blocks of rows of its weights.
+    """Compute the sums of one call of an attention, from blocks of rows of its weights.
 
     Args:
         weights: The lazy matrix.
-        tokens: Of the text, on the device of the weights, with a number for each key.
-        position: Of the first query in the text.
-        first_key: Which key of the text the first column is.
-        near: How far away a key is local.
-        real: Which tokens are no padding; None: all.
+        tokens: Token ids of the text, one per key, on the device of the weights.
+        position: Position of the first query in the text.
+        first_key: Position of the first column in the text.
+        near: Largest distance of a local key.
+        real: Which tokens are real; None: all.
     """
     first: Tensor | int = 0
     if real is not None:
@@ -159,7 +159,7 @@ def masses_of(
         evenness = spread[:, :, None, rows.start : rows.stop] / keys.log()
         scores = torch.cat([mass, evenness], 2)  # [batch, heads, roles, rows]
         even = torch.cat([own / keys, torch.zeros_like(keys)], 2)
-        # Who has a choice: sees a key of the role, and another one.
+        # Queries that have a choice: they see a key of the role, and another one.
         counted = torch.cat([(own > 0) & (own < keys), keys > 1], 2)
         if real is not None:
             counted = counted & real[:, None, None, position + rows.start : position + rows.stop]
@@ -176,9 +176,9 @@ def _entropy(problem: Problem) -> Float[Tensor, "batch heads queries"]:
 
 
 def _blocks(problem: Problem) -> Iterator[range]:
-    """All rows, so many at once as there is room for."""
+    """Yield all rows in blocks that fit the memory limit."""
     *others, queries, keys = problem.scores_shape
-    # The keys of each role stand beside the weights of each head.
+    # The masks of the roles are held beside the weights of each head.
     others[-1] += len(OF_KEYS)
     size = max(1, _AT_ONCE // (torch.Size(others).numel() * keys))
     for start in range(0, queries, size):
@@ -186,7 +186,7 @@ def _blocks(problem: Problem) -> Iterator[range]:
 
 
 def _visible(problem: Problem, rows: range) -> Bool[Tensor, "batch heads rows keys"]:
-    """Who sees whom; one head stands for all where they are alike."""
+    """Return the visible pairs; with one head where all heads see the same."""
     *batch, _, _, keys = problem.scores_shape
     tile = replace(problem.tile(), queries=Span(rows.start, rows.stop))
     _, visible = problem.bias_and_visible(problem.mask, tile)
@@ -198,7 +198,7 @@ def _visible(problem: Problem, rows: range) -> Bool[Tensor, "batch heads rows ke
 
 
 def _seen(sees: Bool[Tensor, "batch heads rows keys"]) -> range:
-    """From the first to the last key that any of the rows sees."""
+    """Return the range from the first to the last key visible to any of the rows."""
     places = sees.any(2).flatten(0, 1).any(0).nonzero()
     return range(int(places[0]), int(places[-1]) + 1) if len(places) else range(0)
 
@@ -206,7 +206,7 @@ def _seen(sees: Bool[Tensor, "batch heads rows keys"]) -> range:
 def _own(
     sees: Bool[Tensor, "batch heads rows keys"], belongs: Bool[Tensor, "batch roles rows keys"]
 ) -> Int[Tensor, "batch heads roles rows"]:
-    """How many keys of each role a query sees."""
+    """Count the visible keys of each role for each query."""
     return (sees[:, :, None] & belongs[:, None]).sum(-1)
 
 
@@ -224,10 +224,10 @@ def head_roles(
     near: int = NEAR,
     thresholds: Mapping[str, float] | None = None,
 ) -> HeadRoles:
-    """What each head of each layer looks at, as six scores from 0 to 1, and the role that it has.
+    """Score each head of each layer for six roles, from 0 to 1, and assign it a role.
 
-    A score is mean_i Σ_{j ∈ role(i)} P_ij: the mean mass on the keys of the role. It is over the
-    queries that have a choice, which see a key of the role and another one. With t the tokens:
+    A score is mean_i Σ_{j ∈ role(i)} P_ij: the mean mass on the keys of the role, over the queries
+    that have a choice: they see a key of the role and another one. With t the tokens:
 
         previous    j = i - 1
         first       j = 0, of queries after it: the sink
@@ -236,24 +236,24 @@ def head_roles(
         local       |i - j| ≤ near
         broad       no mass, but entropy / ln(visible keys), of queries that see two or more
 
-    Of the last two by token, the place is never the query's own, and j ≠ i. A causal query sees
-    earlier places alone; that of an encoder sees later ones, too, and all count.
+    For the roles by token, induction and duplicate, the query's own token is excluded. In causal
+    attention only earlier positions are visible; in an encoder later ones count, too.
 
-    A head has a role where its score lies half of the way, or further, from what an even look at
-    all visible keys would score to 1; broad from 0.9 on. Of several it has the first of broad,
-    induction, duplicate, previous, first, local.
+    A head has a role where its score reaches half of the way from the score of uniform attention
+    to 1; broad from 0.9 on. Of several it has the first of broad, induction, duplicate, previous,
+    first, local.
 
     The weights come from the lazy `Weights` in blocks of rows: any length, without the matrix.
 
     Args:
-        subject: A model that reads tokens, which is run as it is, `model(tokens)`; or what was seen
-            of one, with `keep="weights"`. Of several texts, the last one counts.
-        tokens: Of the text, in one row or several; padding counts as text.
-        near: How far away a key is local.
-        thresholds: How far on this way a head has a role, of roles where it is another than 0.5;
-            of broad, from which score on.
+        subject: A model, which is run as `model(tokens)`; or the result of a watch with
+            `keep="weights"`. Of several texts, the last one counts.
+        tokens: Token ids of the text, in one row or several; padding counts as text.
+        near: Largest distance of a local key.
+        thresholds: By role, the fraction of this way that a score must reach, 0.5 by default; for
+            broad, the score itself.
 
-    Errors: a TypeError or ValueError where an argument is wrong, the weights were not kept, or a
+    Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, or a
     layer attends to another text than the tokens; and those of `watch`.
 
     Source: Elhage et al. 2021 (A mathematical framework for transformer circuits), previous token
@@ -277,7 +277,7 @@ def head_roles(
             f"head_roles takes a model, or what was seen of one, and got "
             f"{type(subject).__name__}: give one of them first, and then the tokens."
         )
-    near, asked = whole_number(near, "near"), thresholds_of(thresholds)
+    near, required = whole_number(near, "near"), thresholds_of(thresholds)
     tokens = torch.atleast_2d(_tokens(tokens))
     if isinstance(subject, nn.Module):
         with torch.no_grad(), watch(subject, keep="weights") as seen:
@@ -287,13 +287,13 @@ def head_roles(
         seen = subject
     if not seen:
         raise ValueError("head_roles takes what a watch has seen, and nothing was: run the model.")
-    return roles_of(masses_of_layers(seen, tokens, near), asked)
+    return roles_of(masses_of_layers(seen, tokens, near), required)
 
 
 def masses_of_layers(
     seen: Seen, tokens: Int[Tensor, "batch length"], near: int = NEAR
 ) -> dict[str, Masses]:
-    """The sums of each layer, which add up with those of other texts.
+    """Compute the sums of each layer, which add up with those of other texts.
 
     Errors: a ValueError as of `head_roles`.
     """
@@ -301,7 +301,7 @@ def masses_of_layers(
 
 
 def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> HeadRoles:
-    """What the sums say."""
+    """Compute scores and roles from the sums."""
     means = _stacked([one.means for one in masses.values()])  # [layers, 2, heads, roles]
     scores, even = (
         {role: part[..., place] for place, role in enumerate(ROLES)} for part in means.unbind(1)
@@ -310,7 +310,7 @@ def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> H
 
 
 def _masses(watched: Watched, tokens: Int[Tensor, "batch length"], near: int) -> Masses:
-    """Of all calls of the last text."""
+    """Compute the sums over all calls of the last text."""
     check_one_text(watched.name, watched, "head_roles")
     real = watched.real
     first, *others = (
@@ -332,10 +332,10 @@ def _of_call(
     _check(name, call, weights, tokens)
     tokens = tokens.to(weights.device)
     if real is not None:
-        # Padding may have the number of a token, and is none.
+        # Padding may have the id of a real token.
         real = nn.functional.pad(real, (0, tokens.shape[1] - real.shape[1]), value=True)
         tokens = tokens.masked_fill(~real, -1)
-    # A cache may have room for keys that are still to come, and which nobody sees.
+    # A static cache may have room for later keys, which no query sees.
     room = call.first_key + weights.shape[-1] - tokens.shape[1]
     tokens = nn.functional.pad(tokens, (0, max(0, room)), value=-1)
     return masses_of(weights, tokens, call.position, call.first_key, near, real)
@@ -353,7 +353,7 @@ def _check_once(seen: Seen) -> None:
 
 
 def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch length"]) -> None:
-    """Raise a ValueError where the attention is not one of these tokens to each other."""
+    """Raise a ValueError where a call is not self-attention over these tokens."""
     called = f"the attention {name!r}" if name else "the attention"
     *batch, _, _, _ = weights._problem.scores_shape  # noqa: SLF001 - `shape` may lack the heads
     rows = torch.Size(batch).numel()
@@ -373,7 +373,7 @@ def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch l
 def _stacked(
     layers: Sequence[Float[Tensor, "2 heads roles"]],
 ) -> Float[Tensor, "layers 2 heads roles"]:
-    """All layers, with NaN for heads that a layer does not have."""
+    """Stack all layers, with NaN for missing heads."""
     most = max(layer.shape[1] for layer in layers)
     return torch.stack(
         [

@@ -27,26 +27,26 @@ def rollout(
     residual: float = 0.5,
     budget: int = 2**31,
 ) -> Float[Tensor, "*batch rows keys"]:
-    """Attention rollout: rows of Ã_L · … · Ã_1, where Ã_l = ½ mean_heads W_l + ½ I. A weight.
+    """Compute attention rollout: rows of Ã_L · … · Ã_1, where Ã_l = ½ mean_heads W_l + ½ I.
 
-    The rows are multiplied from the last layer down, `Wᵀ·L` of the lazy weights, so that no matrix
-    of tokens × tokens is ever there: memory grows with heads · tokens · rows. Text that has grown
-    with a cache is one text, prefill and steps together.
+    The rows are multiplied from the last layer down, as `Wᵀ·L` of the lazy weights, so that no
+    matrix of tokens × tokens is built: memory grows with heads · tokens · rows. A text that grew
+    with a cache is one text, prefill and decoding steps together.
 
-    A row sums to 1, unless a query sees nothing on the way, such as padding, or looks at a sink
-    that is no key: then less reaches it. Rows below 0 are counted from the last token of each text
-    of a padded batch, others from the first place of its row, padding included.
+    A row sums to 1, unless a query on the way sees no key, such as padding, or attends to a sink
+    that is no key: then it sums to less. Negative rows are counted from the last token of each text
+    of a padded batch, others from the start of its row, padding included.
 
     Args:
-        seen: By a watch with `keep="weights"`; of the last text, each layer once.
+        seen: The result of a watch with `keep="weights"`; the last text, each layer once.
         rows: Tokens of the last layer, from the end of each text where negative.
-        layers: Patterns of names, as of `watch`; None: all, where they are of one stack.
-        residual: What passes by the attention, ½ in the paper.
-        budget: How many bytes may be held on the way.
+        layers: Patterns of names, as of `watch`; None: all, which must be of one stack.
+        residual: Weight of the residual connection, ½ in the paper.
+        budget: Memory for intermediate results in bytes.
 
-    Errors: a TypeError or ValueError where an argument is wrong, where the weights were not kept,
-    where a layer is not of a text to itself, such as one that crosses, or is of another text than
-    the others, and where the rows would take more than the budget.
+    Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, a
+    layer is no self-attention or of another text than the others, and where the rows would take
+    more than the budget.
 
     Source: Abnar & Zuidema 2020 (Quantifying attention flow in transformers), section 3, attention
     rollout.
@@ -67,14 +67,14 @@ def rollout(
     reached.scatter_(-2, places.unsqueeze(-2).to(reached.device), 1.0)
     for W in reversed(stack):
         reached = reached.to(W.logsumexp.device)
-        # The same for each head.
+        # Broadcast over heads.
         left = reached.unsqueeze(-3) if reached.ndim > 2 and len(W.shape) > 3 else reached
         reached = residual * reached + (1 - residual) * mean_of_heads(W.T @ left)
     return reached.transpose(-1, -2)
 
 
 def _check_budget(stack: Sequence[Kept], rows: int, budget: int) -> None:
-    """Raise where a product of one layer, and the factor beside it, would take too much."""
+    """Raise a ValueError where a product of one layer, and its factor, exceed the budget."""
     needed = max(2 * W.shape[:-1].numel() * rows * W.logsumexp.itemsize for W in stack)
     if needed > budget:
         raise ValueError(
@@ -83,7 +83,7 @@ def _check_budget(stack: Sequence[Kept], rows: int, budget: int) -> None:
         )
 
 
-# Flows of whole numbers come to an end, and those of rounded ones may not.
+# Capacities are scaled to whole numbers: with floating-point ones the algorithm may not terminate.
 _UNITS = 2**40
 
 
@@ -96,23 +96,22 @@ def flow(
     residual: float = 0.5,
     most_pairs: int = 20_000,
 ) -> Float[Tensor, "*batch rows keys"]:
-    """Attention flow: the maximum flow from each input token to a token of the last layer.
+    """Compute attention flow: the maximum flow from each input token to a token of the last layer.
 
-    The tokens of all layers are a graph. From token j below a layer l to token i above it goes a
-    pipe of capacity Ã_l[i, j], where Ã_l = ½ mean_heads W_l + ½ I. Of an input token, value j is
-    the most that can flow from it alone to the asked one, through all the pipes at once; each input
-    token has them to itself. Values are weights from 0 to 1, and do not sum to 1.
+    The tokens of all layers form a graph. An edge from token j below layer l to token i above it
+    has capacity Ã_l[i, j], where Ã_l = ½ mean_heads W_l + ½ I. Value j is the maximum flow from
+    input token j alone to the requested token. Values are from 0 to 1, and do not sum to 1.
 
     Args:
-        seen: By a watch with `keep="weights"`; of the last text, each layer once.
+        seen: The result of a watch with `keep="weights"`; the last text, each layer once.
         rows: Tokens of the last layer, as of `rollout`.
-        layers: Patterns of names, as of `watch`; None: all, where they are of one stack.
-        residual: What passes by the attention, ½ in the paper.
-        most_pairs: How many pipes a text may have, layers · tokens². 10,000 take one to
-            three seconds a row, and time grows faster than they do.
+        layers: Patterns of names, as of `watch`; None: all, which must be of one stack.
+        residual: Weight of the residual connection, ½ in the paper.
+        most_pairs: Largest number of edges of a text, layers · tokens². 10,000 take one to three
+            seconds per row, and time grows faster than linearly.
 
-    Errors: as of `rollout`; a ValueError where there are more pipes than `most_pairs`, and an
-    ImportError where there is no networkx.
+    Errors: as of `rollout`; a ValueError for more edges than `most_pairs`, and an ImportError
+    without networkx.
 
     Source: Abnar & Zuidema 2020 (Quantifying attention flow in transformers), section 3, attention
     flow.
@@ -142,7 +141,7 @@ def flow(
     shape = *capacities.shape[:-3], places.shape[-1]
     own = places.expand(shape).reshape(len(texts), -1).tolist()
     found = torch.tensor(
-        [_of_text(text, asked) for text, asked in zip(texts, own, strict=True)], dtype=torch.double
+        [_of_text(text, ends) for text, ends in zip(texts, own, strict=True)], dtype=torch.double
     )
     return found.reshape(*shape, length).to(stack[0].logsumexp)
 
@@ -150,7 +149,7 @@ def flow(
 def _of_text(
     capacities: Float[Tensor, "layers tokens tokens"], places: Sequence[int]
 ) -> list[list[float]]:
-    """The flow from each input token to each of the places in the last layer."""
+    """Compute the flow from each input token to each requested token of the last layer."""
     nx = _networkx()
     layers, length, _ = capacities.shape
     graph = nx.DiGraph()

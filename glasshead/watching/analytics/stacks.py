@@ -1,4 +1,4 @@
-"""Stacks: the layers of one text, one above the other, whose weights are multiplied."""
+"""Stacks: consecutive self-attention layers of one text, whose weights are multiplied."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,15 +19,15 @@ Kept = Weights | JoinedWeights
 
 
 def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[str, Watched]:
-    """The attentions that are asked for, in the order in which they ran.
+    """Return the selected attentions, in order of execution.
 
     Args:
-        seen: By a watch.
+        seen: The result of a watch.
         layers: Patterns of names, as of `watch`; None: all.
-        name: Of the function that asks, for errors.
+        name: Name of the calling function, for errors.
 
-    Errors: a TypeError where `seen` is something else, a ValueError where it is empty or a pattern
-    names nothing in it.
+    Errors: a TypeError where `seen` is no result of a watch, a ValueError where it is empty or a
+    pattern matches nothing in it.
     """
     if not isinstance(seen, Seen):
         raise TypeError(
@@ -37,17 +37,17 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
     if not seen:
         raise ValueError(f"{name} takes what a watch has seen, and nothing was: run the model.")
     known = seen.layers
-    asked = Layers(layers, _and_what_they_are_in(known))
-    return {each: watched for each, watched in known.items() if each in asked}
+    selected = Layers(layers, _with_enclosing(known))
+    return {each: watched for each, watched in known.items() if each in selected}
 
 
 def check_of_itself(each: str, watched: Watched, name: str) -> None:
-    """Raise a ValueError where an attention looks at another text than its own.
+    """Raise a ValueError where an attention is cross-attention.
 
     Args:
-        each: The name of the attention.
-        watched: What was seen of it.
-        name: Of the function that asks, for errors.
+        each: Name of the attention.
+        watched: Its record.
+        name: Name of the calling function, for errors.
     """
     if any(call.crossing for call in watched.texts[-1]):
         raise ValueError(
@@ -61,8 +61,8 @@ def check_one_text(each: str, watched: Watched, name: str) -> None:
 
     Args:
         each: The name of the attention.
-        watched: What was seen of it.
-        name: Of the function that asks, for errors.
+        watched: Its record.
+        name: Name of the calling function, for errors.
     """
     forward = watched[-1].forward
     texts = sum(text[-1].forward == forward for text in watched.texts)
@@ -76,13 +76,13 @@ def check_one_text(each: str, watched: Watched, name: str) -> None:
 def stack_of(
     seen: Seen, layers: str | Sequence[str] | None, name: str
 ) -> tuple[list[Kept], Bool[Tensor, "texts tokens"] | None]:
-    """The lazy weights of layers that attend to one text, each to that of the layer below.
+    """Return the lazy weights of consecutive self-attention layers, and the mask of real tokens.
 
-    Beside them stands which of its tokens are real; None: all are.
+    The mask is None where all tokens are real.
 
     Errors: as of `chosen`, and a ValueError where the weights were not kept, where layers are of
-    several kinds and were not chosen by name, where one is not of a text to itself, and where they
-    are not of one text, or may not be.
+    several kinds and were not chosen by name, where one is no self-attention, and where they are
+    not of one text, or may not be.
     """
     watched = chosen(seen, layers, name)
     for each, one in watched.items():
@@ -93,7 +93,7 @@ def stack_of(
                 f"as where layers share weights in turn or a model reads several texts: choose "
                 f"others by layers=."
             )
-    # Layers of a stack differ in their numbers alone; those that cross have another name.
+    # The names of the layers of a stack differ in their numbers only.
     kinds = {re.sub(r"\d+", "*", each): each for each in watched}
     if layers is None and len(kinds) > 1:
         first, second, *_ = kinds.values()
@@ -114,16 +114,16 @@ def stack_of(
         if shape != next(iter(shapes.values())):
             raise ValueError(
                 f"{name} takes layers of one text, and {next(iter(shapes))!r} and {each!r} have "
-                f"{_told(next(iter(shapes.values())))} and {_told(shape)}: choose by layers=."
+                f"{_size_of(next(iter(shapes.values())))} and {_size_of(shape)}: choose by layers=."
             )
     return list(stack.values()), next(reversed(watched.values())).real
 
 
 def rows_of(rows: Any, length: int) -> list[int]:
-    """The queries that are asked for, counted from 0.
+    """Normalize indices of queries, negative ones included, to count from 0.
 
     Errors: a TypeError where these are no list of whole numbers, a ValueError where it is empty or
-    one is not there.
+    an index is out of range.
 
     >>> rows_of([0, -1], 7)
     [0, 6]
@@ -142,9 +142,9 @@ def rows_of(rows: Any, length: int) -> list[int]:
 def places_in_texts(
     rows: Sequence[int], stack: Sequence[Kept], real: Bool[Tensor, "texts tokens"] | None
 ) -> Int[Tensor, "*batch rows"]:
-    """Return where the asked rows are in each text.
+    """Return the indices of the requested rows in each text.
 
-    Rows below 0 are counted from the last token of each text, as if it had no padding.
+    Negative rows are counted from the last token of each text, without its padding.
 
     Errors: as of `rows_of`, and a ValueError where a text has fewer tokens.
     """
@@ -171,30 +171,30 @@ def places_in_texts(
 def mean_of_heads(
     tensor: Float[Tensor, "*batch_heads rows columns"],
 ) -> Float[Tensor, "*batch rows columns"]:
-    """The mean over heads, where there are some: of two and three axes there are none."""
+    """Average over heads; tensors of two or three axes have none."""
     return tensor.mean(-3) if tensor.ndim > 3 else tensor
 
 
 def zeros(W: Kept, *shape: int) -> Tensor:
-    """Zeros of the type and on the device of some weights."""
+    """Return zeros with the dtype and device of some weights."""
     like = W.logsumexp
     return torch.zeros(shape, dtype=like.dtype, device=like.device)
 
 
-def _and_what_they_are_in(names: Iterable[str]) -> list[str]:
-    """The names, and those of the modules around them, the outermost first."""
+def _with_enclosing(names: Iterable[str]) -> list[str]:
+    """Return the names, and those of the enclosing modules, outermost first."""
     parts = [name.split(".") for name in names]
     found = [".".join(one[:end]) for one in parts for end in range(len(one) + 1)]
-    # A module is around each of its runs, "name#0" and so on.
+    # A module encloses each of its runs, "name#0" and so on.
     modules = [name.rpartition("#")[0] for name in names if "#" in name]
     return list(dict.fromkeys([*modules, *found]))
 
 
 def _without_heads(shape: Sequence[int]) -> tuple[int, ...]:
-    """`[*batch, queries, keys]`: of two and three axes there are no heads."""
+    """Return `[*batch, queries, keys]`; shapes of two or three axes have no heads."""
     return (*shape[:-3], *shape[-2:]) if len(shape) > 3 else tuple(shape)
 
 
-def _told(shape: Sequence[int]) -> str:
+def _size_of(shape: Sequence[int]) -> str:
     rows = f" in {shape[0]} rows" if len(shape) > 2 else ""
     return f"{shape[-1]} tokens{rows}"

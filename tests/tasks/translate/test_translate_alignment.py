@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from glasshead.models.fast_decode import TranslatorSteps
+from glasshead.models.translator import TranslatorSteps
 from glasshead.statistics import PooledMap
 from glasshead.tasks.translate import TextTranslator, Translation, align, cross_attention
 from glasshead.watching import watch

@@ -3,7 +3,7 @@
 import pytest
 
 from glasshead.models.decoding import Beam, Greedy, Sampling
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 from glasshead.tasks.write import Writer
 from written import written
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from glasshead.models.decoding import Beam, Greedy, Sampling
-from glasshead.models.fast_decode import LanguageModelSteps
+from glasshead.models.language_model import LanguageModelSteps
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.write import WRITE, Writer, WriteSettings, evaluate
 from written import written
