@@ -141,12 +141,12 @@ def test_threads_of_its_own_leave_those_of_pytorch_alone():
 
 FORKED = """
 import os, signal, sys
-from glasshead.studio.atlas_tiles import side_by_side
-before = list(side_by_side(abs, range(3)))
+from glasshead.studio.atlas_tiles import run_parallel
+before = list(run_parallel(abs, range(3)))
 child = os.fork()
 if not child:
     signal.alarm(20)
-    os._exit(list(side_by_side(abs, range(3))) != before)
+    os._exit(list(run_parallel(abs, range(3))) != before)
 sys.exit(os.waitpid(child, 0)[1] != 0)
 """
 
