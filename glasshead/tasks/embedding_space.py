@@ -1,4 +1,4 @@
-"""Embedding space: which tokens a model came to see as near each other."""
+"""Token embeddings: nearest neighbours, and a projection to the plane."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A token near another.
+    """A nearest neighbour of a token.
 
     Attributes:
-        number: Of the token.
-        token: As it is read.
-        similarity: The cosine of the angle between the two vectors, from -1 to 1.
+        number: Token id.
+        token: Text of the token.
+        similarity: Cosine similarity, from -1 to 1.
     """
 
     number: int
@@ -30,11 +30,11 @@ class Neighbor:
 
 
 class EmbeddingSpace:
-    """The vectors that a model learned for its tokens.
+    """The token embeddings of a model.
 
     Args:
-        vectors: One for each token.
-        tokenizer: What the tokens are.
+        vectors: One embedding per token.
+        tokenizer: The model's tokenizer.
 
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["abc"])
@@ -56,9 +56,9 @@ class EmbeddingSpace:
         self._known = [number for number in range(len(vectors)) if number not in special]
 
     def near(self, word: str, count: int = 10) -> list[Neighbor]:
-        """The tokens most similar to a word, the most similar first, without itself.
+        """Return the nearest neighbours of a word by cosine similarity, without itself.
 
-        Errors: a ValueError where the word is no single token.
+        Errors: a ValueError where the word is not a single token.
         """
         number = self.number(word)
         similar = self.vectors @ self.vectors[number]
@@ -67,9 +67,9 @@ class EmbeddingSpace:
         return [Neighbor(i, self.tokenizer.token(i), float(similar[i])) for i in others[:count]]
 
     def number(self, word: str) -> int:
-        """The token that a word is, alone or after a space.
+        """Return the token id of a word, alone or after a space.
 
-        Errors: a ValueError where there is none, with the pieces that it is made of.
+        Errors: a ValueError where it is not a single token, with the tokens that it consists of.
         """
         if not word.strip():
             raise ValueError(f"a word has a letter at least, and got {word!r}: name one.")
@@ -84,19 +84,19 @@ class EmbeddingSpace:
         )
 
     def flat(self) -> Float[Tensor, "known 2"]:
-        """Each token as a point of the plane in which they differ most.
+        """Project the embeddings to their first two principal components.
 
         Source: principal components, Pearson 1901.
         """
         vectors = self.vectors[self._known]
         centered = vectors - vectors.mean(0)
         _, _, axes = torch.linalg.svd(centered, full_matrices=False)
-        # The sign of an axis means nothing; this one is the same at each call.
+        # The sign of a component is arbitrary; fix it, so that calls agree.
         signs = axes[:2].gather(1, axes[:2].abs().argmax(1, keepdim=True)).sign()
         return centered @ (axes[:2] * signs).T
 
     def picture(self, word: str, near: Sequence[Neighbor]) -> bytes:
-        """The space as PNG: all tokens, and the word and its neighbours by name."""
+        """Draw the projection as PNG, labelling the word and its neighbours."""
         from matplotlib.figure import Figure
 
         points = dict(zip(self._known, self.flat().tolist(), strict=True))

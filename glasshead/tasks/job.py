@@ -1,4 +1,4 @@
-"""Jobs: how a task's training begins, resumes, and is used again."""
+"""Jobs: start, resume and load the training runs of a task."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -28,13 +28,13 @@ _MAKE: dict[str, Callable[..., Tokenizer]] = {
 def made_tokenizer(
     kind: str, texts: Iterable[str], vocabulary: int, *, lowercase: bool = False
 ) -> Tokenizer:
-    """A tokenizer that knows these texts.
+    """Train a tokenizer on texts.
 
     Args:
         kind: "bpe", "wordpiece" or "words".
-        texts: What it learns from.
-        vocabulary: How many tokens it has at most.
-        lowercase: Whether texts are put into small letters.
+        texts: Training texts.
+        vocabulary: Maximum vocabulary size.
+        lowercase: Whether texts are lowercased.
 
     Errors: a ValueError where there is no text, or the vocabulary is too small.
 
@@ -44,7 +44,7 @@ def made_tokenizer(
     try:
         return _MAKE[kind](texts, vocabulary, lowercase=lowercase)
     except ValueError as error:
-        # By the name that it has among the settings.
+        # Use the name of the setting.
         raise ValueError(str(error).replace("vocab_size", "vocabulary")) from error
 
 
@@ -52,25 +52,25 @@ S = TypeVar("S", bound=RunSettings)
 
 
 class TaskExamples(Protocol):
-    """Examples as they were read."""
+    """Examples read from files or generated."""
 
     @property
     def found(self) -> dict[str, Any]:
-        """What they tell of the run's data, `sha256` with it."""
+        """Facts about the data that a run records, with `sha256`."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared(Generic[S]):
-    """What a run begins with.
+    """A run that is ready to train.
 
     Attributes:
-        settings: What decides which model it ends with.
-        config: What the model is built from.
-        task: The model, as yet untrained.
-        source: The examples that it is trained on.
-        held_out: Those that it is not.
-        about: How many examples there are, in words.
+        settings: Settings of the run.
+        config: Config of the model.
+        task: The objective with the untrained model.
+        source: Training examples.
+        held_out: Validation examples.
+        about: A sentence on the number of examples.
     """
 
     settings: S
@@ -83,15 +83,15 @@ class Prepared(Generic[S]):
 
 @dataclass(frozen=True, eq=False)
 class Job(Generic[S]):
-    """What a task makes of its settings, in the order in which it is made.
+    """The functions by which a task builds a run from its settings, in the order of their use.
 
     Attributes:
-        title: What is trained, as a run folder says it.
-        settings: The kind of its settings.
-        read: Reads the examples of a run's data.
-        make_tokenizer: Makes the tokenizer of a run that begins.
-        prepare: Makes the model and the batches.
-        model: The kind of its model.
+        title: Title of the run's README.
+        settings: Class of the settings.
+        read: Reads the examples.
+        make_tokenizer: Trains the tokenizer of a new run.
+        prepare: Builds the model and the batches.
+        model: Class of the model.
     """
 
     title: str
@@ -102,10 +102,10 @@ class Job(Generic[S]):
     model: Callable[[Any], nn.Module]
 
     def begin(self, settings: S, folder: RunFolder, command: str) -> Prepared[S]:
-        """A new run: examples are read, the tokenizer is made, the folder says what it will have.
+        """Start a new run: read examples, train the tokenizer, and write the folder's config.
 
         Errors: an OSError or ValueError where the folder has a run, a file cannot be read, or there
-        is too little to train on, or too little memory. Then no new folder is left behind.
+        are too few examples or too little memory. Then no new folder is left behind.
         """
         settings.check_memory()
         with folder.refusable():
@@ -128,16 +128,16 @@ class Job(Generic[S]):
         files: Iterable[str] = (),
         held_out_files: Iterable[str] = (),
     ) -> Prepared[S]:
-        """A run that is there: its settings are those of its folder, its examples the same.
+        """Resume a run with the settings of its folder and the same examples.
 
         Args:
-            folder: Where it is.
-            preset, assignments, files, held_out_files: As the run began, if they are named again;
-                but how long to train and how often to validate, save and log may be other than
-                before.
+            folder: The run folder.
+            preset, assignments, files, held_out_files: As at the start of the run, if given again;
+                only the length of training and the intervals of validating, saving and logging
+                may differ.
 
         Errors: an OSError or ValueError where there is no run, a file cannot be read, the examples
-        are others, or something else was asked for than the run began with.
+        have changed, or other settings differ.
         """
         with folder.refusable():
             folder.create(resume=True)
@@ -169,9 +169,9 @@ class Job(Generic[S]):
         return prepared
 
     def held_out(self, data: Any, remedy: str = "name a FILE") -> Any:
-        """What a run held out; `remedy` is what errors advise to evaluate on instead.
+        """Read the held-out examples of a run; `remedy` is the advice of error messages.
 
-        Errors: an OSError or ValueError where a file cannot be read, or the examples are others.
+        Errors: an OSError or ValueError where a file cannot be read, or the examples have changed.
         """
         examples = self.read(data)
         if examples.found["sha256"] != data.sha256:
@@ -181,10 +181,10 @@ class Job(Generic[S]):
         return examples.held_out
 
     def load(self, path: str | Path) -> tuple[Any, Tokenizer, S]:
-        """The best model of a run folder, its tokenizer and its settings.
+        """Load the best model of a run folder, its tokenizer and its settings.
 
-        Errors: an OSError where the folder is none, or not whole; a ValueError where it is another
-        task's, or its parts do not fit each other.
+        Errors: an OSError where the folder is missing or incomplete; a ValueError where it is of
+        another task, or its parts do not fit each other.
         """
         run = RunFolder(path)
         settings = self.settings.from_run(run)
@@ -203,7 +203,7 @@ class Job(Generic[S]):
 
     def _prepared(self, settings: S, examples: Any, tokenizer: Tokenizer) -> Prepared[S]:
         settings.check_memory(vocab_size=tokenizer.vocab_size)
-        # The weights that training begins with.
+        # Seeds the initial weights.
         torch.manual_seed(settings.training.seed)
         return self.prepare(settings, examples, tokenizer)
 
@@ -216,9 +216,9 @@ def train_to_the_end(
     resume: bool = False,
     watch: bool = False,
 ) -> dict[str, Any]:
-    """Train to the end; the figures of the best and of the last validation.
+    """Train a prepared run and return the metrics of the best and of the last validation.
 
-    Errors: as of `train`; where it raises before the first step, a new folder is taken away again.
+    Errors: as of `train`; where it raises before the first step, a new folder is removed again.
     """
     with folder.refusable():
         return train(

@@ -1,4 +1,4 @@
-"""Cross-entropy, and the share of right answers."""
+"""Cross-entropy and accuracy."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Answers that do not count.
+# Target index that is ignored in the loss.
 IGNORED = -100
 
 M = TypeVar("M", bound=nn.Module)
@@ -19,12 +19,14 @@ def cross_entropy(
     answers: Int[Tensor, "*batch"],
     smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """-Σ_i Σ_k q_ik ln softmax(logits_i)_k, with q_ik = (1 - ε) [k = answer_i] + ε / classes.
+    """Cross-entropy, summed: -Σ_i Σ_k q_ik ln softmax(logits_i)_k, with label smoothing.
+
+    The smoothed targets are q_ik = (1 - ε) [k = answer_i] + ε / classes.
 
     Args:
-        logits: Of each answer.
-        answers: The right ones; `IGNORED` where there is none.
-        smoothing: ε, which all answers are given alike, so that a model is never quite sure.
+        logits: Unnormalized scores of the classes.
+        answers: Target classes; `IGNORED` where there is none.
+        smoothing: Label smoothing ε.
 
     Source: Szegedy et al. 2016 (Rethinking the inception architecture), section 7.
 
@@ -41,7 +43,7 @@ def cross_entropy(
 
 
 class CrossEntropyObjective(ABC, Generic[M]):
-    """-Σ ln p(answer), in nats, over the `answers` of a batch; smoothed where it is trained.
+    """Cross-entropy over the `answers` of a batch, -Σ ln p(answer), in nats.
 
     Args:
         model: What answers.
@@ -57,14 +59,14 @@ class CrossEntropyObjective(ABC, Generic[M]):
 
     @abstractmethod
     def logits(self, batch: dict[str, Tensor]) -> Float[Tensor, "*answers classes"]:
-        """What the model makes of a batch."""
+        """Return the model's logits for a batch."""
 
     def loss(self, batch: dict[str, Tensor]) -> Float[Tensor, ""]:
-        """The sum over the answers, in nats."""
+        """Return the loss, summed over the answers, in nats, with label smoothing."""
         return cross_entropy(self.logits(batch), batch["answers"], self.smoothing)
 
     def validate(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The loss without smoothing, how many answers it is of, and how many were right."""
+        """Return the sums `loss`, without smoothing, `targets` and `right` of a batch."""
         logits, answers = self.logits(batch), batch["answers"]
         return {
             "loss": cross_entropy(logits, answers),
@@ -73,7 +75,7 @@ class CrossEntropyObjective(ABC, Generic[M]):
         }
 
     def metrics(self, sums: dict[str, float]) -> dict[str, float]:
-        """The mean loss in nats, and the share of answers that are right."""
+        """Return the mean loss in nats, and the accuracy."""
         return {
             "loss": sums["loss"] / sums["targets"],
             "accuracy": sums["right"] / sums["targets"],

@@ -1,4 +1,4 @@
-"""Run folder: all that is needed to use a trained model again, or to go on training it."""
+"""Run folders: the files of a training run, for using the model and for resuming training."""
 
 import json
 import os
@@ -14,24 +14,24 @@ except ImportError:  # there is none on Windows
 
 from glasshead.files import check_regular, read_object, whole_file
 
-# What stands in a folder before it is a run: `config.json` is written last.
+# Files that precede `config.json`, whose presence makes a folder a run.
 _BEFORE = {"README.md", "tokenizer.json"}
-# What to do where a file of a run is broken, and where nobody knows yet what a folder holds.
+# Advice of errors where a file of a run is malformed, and where the folder may be no run.
 _ANEW, _OTHER = "train anew", "name another folder"
 _LOCK = ".lock"
-# What numbers the processes of one training; the first has 0, or nothing.
+# Environment variables with the rank of a process; rank 0 has 0, or none is set.
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
-# The locks that this process holds: the descriptor of each, by the folder that it is of.
+# File descriptors of the locks that this process holds, by folder.
 _HELD: dict[Path, int] = {}
 
 
 class RunFolder:
-    """The files of a training run, each written whole or not at all.
+    """The files of a training run, each written atomically.
 
     Args:
-        path: The folder, which need not be there.
+        path: The folder, which need not exist.
 
-    Of several processes that train together only the first writes.
+    In distributed training only rank 0 writes.
 
     >>> run = RunFolder("runs/first")
     >>> run.config.name, run.weights.name, run.checkpoint.name
@@ -40,70 +40,70 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        # Folders and files that were missing before `create`, the deepest first.
+        # Paths that did not exist before `create`, the deepest first.
         self._made: list[Path] = []
 
     @property
     def config(self) -> Path:
-        """What the model is; with it the folder is a run."""
+        """The settings and the model's config; its presence makes the folder a run."""
         return self.path / "config.json"
 
     @property
     def weights(self) -> Path:
-        """The best model so far."""
+        """The weights of the best model so far."""
         return self.path / "model.safetensors"
 
     @property
     def tokenizer(self) -> Path:
-        """What makes tokens of a text."""
+        """The tokenizer."""
         return self.path / "tokenizer.json"
 
     @property
     def metrics(self) -> Path:
-        """The figures of the best model and of the last validation."""
+        """The metrics of the best model and of the last validation."""
         return self.path / "metrics.json"
 
     @property
     def readme(self) -> Path:
-        """What made the run."""
+        """The README with the command that started the run."""
         return self.path / "README.md"
 
     @property
     def log(self) -> Path:
-        """The learning curve as a table."""
+        """The learning curve as CSV."""
         return self.path / "log.csv"
 
     @property
     def curve(self) -> Path:
-        """The learning curve as a picture."""
+        """The learning curve as PNG."""
         return self.path / "curve.png"
 
     @property
     def attention(self) -> Path:
-        """What the heads did in training, as a table; of a run that was watched."""
+        """Statistics of the heads during training as CSV, where the run was watched."""
         return self.path / "attention.csv"
 
     @property
     def alarms(self) -> Path:
-        """The alarms that they raised, a JSON object a line."""
+        """The alarms raised, one JSON object per line."""
         return self.path / "alarms.jsonl"
 
     @property
     def checkpoint(self) -> Path:
-        """All that resuming needs."""
+        """The checkpoint for resuming."""
         return self.path / "checkpoints" / "last.safetensors"
 
     @contextmanager
     def locked(self, *, resume: bool = False) -> Iterator[None]:
-        """Keep other processes from training in the folder until the block ends.
+        """Lock the folder against training by other processes while the block runs.
 
-        The operating system holds the lock for this process, and drops it however the process
-        ends. Of several processes that train together the first one holds it. Whoever only reads
-        the run is not kept from it. Where the file system knows no locks, there is none.
+        The lock is advisory (`flock`) and released by the operating system however the process
+        ends. In distributed training rank 0 holds it. Reading the run is not blocked. On file
+        systems without locks, none is taken.
 
         Args:
-            resume: Whether the folder has to be there; else it is made, and taken away again if
-                nothing came into it.
+            resume: Whether the folder has to exist; else it is created, and removed again if it
+                stays empty.
 
         Errors: a BlockingIOError where another process trains in the folder.
         """
@@ -112,7 +112,7 @@ class RunFolder:
         if fcntl is None or not leads() or place in _HELD or (resume and made):
             yield
             return
-        with suppress(OSError):  # `create` tells what is wrong with it
+        with suppress(OSError):  # reported by `create`
             place.mkdir(parents=True, exist_ok=True)
         descriptor = _lock(self.path, place / _LOCK)
         if descriptor is None:
@@ -122,20 +122,20 @@ class RunFolder:
         try:
             yield
         finally:
-            # A process that was forked meanwhile, as those that load data are, has none to drop.
+            # A process forked meanwhile, as data loaders are, has none to release.
             if _HELD.pop(place, None) is not None:
                 with suppress(OSError):
                     (place / _LOCK).unlink(missing_ok=True)
                 os.close(descriptor)
                 for path in (self.checkpoint.parent, *made) if made else ():
-                    # What has come into a folder stays, and the folder with it.
+                    # A folder that is not empty stays.
                     with suppress(OSError):
                         path.rmdir()
 
     def create(self, *, resume: bool = False) -> None:
-        """Make the folder for a new run, or see that there is one to resume.
+        """Create the folder of a new run, or check that there is a run to resume.
 
-        Errors: an OSError where it is a file, has a run already, or has none to resume.
+        Errors: an OSError where the path is a file, has a run already, or has none to resume.
         """
         if not leads():
             return
@@ -162,33 +162,36 @@ class RunFolder:
 
     @contextmanager
     def refusable(self) -> Iterator[None]:
-        """Take away what `create` and the block have made where the block raises.
+        """Remove what `create` and the block have made if the block raises.
 
-        Once training has begun, all is left as it is, to be resumed.
+        Once training has begun, everything stays, to be resumed.
         """
         try:
             yield
         except BaseException:
             if not (self.checkpoint.exists() or self.log.exists()):
                 for path in self._made:
-                    # What somebody else has put there meanwhile stays, and the folder with it.
+                    # A folder with other files stays.
                     with suppress(OSError):
                         path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
             raise
 
     def check_untrained(self) -> None:
-        """Raise a FileExistsError where training has begun already."""
+        """Check that training has not begun.
+
+        Errors: a FileExistsError where there is a checkpoint or a log.
+        """
         if leads() and (self.checkpoint.exists() or self.log.exists()):
             raise self._taken()
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write what the model is, as the last of what stands there before training."""
+        """Write config.json, the last file before training."""
         self.write_json(self.config, config)
 
     def read_config(self) -> dict[str, Any]:
-        """What the model is.
+        """Read config.json.
 
-        Errors: an OSError where the folder is none, or has no run; a ValueError for broken JSON.
+        Errors: an OSError where there is no folder or no run; a ValueError for malformed JSON.
         """
         self._check_folder()
         if not self.config.exists():
@@ -198,7 +201,7 @@ class RunFolder:
         return read_object(self.config, _ANEW)
 
     def read_metrics(self) -> dict[str, Any]:
-        """The figures, as `train` gives them.
+        """Read metrics.json, as returned by `train`.
 
         Errors: as of `read_config`, and a FileNotFoundError before the first validation.
         """
@@ -207,7 +210,7 @@ class RunFolder:
         return read_object(self.metrics, _ANEW)
 
     def check_weights(self) -> Path:
-        """Where the best model is.
+        """Return the path of the best model's weights.
 
         Errors: as of `read_metrics`.
         """
@@ -216,7 +219,7 @@ class RunFolder:
         return self.weights
 
     def write_readme(self, title: str, command: str) -> None:
-        """Write what the folder has, and the command that made it."""
+        """Write a README that lists the files and the command that started the run."""
         self.write_text(
             self.readme,
             f"# {title}\n\nMade by\n\n    {command}\n\n"
@@ -232,31 +235,31 @@ class RunFolder:
         )
 
     def write_json(self, file: Path, value: Mapping[str, Any]) -> None:
-        """Write JSON; an older file stays as it was until the new one is whole."""
+        """Write JSON, replacing an older file atomically."""
         self.write_text(file, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def write_text(self, file: Path, text: str) -> None:
-        """Write a text; an older file stays as it was until the new one is whole.
+        """Write a text, replacing an older file atomically.
 
         Errors: an OSError where it cannot be written; nothing is left behind.
         """
         self.write_bytes(file, text.encode())
 
     def write_bytes(self, file: Path, content: bytes) -> None:
-        """The same, of bytes."""
+        """Write bytes, replacing an older file atomically."""
         if not leads():
             return
-        with _told(file), whole_file(file) as beside:
+        with _write_errors(file), whole_file(file) as beside:
             beside.write_bytes(content)
 
     def append(self, file: Path, text: str) -> None:
-        """Add to the end of a file, which may be cut off there by whatever kills the process.
+        """Append to a file; a killed process may leave the last line incomplete.
 
         Errors: an OSError where it cannot be written.
         """
         if leads():
-            with _told(file):
-                # To open a pipe is to wait for whoever reads it.
+            with _write_errors(file):
+                # Opening a pipe would block.
                 if file.exists():
                     check_regular(file)
                 with file.open("a", encoding="utf-8", newline="") as opened:
@@ -278,7 +281,7 @@ class RunFolder:
     def _check_resumable(self) -> None:
         self._check_folder()
         there = {file.name for file in self.path.iterdir() if not file.name.startswith(".")}
-        # Whatever was killed before its config was written has lost nothing by beginning anew.
+        # A run killed before its config was written has nothing to resume, and starts anew.
         if not self.config.exists() and there - _BEFORE - {"checkpoints"}:
             raise FileNotFoundError(
                 f"{self.path} has no run to resume: there is no {self.config.name} in it; "
@@ -293,16 +296,16 @@ class RunFolder:
             )
 
     def _sweep(self) -> None:
-        """Remove what a killed process was writing."""
+        """Remove temporary files of a killed process."""
         for folder in (self.path, self.checkpoint.parent):
             for beside in folder.glob(".*.tmp"):
                 beside.unlink(missing_ok=True)
 
 
 def is_of_huggingface(folder: Path) -> bool:
-    """Whether a folder tells of a model that transformers has made, and of no run.
+    """Return whether a folder holds a model saved by transformers, and no run.
 
-    Errors: as of `read_object`, of its config.json.
+    Errors: as of `read_object` for its config.json.
     """
     config = folder / "config.json"
     return config.is_file() and bool(
@@ -311,7 +314,7 @@ def is_of_huggingface(folder: Path) -> bool:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _write_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -321,23 +324,23 @@ def _told(file: Path) -> Iterator[None]:
 
 
 def leads() -> bool:
-    """Whether this process is the first of those that train together, which writes and speaks."""
+    """Return whether this process has rank 0, the one that writes and prints."""
     if "RANK" in os.environ:
         return os.environ["RANK"] == "0"
     return all(os.environ.get(name, "0") == "0" for name in _RANKS)
 
 
 def _lock(folder: Path, file: Path) -> int | None:
-    """The descriptor that holds the lock of a folder; None where there cannot be one."""
+    """Acquire a folder's lock and return its file descriptor, or None where locks do not work."""
     assert fcntl is not None  # noqa: S101 - for the type checker
     while True:
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        except OSError:  # `create` tells what cannot be written
+        except OSError:  # reported by `create`
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it may have taken the file away since it was opened.
+            # The holder may have removed the file since it was opened.
             if os.path.samestat(os.fstat(descriptor), file.stat()):
                 return descriptor
         except BlockingIOError:
@@ -355,7 +358,7 @@ def _lock(folder: Path, file: Path) -> int | None:
 
 
 def _forget_locks() -> None:
-    """Close the locks of the process that this one was forked from, which alone holds them."""
+    """Close the inherited lock descriptors in a forked process; the parent keeps the locks."""
     for descriptor in _HELD.values():
         with suppress(OSError):
             os.close(descriptor)

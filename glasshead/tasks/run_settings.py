@@ -1,4 +1,4 @@
-"""Settings of a run: presets, the training data, and `--set key=value`."""
+"""Settings of a run: presets, data settings, and `--set key=value` overrides."""
 
 import dataclasses
 import hashlib
@@ -15,6 +15,7 @@ from glasshead.out_of_memory import available_memory
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import MAY_CHANGE, TrainingSettings
+from glasshead.tasks.training.identity import changed_setting
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
@@ -24,15 +25,15 @@ def assigned(
     known: Mapping[str, Iterable[str]],
     assignments: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
-    """The sections with `key=value` put into the one that knows the key.
+    """Apply `key=value` overrides to the section that has the key.
 
     Args:
-        sections: Names and values, by section.
-        known: The keys of each section.
-        assignments: As they were typed. Numbers, true, false, none and JSON are read as such,
-            all else as a word.
+        sections: Settings by section.
+        known: Allowed keys of each section.
+        assignments: Overrides as typed. Numbers, true, false, none and JSON are parsed; other
+            values are strings.
 
-    Errors: a ValueError where one has no "=", or a key that no section knows.
+    Errors: a ValueError where one has no "=", or an unknown key.
 
     >>> assigned({"model": {"d_model": 8}}, {"model": ["d_model", "norm"]}, ["norm=rms"])
     {'model': {'d_model': 8, 'norm': 'rms'}}
@@ -58,12 +59,12 @@ def _value(text: str) -> Any:
         return _WORDS[text.lower()]
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # a number of thousands of digits, brackets without end
+    except (ValueError, RecursionError):  # no JSON, too many digits, or nested too deeply
         return text
 
 
-# The most that each takes: tokenizers set aside memory for each token of a vocabulary at once, and
-# what is made up is held in memory.
+# Upper bounds: tokenizers allocate memory for a whole vocabulary, and generated texts are held in
+# memory.
 _MOST = {
     "vocabulary": 2**20,
     "stories": 10**6,
@@ -78,18 +79,18 @@ _MOST = {
 
 @dataclass(frozen=True, kw_only=True)
 class RunData:
-    """Which files, and what of them is held out.
+    """Data settings that all tasks share: files and the held-out split.
 
     Attributes:
-        files: What is trained on; none: what the task makes up.
-        held_out_files: What is validated with; none: a share of what is trained on.
-        held_out: That share, which is then never trained on.
-        sha256: Of all examples; resuming sees by it that they are the same.
+        files: Training files; none: generated examples.
+        held_out_files: Validation files; none: a share of the training files.
+        held_out: That share, which is excluded from training.
+        sha256: Hash of all examples, by which resuming checks that they are unchanged.
 
-    Errors: a ValueError or TypeError that names what is wrong.
+    Errors: a ValueError or TypeError that names the invalid setting.
     """
 
-    # What is found out when a run begins, and nobody sets.
+    # Fields that are filled in when a run begins, and cannot be set.
     found: ClassVar[tuple[str, ...]] = ("sha256",)
 
     files: tuple[str, ...] = ()
@@ -111,12 +112,18 @@ class RunData:
             )
 
     def check_whole(self, names: Sequence[str], least: int) -> None:
-        """Raise a ValueError or TypeError for what is no whole number from `least` to its bound."""
+        """Check that fields are whole numbers from `least` to their upper bound.
+
+        Errors: a ValueError or TypeError where one is not.
+        """
         for name in names:
             whole_number(getattr(self, name), name, least=least, most=_MOST[name])
 
     def check_kinds(self, tokenizers: Sequence[str], columns: Sequence[str]) -> None:
-        """Raise a ValueError or TypeError for a tokenizer or a column that is none."""
+        """Check the fields for the tokenizer, the columns and lowercasing.
+
+        Errors: a ValueError or TypeError where one is invalid.
+        """
         tokenizer, lowercase = (getattr(self, name) for name in ("tokenizer", "lowercase"))
         if tokenizer not in tokenizers:
             raise ValueError(
@@ -131,7 +138,7 @@ class RunData:
 
 
 def digest(*parts: Sequence[str]) -> str:
-    """A number that no other texts have, nor the same ones otherwise divided.
+    """Compute a SHA-256 of lists of texts, which depends on how they are divided.
 
     >>> digest(["a", "b"], ["c"]) == digest(["a"], ["b", "c"])
     False
@@ -146,13 +153,13 @@ def digest(*parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Preset:
-    """A starting point; `--set` changes any of it.
+    """Named default settings, which `--set` overrides.
 
     Attributes:
-        about: What it is for, in a line.
-        data: Of the task's data.
-        model: Of the model's config.
-        training: Of `TrainingSettings`.
+        about: A line of description.
+        data: Data settings of the task.
+        model: Fields of the model's config.
+        training: Fields of `TrainingSettings`.
     """
 
     about: str
@@ -162,9 +169,9 @@ class Preset:
 
 
 def preset(name: str, presets: Mapping[str, Preset]) -> Preset:
-    """The preset of a name.
+    """Look up a preset by name.
 
-    Errors: a ValueError where there is none.
+    Errors: a ValueError for an unknown name.
 
     >>> preset("tiny", {"tiny": Preset("", {}, {"d_model": 128}, {})}).model["d_model"]
     128
@@ -174,25 +181,25 @@ def preset(name: str, presets: Mapping[str, Preset]) -> Preset:
     return presets[name]
 
 
-# A parameter, its gradient, and the averages that the optimizer keeps.
+# Copies of each parameter in memory: itself, its gradient and the optimizer's state.
 _COPIES = {"adamw": 4, "muon": 3, "sgd": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Which examples, which model, how to train it; each task has settings of its own kind.
+    """Settings of a run: data, model and training; each task has a subclass.
 
     Attributes:
-        data: The examples.
-        model: Of the model's config; what is found out when a run begins is not in it.
-        training: How to train.
+        data: Data settings.
+        model: Fields of the model's config, except those determined when a run begins.
+        training: Training settings.
     """
 
     task: ClassVar[str]
     data_kind: ClassVar[type[RunData]]
     config_kind: ClassVar[type[TransformerConfig]]
     presets: ClassVar[Mapping[str, Preset]]
-    # What of the config is found out when a run begins, and what stands for it until then.
+    # Config fields determined when a run begins, and their placeholders until then.
     unknown: ClassVar[Mapping[str, int]] = {"vocab_size": 1}
 
     data: Any
@@ -207,10 +214,9 @@ class RunSettings:
         files: Iterable[str] = (),
         held_out_files: Iterable[str] = (),
     ) -> Self:
-        """The settings of a preset, some of them changed.
+        """Create settings from a preset with overrides.
 
-        Errors: a ValueError or TypeError where the preset is not there, an assignment is not
-        understood, or a value is not what it is to be.
+        Errors: a ValueError or TypeError for an unknown preset, or an invalid key or value.
         """
         chosen = preset(name, cls.presets)
         data = {
@@ -224,10 +230,10 @@ class RunSettings:
 
     @classmethod
     def from_run(cls, folder: RunFolder) -> Self:
-        """The settings that a run folder tells.
+        """Read the settings of a run folder.
 
-        Errors: an OSError where there is no run; a ValueError where it is another task's, or not
-        whole.
+        Errors: an OSError where there is no run; a ValueError where it is of another task, or
+        incomplete.
         """
         config = folder.read_config()
         if config.get("task") != cls.task:
@@ -254,10 +260,9 @@ class RunSettings:
         return settings
 
     def changed(self, assignments: Iterable[str]) -> Self:
-        """The same with `key=value` set.
+        """Return a copy with `key=value` overrides.
 
-        Errors: a ValueError or TypeError where one is not understood, or a value is not what it is
-        to be.
+        Errors: a ValueError or TypeError for an invalid key or value.
         """
         keys = {
             "data": _names(self.data_kind, ("files", "held_out_files", *self.data_kind.found)),
@@ -271,36 +276,38 @@ class RunSettings:
         }
         return self._of(assigned(sections, keys, assignments))
 
-    def check_same(self, asked: Self, folder: RunFolder) -> None:
-        """Raise a ValueError where going on was asked for with what cannot change."""
-        own, other = (each.to_json(each.model_config(**self.unknown)) for each in (self, asked))
+    def check_same(self, requested: Self, folder: RunFolder) -> None:
+        """Check that the settings requested for resuming differ only where they may.
+
+        Errors: a ValueError that names the first setting that cannot change.
+        """
+        own, other = (each.to_json(each.model_config(**self.unknown)) for each in (self, requested))
         for section in ("data", "model", "training"):
             for name, value in own[section].items():
                 there = other[section][name]
                 if value != there and name not in (*self.data_kind.found, *MAY_CHANGE):
-                    raise ValueError(
-                        f"the run in {folder.path} has {name} {value!r}, and {there!r} was asked "
-                        "for: go on with the former, or train anew in another folder."
-                    )
+                    raise changed_setting(folder, name, value, there)
 
     def model_config(self, **found: int) -> Any:
-        """What the model is built from.
+        """Create the model's config.
 
         Args:
-            found: What is known once a run begins, as the size of the vocabulary.
+            found: Fields determined when a run begins, such as `vocab_size`.
         """
         return self.config_kind(**{**self.unknown, **self.model, **found})
 
     def check_memory(self, **found: int) -> None:
-        """Raise a ValueError where training takes more memory than there is, as can be counted now.
+        """Check a lower bound of the memory of training against the memory available.
 
-        A parameter of 4 bytes has a gradient, and what its optimizer keeps of it.
+        It counts 4 bytes for each parameter, its gradient and its optimizer state.
 
         Args:
-            found: As of `model_config`.
+            found: As for `model_config`.
+
+        Errors: a ValueError where it does not suffice.
         """
         count = self.model_config(**found).least_parameters
-        # On a GPU training itself takes nothing of this memory.
+        # Training on a GPU takes no host memory for gradients and optimizer state.
         copies = 1 if torch.cuda.is_available() else _COPIES[self.training.optimizer]
         needed, there = 4 * copies * count, available_memory()
         if there is not None and needed > there:
@@ -311,7 +318,7 @@ class RunSettings:
             )
 
     def to_json(self, config: TransformerConfig) -> dict[str, Any]:
-        """What a run folder says of itself."""
+        """Serialize the settings for config.json."""
         return {
             "task": self.task,
             "data": dataclasses.asdict(self.data),
@@ -321,7 +328,7 @@ class RunSettings:
 
 
 def absolute(files: Iterable[str]) -> tuple[str, ...]:
-    """The files, wherever the run is used again."""
+    """Return absolute paths, so that a run can be resumed from any directory."""
     return tuple(str(Path(file).absolute()) for file in files)
 
 

@@ -23,12 +23,11 @@ from glasshead.studio.views.training_log import (
 )
 from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.logs import AttentionLog, read_attention_log
+from glasshead.tasks.training.logs import VALIDATION, AttentionLog, read_attention_log
 from glasshead.watching.alarms import Alarm, HeadReading
 
 _POINTS = 1200
 _LAST, _VALIDATIONS = 8, 4
-VALIDATION = "validation_"
 _LOSS, _RATE = "loss", "learning_rate"
 # The name of the smoothed loss; log columns have no spaces, so it is unique.
 _SMOOTHED = "smoothed loss"

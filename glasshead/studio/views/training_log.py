@@ -208,7 +208,7 @@ def read_rows(file: Path) -> LogRows:
     >>> log = Path(tempfile.mkdtemp()) / "log.csv"
     >>> _ = log.write_text("step,loss\n10,2.5\n20,1.5\n30,1")
     >>> read_rows(log)
-    Rows(columns=['loss'], steps=[10, 20], values=[[2.5], [1.5]])
+    LogRows(columns=['loss'], steps=[10, 20], values=[[2.5], [1.5]])
     """
     text = read_regular(file, LOG_BYTES).decode(errors="replace")
     head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]

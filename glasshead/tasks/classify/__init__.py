@@ -1,4 +1,4 @@
-"""Classify: an encoder that tells which of several things a text is."""
+"""Text classification: an encoder that predicts the label of a text."""
 
 from glasshead.tasks.classify.text_classifier import (
     Classification,

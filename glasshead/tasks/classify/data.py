@@ -1,4 +1,4 @@
-"""Labelled texts: read, split, batched."""
+"""Labelled texts: reading, splitting and batching."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,26 +23,27 @@ TOKENIZERS = ("words", "bpe", "wordpiece")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyData(RunData):
-    """Which texts with which labels, in which tokens; without files, made-up reviews.
+    """Data settings of a classifier: files, columns, tokenizer and batches.
 
-    Of a long text, the first and the last tokens are read: it says at its ends what it is about.
+    Without files, generated reviews are used. Long texts are truncated to their first and last
+    tokens, which say most about the topic.
 
     Attributes:
         text: The column that holds the text.
-        label: The column that holds what it is.
-        tokenizer: "words", "bpe" or "wordpiece", made from the texts.
-        vocabulary: How many tokens it makes, at most; 2²⁰ is the most.
-        lowercase: Whether texts are put into small letters.
-        first: How many tokens are read from the beginning of a text.
-        last: How many from the end of a longer one.
-        batch_tokens: How many tokens a batch takes at most, padding included.
-        blocks: In how many runs of neighbouring texts the held-out share is taken, for files whose
-            neighbours are of one thing, as reviews of one film; 0: each text is drawn by itself.
-        made_up: How many reviews are made up, 10⁶ at most.
-        answers: The labels that there are.
-        texts: How many texts there are to train on.
+        label: The column that holds the label.
+        tokenizer: "words", "bpe" or "wordpiece", trained on the texts.
+        vocabulary: Maximum vocabulary size, at most 2²⁰.
+        lowercase: Whether texts are lowercased.
+        first: Tokens read from the beginning of a text.
+        last: Tokens read from the end of a longer text.
+        batch_tokens: Maximum tokens of a batch, including padding.
+        blocks: Number of runs of neighbouring texts that make up the held-out share, for files
+            whose neighbours are related, as reviews of one film; 0: texts are drawn one by one.
+        made_up: Number of generated reviews, at most 10⁶.
+        answers: The labels.
+        texts: Number of training texts.
 
-    Errors: a ValueError or TypeError that names what is wrong.
+    Errors: a ValueError or TypeError that names the invalid setting.
 
     Source: Sun et al. 2019 (How to fine-tune BERT for text classification), section 5.3.1, for the
     first and the last tokens.
@@ -71,7 +72,7 @@ class ClassifyData(RunData):
         self.check_whole(("last", "blocks"), least=0)
 
 
-# A text, and its label.
+# A text and its label.
 Labelled = tuple[str, str]
 
 
@@ -81,16 +82,16 @@ def read_labelled(
     label: str = "label",
     known: Collection[str] | None = None,
 ) -> list[Labelled]:
-    r"""The texts of tables (.jsonl, .csv, .tsv; also .gz and .xz) with their labels.
+    r"""Read labelled texts from tables (.jsonl, .csv, .tsv; also .gz and .xz).
 
     Args:
-        files: Their names.
+        files: File names.
         text: The column that holds the text.
-        label: The column that holds the label; a number is the text that it is written as.
-        known: The labels that there may be; None: any.
+        label: The column that holds the label; a number is read as text.
+        known: The allowed labels; None: any.
 
-    Errors: an OSError where a file is not there or cannot be read; a ValueError that names the
-    file, and the line of a row that is broken, or whose label is not known.
+    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    file, and the line of a row that is malformed or has another label.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,13 +120,13 @@ def _check_known(file: str, rows: Sequence[Labelled], column: str, known: Collec
 
 
 class LabelledBatches:
-    """Labelled texts as tokens, in batches of similar length, anew in each epoch.
+    """Tokenized labelled texts in batches of similar length, regrouped each epoch.
 
     Args:
-        tokenizer: Makes tokens of texts.
-        labelled: The texts, each with its label.
-        data: Which labels there are, and how much of a text is read.
-        seed: Of the batches.
+        tokenizer: The tokenizer.
+        labelled: Texts with their labels.
+        data: The labels, and how texts are truncated.
+        seed: Random seed of the batches.
     """
 
     def __init__(
@@ -142,53 +143,53 @@ class LabelledBatches:
         self._lengths = [max(1, len(text)) for text in self.texts]
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """The texts of each batch, the same for the same epoch."""
+        """Return the indices of the texts in each batch of an epoch, deterministically."""
         return by_length(self._lengths, self._tokens, self._seed, epoch)
 
     def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "..."]]:
-        """`tokens` with their `lengths`, and the `answers`."""
+        """Collate texts to `tokens` with their `lengths`, and `answers`."""
         return {
             **collated([self.texts[index] for index in indices], self._pad),
             "answers": torch.tensor([self.labels[index] for index in indices]),
         }
 
     def count(self, indices: Sequence[int]) -> int:
-        """How many answers there are."""
+        """Return the number of answers."""
         return len(indices)
 
 
 def encoded(tokenizer: Tokenizer, texts: Sequence[str], data: ClassifyData) -> list[list[int]]:
-    """The tokens of texts that are read: the first ones and, of longer texts, the last ones."""
+    """Tokenize texts and truncate long ones to their first and last tokens."""
     return [shortened(tokens, data) for tokens in tokenizer.encode_batch(texts)]
 
 
 def shortened(tokens: list[int], data: ClassifyData) -> list[int]:
-    """What is read of a text."""
+    """Truncate a long text to its first and last tokens."""
     if len(tokens) <= data.first + data.last:
         return tokens
     return tokens[: data.first] + tokens[len(tokens) - data.last :]
 
 
 def collated(texts: Sequence[Sequence[int]], value: int) -> dict[str, Int[Tensor, "..."]]:
-    """Tokens as one tensor, filled up with a value, and their lengths."""
-    # A text without a token takes a place, which counts for nothing.
+    """Pad token rows to one tensor, and return it with their lengths."""
+    # An empty text takes one padding token, and has length 0.
     return {
         "tokens": pad([text or [value] for text in texts], value),
         "lengths": torch.tensor([len(text) for text in texts]),
     }
 
 
-# How many made-up reviews are held out.
+# Number of generated reviews that are held out.
 _MADE_UP = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledCorpus:
-    """What is trained on, and what is held out.
+    """Labelled texts split into a training and a held-out part.
 
     Attributes:
-        training: The labelled texts to train on.
-        held_out: Those that are not.
+        training: Texts to train on.
+        held_out: Texts for validation.
     """
 
     training: list[Labelled]
@@ -196,12 +197,12 @@ class LabelledCorpus:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The labels that there are, in order."""
+        """The labels, sorted."""
         return tuple(sorted({label for _, label in self.training}))
 
     @property
     def found(self) -> dict[str, Any]:
-        """What they tell of the run's data."""
+        """Facts about the data that a run records: `sha256`, `answers`, `texts`."""
         parts = [
             [row[of] for row in part] for part in (self.training, self.held_out) for of in (0, 1)
         ]
@@ -213,13 +214,13 @@ class LabelledCorpus:
 
 
 def read_corpus(data: ClassifyData) -> LabelledCorpus:
-    """The labelled texts of the files, or made-up reviews.
+    """Read the labelled texts of the files, or generate reviews, and split them.
 
-    Without files of their own to be held out, a share is, drawn at random and always the same, or
-    at the end of each of so many blocks.
+    Without held-out files, a share of the texts is held out: drawn at random with a fixed seed, or
+    taken from the end of each of `blocks` blocks.
 
-    Errors: an OSError or ValueError where a file cannot be read, there is one label alone, or one
-    that is held out was never trained on.
+    Errors: an OSError or ValueError where a file cannot be read, there is only one label, or a
+    held-out label does not occur in training.
     """
     if not data.files:
         return _made_up(data)
@@ -245,20 +246,20 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
 
 
 def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
-    """A tokenizer that knows the texts to train on alone."""
+    """Train a tokenizer on the training texts."""
     texts = [text for text, _ in corpus.training]
     return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
 
 
 def _held_out(count: int, data: ClassifyData) -> set[int]:
-    """The places of the texts that are held out."""
+    """Return the indices of the held-out texts."""
     if not data.blocks:
         order = [place for batch in shuffled(count, 1, 0, 0) for place in batch]
         return set(order[: max(1, round(count * data.held_out))])
     most = max(1, round(count * data.held_out))
     blocks = min(data.blocks, most)
     ends = [count * (block + 1) // blocks for block in range(blocks)]
-    # Each has as many, or one more or less, so that together they are the share.
+    # Sizes differ by at most one, and sum to the share.
     sizes = [most * (block + 1) // blocks - most * block // blocks for block in range(blocks)]
     return {
         place for end, size in zip(ends, sizes, strict=True) for place in range(end - size, end)

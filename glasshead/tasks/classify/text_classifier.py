@@ -1,4 +1,4 @@
-"""A trained classifier with its tokenizer: labels, token attention, accuracy."""
+"""A trained classifier with its tokenizer: prediction, token attention and evaluation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from glasshead.watching import watch
 
 @dataclass(frozen=True)
 class Classification:
-    """What a text is.
+    """The predicted label of a text.
 
     Attributes:
-        label: The likeliest label.
-        shares: The probability of every label, the likeliest first.
+        label: The most probable label.
+        shares: The probability of every label, in descending order.
     """
 
     label: str
@@ -33,12 +33,12 @@ class Classification:
 
 @dataclass(frozen=True, eq=False)
 class TextClassifier:
-    """A classifier of texts.
+    """A trained text classifier.
 
     Attributes:
-        model: What answers.
-        tokenizer: What makes tokens of a text.
-        settings: What it was trained on, and how.
+        model: The model.
+        tokenizer: Its tokenizer.
+        settings: The settings of its training run.
     """
 
     model: Classifier
@@ -47,21 +47,21 @@ class TextClassifier:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model of a run folder.
+        """Load the model of a run folder.
 
-        Errors: an OSError where the folder is none, or not whole; a ValueError where it is another
-        task's, or its parts do not fit each other.
+        Errors: an OSError where the folder is missing or incomplete; a ValueError where it is of
+        another task, or its parts do not fit each other.
         """
         return cls(*CLASSIFY.load(folder))
 
     def classify(
         self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None
     ) -> list[Classification]:
-        """What each of the texts is; the same for a text alone as among others.
+        """Classify texts; the result of a text does not depend on the others.
 
         Args:
-            texts: As long as they may be; what is read of each, the run's settings say.
-            progress: Is told how many texts are done, and of how many.
+            texts: Texts of any length; long ones are truncated as in training.
+            progress: Called with the number of texts done and in all.
         """
         answers: list[Classification | None] = [None] * len(texts)
         names = self.settings.data.answers
@@ -87,12 +87,11 @@ class TextClassifier:
 
 @dataclass(frozen=True, eq=False)
 class TokenAttention:
-    """How much each word of a text was looked at by all of them.
+    """The attention that each word of a text received, by layer.
 
     Attributes:
         words: The words that were read.
-        received: What each word received of what a word has to give, the mean over words and heads;
-            a row, which sums to 1, for each layer.
+        received: Attention received per word, averaged over queries and heads; each row sums to 1.
     """
 
     words: tuple[str, ...]
@@ -101,11 +100,11 @@ class TokenAttention:
 
 @torch.inference_mode()
 def token_attention(classifier: TextClassifier, text: str) -> TokenAttention:
-    """What each layer looks at while the model reads a text.
+    """Compute the attention that each word of a text receives in each layer.
 
     Args:
-        classifier: What reads.
-        text: Of which as much is read as in training.
+        classifier: The classifier.
+        text: The text, truncated as in training.
     """
     data, tokenizer = classifier.settings.data, classifier.tokenizer
     (tokens,) = encoded(tokenizer, [text], data)
@@ -123,15 +122,15 @@ def token_attention(classifier: TextClassifier, text: str) -> TokenAttention:
 
 @dataclass(frozen=True)
 class LabelEvaluation:
-    """How well a classifier does.
+    """Evaluation of a classifier.
 
     Attributes:
-        accuracy: The share of texts with the right label.
-        f1: The mean over labels of 2 · precision · recall / (precision + recall).
-        loss: -ln of the share given to the right label, in nats, the mean over texts.
-        texts: How many there were.
-        labels: The labels, in the order of the matrix.
-        confusion: How many texts of each label (a row) were given each label (a column).
+        accuracy: Fraction of texts with the correct label.
+        f1: Macro F1: the mean over labels of 2 · precision · recall / (precision + recall).
+        loss: Cross-entropy, -ln p(correct label), in nats, averaged over texts.
+        texts: Number of texts.
+        labels: The labels, in the order of the confusion matrix.
+        confusion: Confusion matrix; rows are true labels, columns are predictions.
     """
 
     accuracy: float
@@ -147,15 +146,15 @@ def evaluate(
     files: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> LabelEvaluation:
-    """Accuracy, F1 and what is taken for what; over files, or over what was held out.
+    """Compute accuracy, F1 and confusion matrix on files, or on the held-out data.
 
     Args:
-        classifier: What is evaluated.
-        files: Tables of labelled texts; none: those that the run held out.
-        progress: Is told how many texts are done, and of how many.
+        classifier: The classifier.
+        files: Tables of labelled texts; none: the texts that the run held out.
+        progress: Called with the number of texts done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read, or has a label that training
-    never saw; a ValueError where what was held out is not there any more.
+    Errors: an OSError or ValueError where a file cannot be read, or has a label that is not among
+    the training labels; a ValueError where the held-out data has changed.
     """
     from torchmetrics.functional.classification import (
         multiclass_accuracy,

@@ -140,7 +140,7 @@ PRESETS = {
 
 
 class ClassifySettings(RunSettings):
-    """Which texts with which labels, which model, how to train it.
+    """Settings of a classifier's training run: data, model and training.
 
     >>> ClassifySettings.from_preset("course", ["steps=500"]).model["d_model"]
     32
@@ -154,23 +154,22 @@ class ClassifySettings(RunSettings):
 
 
 class ClassifyObjective(CrossEntropyObjective[Classifier]):
-    """-Σ ln p(answer | text), in nats; smoothed where it is trained.
+    """Cross-entropy of the labels, -Σ ln p(answer | text), in nats, with label smoothing.
 
-    Args: as of `RightAnswers`.
+    Args: as of `CrossEntropyObjective`.
     """
 
     def logits(self, batch: dict[str, Tensor]) -> Float[Tensor, "batch answers"]:
-        """Of the answers to each text."""
+        """Return the logits of the labels of each text."""
         return self.model(batch["tokens"], batch["lengths"])
 
 
 def prepare(
     settings: ClassifySettings, corpus: LabelledCorpus, tokenizer: Tokenizer
 ) -> Prepared[ClassifySettings]:
-    """The untrained model, and the texts that it is trained on.
+    """Build the untrained model and the batches of texts.
 
-    Errors: a ValueError where the texts that are read are longer than a batch, or than the model's
-    context.
+    Errors: a ValueError where truncated texts are longer than a batch or the model's context.
     """
     data = settings.data
     config = settings.model_config(vocab_size=tokenizer.vocab_size, num_answers=len(data.answers))

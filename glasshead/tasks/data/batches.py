@@ -1,4 +1,4 @@
-"""Batches of examples: shuffled, by length, in order, padded."""
+"""Batching examples: shuffling, grouping by length, and padding."""
 
 from collections.abc import Sequence
 from random import Random
@@ -16,26 +16,26 @@ _Choice = TypeVar("_Choice")
 
 
 def one_of(choices: Sequence[_Choice], random: Random) -> _Choice:
-    """One of the choices, each as likely.
+    """Choose uniformly at random.
 
     >>> one_of("abc", Random(0))
     'c'
     """
-    # Of its methods, random() alone is promised to stay as it is.
+    # Only random() is guaranteed to stay the same across Python versions.
     return choices[int(random.random() * len(choices))]
 
 
 def pad(
     rows: Sequence[Sequence[int]], value: int, side: Literal["left", "right"] = "right"
 ) -> Int[Tensor, "rows longest"]:
-    """The rows as one tensor, short ones filled up with a value.
+    """Pad rows to a tensor.
 
     Args:
-        rows: At least one; a row may be empty.
-        value: What fills them up.
-        side: Where it stands: "right" of a row, or "left".
+        rows: At least one row; rows may be empty.
+        value: Padding value.
+        side: Padding side, "right" or "left".
 
-    Errors: a ValueError where there is no row, or another side.
+    Errors: a ValueError where there is no row, or for another side.
 
     >>> pad([[5, 6, 7], [8]], value=0, side="left")
     tensor([[5, 6, 7],
@@ -52,16 +52,16 @@ def pad(
 def shuffled(
     count: int, size: int, seed: int, epoch: int, *, drop_last: bool = False
 ) -> list[list[int]]:
-    """All examples once, in an order that only the seed and the epoch decide.
+    """Shuffle examples into batches, as a function of seed and epoch.
 
     Args:
-        count: How many examples there are.
-        size: How many make a batch.
-        seed: Of all epochs.
-        epoch: Each has an order of its own.
-        drop_last: Whether a last batch with fewer examples is left out.
+        count: Number of examples.
+        size: Batch size.
+        seed: Random seed.
+        epoch: Epoch, which changes the order.
+        drop_last: Whether to drop a last incomplete batch.
 
-    Errors: a ValueError or TypeError for what is no whole number, or too small a one.
+    Errors: a ValueError or TypeError for an argument that is no whole number, or too small.
 
     >>> shuffled(7, size=3, seed=0, epoch=0)
     [[2, 4, 3], [6, 5, 0], [1]]
@@ -73,29 +73,28 @@ def shuffled(
 
 
 def generator(seed: int, epoch: int) -> np.random.Generator:
-    """The random numbers of one epoch."""
+    """Create the random generator of one epoch."""
     return np.random.default_rng([whole_number(seed, "seed"), whole_number(epoch, "epoch")])
 
 
-# By how much an example may count as longer than it is: neighbours change from epoch to epoch.
+# Relative noise on lengths, so that neighbours change from epoch to epoch.
 _JITTER = 0.05
 
 
 def by_length(
     lengths: Sequence[int] | Int[Tensor, " examples"], tokens: int, seed: int, epoch: int
 ) -> list[list[int]]:
-    """All examples once, in batches of similar length, grouped and put in order anew each epoch.
+    """Group examples into batches of similar length, regrouped and shuffled each epoch.
 
     A batch of n examples, the longest of which has m tokens, takes n · m tokens when padded.
 
     Args:
-        lengths: How many tokens each example has.
-        tokens: How many a batch takes at most, padding included.
-        seed: Of all epochs.
-        epoch: The batches are a function of the seed and it alone.
+        lengths: Number of tokens of each example.
+        tokens: Maximum tokens of a batch, including padding.
+        seed: Random seed.
+        epoch: Epoch; with the seed it determines the batches.
 
-    Errors: a ValueError or TypeError for what are no lengths, and for an example that is longer
-    than a batch.
+    Errors: a ValueError or TypeError for invalid lengths, and for an example longer than a batch.
 
     >>> by_length([3, 9, 2, 10, 3], tokens=20, seed=0, epoch=0)
     [[2, 0, 4], [1, 3]]
@@ -110,12 +109,12 @@ def by_length(
 
 
 def _cut(order: np.ndarray, sizes: np.ndarray, tokens: int) -> list[list[int]]:
-    """Examples in their order, as many to a batch as it takes."""
+    """Cut an order of examples into batches of at most `tokens` tokens."""
     batches, begin, counts = [], 0, np.arange(1, len(order) + 1)
     while begin < len(order):
         ahead = sizes[begin : begin + tokens // sizes[begin]]
         padded = np.maximum.accumulate(ahead) * counts[: len(ahead)]
-        # It only grows with each example more.
+        # `padded` is increasing.
         fitting = int(np.searchsorted(padded, tokens, side="right"))
         batches.append(order[begin : begin + fitting].tolist())
         begin += fitting
@@ -140,14 +139,14 @@ def _checked(lengths: Sequence[int] | Tensor, tokens: int) -> np.ndarray:
 
 
 def in_order(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """All examples once, in batches of similar length, the longest first.
+    """Group examples into batches of similar length, longest first.
 
     A batch of n examples, the longest of which has m tokens, takes n · m tokens when padded; one
     that is longer than that makes a batch alone.
 
     Args:
-        lengths: How many tokens each example has.
-        tokens: How many a batch takes at most, padding included.
+        lengths: Number of tokens of each example.
+        tokens: Maximum tokens of a batch, including padding.
 
     >>> in_order([3, 9, 2, 10, 3], tokens=20)
     [[3, 1], [0, 4, 2]]

@@ -1,4 +1,4 @@
-"""The user's text files, read no further than is allowed."""
+"""Reading the user's text files within a memory limit, unpacking .gz and .xz."""
 
 import codecs
 import gzip
@@ -17,41 +17,43 @@ FileName = str | os.PathLike[str]
 
 SETTING = "GLASSHEAD_MAX_TEXT_BYTES"
 _MOST = 2**30
-# How many times its own size a packed file may hold, and how much it may in any case.
+# Maximum compression ratio of a packed file, and the unpacked size that is always allowed.
 _TIMES, _SMALL = 100, 2**26
-# A row or a line takes memory beside its characters, and is counted so.
-_OF_A_LINE = 128
+# Memory overhead of a row or a line, in bytes.
+_LINE_OVERHEAD = 128
 LONGEST_LINE = 2**25
 
 _PACKINGS = (".gz", ".xz")
 _BLOCK = 2**18
-# What xz takes to unpack what `xz -9` has packed is 65 MiB.
+# Unpacking the output of `xz -9` takes 65 MiB.
 _XZ_MEMORY = 2**28
-# What gzip and lzma raise for bytes that are not theirs, or that end too early.
+# Errors of gzip and lzma for malformed or truncated files.
 _BROKEN = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
 
 
 class Allowance:
-    """How much text the files that are read together may still hold, once it is unpacked.
+    """A budget of unpacked bytes, shared by the files that are read together.
 
-    It is 1 GiB, or what the environment variable GLASSHEAD_MAX_TEXT_BYTES says; each line counts
-    for 128 bytes beside its own. Where nothing is said, a packed file holds at most 100 times as
-    many bytes as it has, or 64 MiB: text is packed to a tenth, and what is packed to a thousandth
-    is to fill the memory.
+    It is 1 GiB, or the value of the environment variable GLASSHEAD_MAX_TEXT_BYTES; each line counts
+    128 bytes more. By default, a packed file may unpack to at most 100 times its size, or 64 MiB:
+    text compresses to about a tenth, and a file compressed to a thousandth is a decompression bomb.
 
     Args:
-        most: Another number of bytes.
+        most: The budget in bytes, instead of the default.
 
-    Errors: a ValueError where the variable is no whole number.
+    Errors: a ValueError where the environment variable is no whole number.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        said = _said() if most is None else most
-        self.most = self._left = _MOST if said is None else said
-        self._times = _TIMES if said is None else None
+        limit = _limit_of_environment() if most is None else most
+        self.most = self._left = _MOST if limit is None else limit
+        self._times = _TIMES if limit is None else None
 
     def spend(self, count: int, path: Path) -> None:
-        """Take note of bytes that were read; raise a ValueError where they are too many."""
+        """Subtract bytes that were read.
+
+        Errors: a ValueError where the budget is exceeded.
+        """
         self._left -= count
         if self._left < 0:
             raise ValueError(
@@ -61,7 +63,10 @@ class Allowance:
             )
 
     def check_packed(self, count: int, size: int, path: Path) -> None:
-        """Raise a ValueError where a file of some size has unpacked to too many bytes."""
+        """Check the compression ratio of a file of `size` bytes.
+
+        Errors: a ValueError where it has unpacked to too many bytes.
+        """
         if self._times is not None and count > (most := max(_SMALL, self._times * size)):
             raise ValueError(
                 f"{shown(path)} unpacks to more than {most:,} bytes, though it has {size:,}: "
@@ -70,12 +75,15 @@ class Allowance:
             )
 
     def check(self, count: int, path: Path) -> None:
-        """Raise a ValueError where as many bytes would be too many, before any is read."""
+        """Check that the budget suffices for a number of bytes, before reading them.
+
+        Errors: a ValueError where it does not.
+        """
         if count > self._left:
             self.spend(count, path)
 
 
-def _said() -> int | None:
+def _limit_of_environment() -> int | None:
     written = os.environ.get(SETTING, "").strip()
     if not written:
         return None
@@ -88,15 +96,15 @@ def _said() -> int | None:
 
 
 def shown(path: Path) -> str:
-    """A path as errors show it."""
+    """Return a path as printable text, for error messages."""
     return printable(str(path))
 
 
 def existing(name: FileName) -> Path:
-    """The path of a file, which is there.
+    """Check that a file exists and return its path.
 
-    Errors: an OSError where it is not there, a folder, or neither; a ValueError for an empty name
-    and for -, which would be standard input.
+    Errors: an OSError where it does not exist or is not a regular file; a ValueError for an empty
+    name and for -, which would be standard input.
 
     >>> existing("-")
     Traceback (most recent call last):
@@ -122,7 +130,7 @@ def existing(name: FileName) -> Path:
 
 
 def ending(path: Path) -> str:
-    """How the name ends, in small letters, without the .gz or .xz of a packed file.
+    """Return the lowercase suffix of a file name, ignoring a .gz or .xz of a packed file.
 
     >>> ending(Path("reviews.JSONL.xz")), ending(Path("train.de"))
     ('.jsonl', '.de')
@@ -132,21 +140,21 @@ def ending(path: Path) -> str:
 
 
 def packing(path: Path) -> str:
-    """How a file is packed, ".gz" or ".xz"; "" where it is not."""
+    """Return the compression of a file by its suffix, ".gz" or ".xz", or ""."""
     suffix = path.suffix.lower()
     return suffix if suffix in _PACKINGS else ""
 
 
 def read_text(path: Path, allowance: Allowance | None = None, most: int | None = None) -> str:
-    """All characters of a UTF-8 file as they are, but for a byte order mark.
+    """Read a UTF-8 file as it is, without a byte order mark.
 
     Args:
         path: The file.
-        allowance: How much may be read, with other files; None: of this one alone.
-        most: How many bytes the file itself may have; None: any number.
+        allowance: Budget shared with other files; None: one for this file.
+        most: Maximum size of the file in bytes; None: any.
 
-    Errors: a ValueError where it is empty, holds more than is allowed, is not packed as its name
-    says, or is not UTF-8, with the line; an OSError where it cannot be read.
+    Errors: a ValueError where it is empty, exceeds the budget, is not packed as its name says, or
+    is not UTF-8, with the line; an OSError where it cannot be read.
     """
     count = _measured(path, allowance or Allowance(most), most=most)
     content = bytearray()
@@ -159,16 +167,16 @@ def read_text(path: Path, allowance: Allowance | None = None, most: int | None =
 
 
 def lines_of(path: Path, allowance: Allowance | None = None, newline: str = "\n") -> Iterator[str]:
-    r"""The lines of a UTF-8 file with their ends, of which one at a time is held.
+    r"""Iterate over the lines of a UTF-8 file with their line ends, holding one at a time.
 
     Args:
         path: The file.
-        allowance: How much may be read, with other files; None: of this one alone.
-        newline: What ends a line; "": "\n", "\r\n" and "\r".
+        allowance: Budget shared with other files; None: one for this file.
+        newline: The line end; "": "\n", "\r\n" and "\r".
 
     Errors: as of `read_text`, and a ValueError for a line of more than 32 MiB.
     """
-    count = _measured(path, allowance or Allowance(), of_a_line=_OF_A_LINE)
+    count = _measured(path, allowance or Allowance(), of_a_line=_LINE_OVERHEAD)
     blank = True
     stream = io.BufferedReader(_Stream(_again(path, count)), _BLOCK)
     with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as file:
@@ -184,7 +192,7 @@ def lines_of(path: Path, allowance: Allowance | None = None, newline: str = "\n"
 
 
 def too_long(path: Path, line: int) -> ValueError:
-    """What is wrong with a file of which a line, or a row, does not end."""
+    """Return the error for a line or a row that is too long."""
     return ValueError(
         f"{shown(path)}, line {line}: expected lines of at most {LONGEST_LINE:,} characters, and "
         f"got a longer one: break it, or close the quotes that hold it together."
@@ -192,7 +200,7 @@ def too_long(path: Path, line: int) -> ValueError:
 
 
 class _Stream(io.RawIOBase):
-    """Blocks of bytes as a file to read from."""
+    """A readable file object over blocks of bytes."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._rest = blocks, memoryview(b"")
@@ -200,7 +208,7 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] - any that is written
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] - a writable buffer
         if not self._rest:
             self._rest = memoryview(next(self._blocks, b""))
         count = min(len(buffer), len(self._rest))
@@ -215,9 +223,9 @@ class _Stream(io.RawIOBase):
 def _measured(
     path: Path, allowance: Allowance, *, most: int | None = None, of_a_line: int = 0
 ) -> int:
-    """How many bytes a file has once it is unpacked, all of which are allowed and UTF-8.
+    """Return the unpacked size of a file, and check that it is UTF-8 and within the budget.
 
-    Nothing of it is held, so that a small file which unpacks to a large one takes no memory.
+    The content is discarded, so that a decompression bomb takes no memory.
     """
     decoder, line, count = codecs.getincrementaldecoder("utf-8")(), 1, 0
     try:
@@ -239,7 +247,7 @@ def _measured(
 
 
 def _again(path: Path, count: int) -> Iterator[bytes]:
-    """The bytes of a file that was measured."""
+    """Read the blocks of a measured file again."""
     for block in _blocks(path):
         count -= len(block)
         if count < 0:
@@ -248,7 +256,7 @@ def _again(path: Path, count: int) -> Iterator[bytes]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, unpacked."""
+    """Read the unpacked blocks of a file."""
     try:
         with open_regular(path) as file:
             yield from _unpacked(file, packing(path))
@@ -261,12 +269,15 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _check(path: Path, decoder: codecs.IncrementalDecoder, block: bytes, line: int) -> None:
-    """Raise where a block, which begins on a line, goes on with what is not UTF-8 text."""
+    """Check that a block, which begins on line `line`, continues UTF-8 text.
+
+    Errors: a ValueError with the line and the byte.
+    """
     content, place = block, block.find(b"\0")
     try:
         decoder.decode(block, final=not block)
     except UnicodeDecodeError as error:
-        # The beginning of a character may be that of the block before.
+        # The invalid character may begin in the block before.
         if place < 0 or error.start < place:
             content, place = error.object, error.start
     if place >= 0:
@@ -285,7 +296,7 @@ def _unpacked(file: BinaryIO, packing: str) -> Iterator[bytes]:
     elif packing == ".xz":
         yield from _of_xz(file)
     else:
-        # A file that the kernel makes as it is read may never end, and says that it has no bytes.
+        # Virtual files, of size 0, may never end.
         left = os.fstat(file.fileno()).st_size
         while block := file.read(min(left, _BLOCK)):
             left -= len(block)
@@ -293,7 +304,7 @@ def _unpacked(file: BinaryIO, packing: str) -> Iterator[bytes]:
 
 
 def _of_xz(file: BinaryIO) -> Iterator[bytes]:
-    """What one stream after another holds; `lzma` would take any memory that a file asks for."""
+    """Unpack concatenated xz streams with a memory limit, which `lzma.open` lacks."""
     packed = file.read(_BLOCK)
     while True:
         unpacker = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
@@ -304,7 +315,7 @@ def _of_xz(file: BinaryIO) -> Iterator[bytes]:
                 yield block
             packed = file.read(_BLOCK) if unpacker.needs_input else b""
         packed = unpacker.unused_data or file.read(_BLOCK)
-        # Zeros may stand between streams, and behind the last one.
+        # Streams may be padded with zeros.
         while packed and not packed.lstrip(b"\0"):
             packed = file.read(_BLOCK)
         packed = packed.lstrip(b"\0")

@@ -1,4 +1,4 @@
-"""Generated film reviews, in which a negation decides the label."""
+"""Generated film reviews in which negation decides the label."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import one_of
+from glasshead.tasks.data.grammar import SLOT, expand, lines_of_rule
 
 FILMS = "film, movie, comedy, drama, sequel, remake"
 PARTS = "plot, story, script, acting, ending, dialogue, music"
 
-# Those that praise, and those that blame.
+# Positive and negative words of each kind.
 WORDS = {
     "adjective": (
         "good, funny, clever, charming, exciting, moving",
@@ -175,32 +176,30 @@ RULES = {
 
 
 _OPPOSITE = {"positive": "negative", "negative": "positive"}
-_LINES = {rule: [*map(str.strip, lines.strip().splitlines())] for rule, lines in RULES.items()}
-_JUDGEMENTS = [*map(str.strip, JUDGEMENTS.strip().splitlines())]
+_LINES = {rule: lines_of_rule(lines) for rule, lines in RULES.items()}
+_JUDGEMENTS = lines_of_rule(JUDGEMENTS)
 _FILMS = ["it", *(f"the {film}" for film in FILMS.split(", "))]
 _JUDGED = [*_FILMS, *(f"the {part}" for part in PARTS.split(", "))]
 _SIDES = re.compile(r"\[([^|]+)\|([^]]+)\]")
-_SLOT = re.compile(r"\{([^}]+)\}")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
-# Two of five judgements are turned into their opposite. Were it every second one, a word would say
-# nothing without its negation, nor a negation without its word, and learning would hardly begin.
-_TURNED = (False, True, False, True, False)
+# Two of five judgements are negated. With every second one, neither a word nor a negation would
+# carry information by itself, and learning would hardly start.
+_NEGATED = (False, True, False, True, False)
 
-# Of so many judgements, one is kept for the reviews that are held out.
+# One in so many judgements occurs in held-out reviews only.
 _ONE_IN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    r"""A review and what it means.
+    r"""A review with its label and its negations.
 
     Attributes:
-        text: What is written.
+        text: The review.
         label: "positive" or "negative".
-        negation: The places of the words that turn the judgement into its opposite, none where
-            there are none, counted from 0 in `re.findall(r"\w+|[^\w\s]", text)`. What negates
-            something else is not among them.
+        negation: Indices of the words that negate the judgement, counted from 0 in
+            `re.findall(r"\w+|[^\w\s]", text)`; negations of something else are not included.
     """
 
     text: str
@@ -209,13 +208,13 @@ class Review:
 
 
 def reviews(count: int, seed: int = 0) -> list[Review]:
-    """Little reviews to train on.
+    """Generate reviews for training.
 
     Args:
-        count: How many; more of the same seed begin with the same ones.
-        seed: Of what is said in them.
+        count: Number of reviews; a larger number with the same seed begins with the same ones.
+        seed: Random seed.
 
-    Errors: a ValueError or TypeError for what is no whole number of at least 0.
+    Errors: a ValueError or TypeError for an argument that is no whole number of at least 0.
 
     >>> for review in reviews(2):
     ...     print(f"{review.label}: {review.text}")
@@ -223,37 +222,37 @@ def reviews(count: int, seed: int = 0) -> list[Review]:
     sequel.
     positive: The cinema isn't near my house. I would never call the plot a disappointment.
     """
-    return list(islice(_told(seed, held_out=False), whole_number(count, "count")))
+    return list(islice(_generate(seed, held_out=False), whole_number(count, "count")))
 
 
 def held_out(count: int, seed: int = 0) -> list[Review]:
-    """Reviews whose judgement is in none of `reviews`, whatever its seed, nor is its opposite.
+    """Generate reviews for validation, whose judgements never occur in `reviews`, nor negated.
 
-    There, that word has never been said of that part of a film in that way.
+    No seed of `reviews` combines the same word, part of a film and sentence.
 
     Args:
         count, seed: As for `reviews`.
 
     Errors: as for `reviews`.
     """
-    return list(islice(_told(seed, held_out=True), whole_number(count, "count")))
+    return list(islice(_generate(seed, held_out=True), whole_number(count, "count")))
 
 
-def _told(seed: int, *, held_out: bool) -> Iterator[Review]:
+def _generate(seed: int, *, held_out: bool) -> Iterator[Review]:
     random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
     while True:
         meant, opposite, label = _judgement(random)
-        turned = one_of(_TURNED, random)
-        judgement = _capitalized(opposite if turned else meant)
-        starred = _expanded("review", {"judgement": judgement}, random)
+        negated = one_of(_NEGATED, random)
+        judgement = _capitalized(opposite if negated else meant)
+        starred = expand("review", _LINES, {"judgement": judgement}, random)
         if (crc32(meant.encode()) % _ONE_IN == 0) == held_out:
-            yield _review(starred, _OPPOSITE[label] if turned else label)
+            yield _review(starred, _OPPOSITE[label] if negated else label)
 
 
 def _judgement(random: Random) -> tuple[str, str, str]:
-    """A judgement, its opposite, and the label of the first."""
+    """Draw a judgement; return it, its opposite, and the label of the first."""
     line = one_of(_JUDGEMENTS, random)
-    kind = next(slot for slot in _SLOT.findall(line) if slot in WORDS)
+    kind = next(slot for slot in SLOT.findall(line) if slot in WORDS)
     label, words = one_of([*zip(_OPPOSITE, WORDS[kind], strict=True)], random)
     facts = {
         "it": one_of(_JUDGED, random),
@@ -265,7 +264,7 @@ def _judgement(random: Random) -> tuple[str, str, str]:
 
 
 def _review(starred: str, label: str) -> Review:
-    """The review, in which every second part between stars negates."""
+    """Parse a review whose negations stand between stars."""
     negation, before = [], 0
     for place, part in enumerate(starred.split("*")):
         after = before + len(_WORD.findall(part))
@@ -273,16 +272,6 @@ def _review(starred: str, label: str) -> Review:
             negation.extend(range(before, after))
         before = after
     return Review(starred.replace("*", ""), label, tuple(negation))
-
-
-def _expanded(rule: str, facts: dict[str, str], random: Random) -> str:
-    """One line of a rule, with what its braces stand for."""
-
-    def filled(slot: re.Match[str]) -> str:
-        name = slot[1]
-        return facts[name] if name in facts else _expanded(name, facts, random)
-
-    return _SLOT.sub(filled, one_of(_LINES[rule], random))
 
 
 def _capitalized(sentence: str) -> str:

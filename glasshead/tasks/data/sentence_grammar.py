@@ -1,7 +1,6 @@
 """The grammar of the sentence pairs: words and frames in two languages."""
 
-# Who does something, and to whom: in German, and in English. 1 are those who speak, 2 those who
-# are spoken to, 3 all others.
+# Personal pronouns as subject and indirect object, in German and in English, with the person.
 PERSONS = """
     ich | mir   | I    | me   | 1
     du  | dir   | you  | you  | 2
@@ -12,7 +11,7 @@ PERSONS = """
     sie | ihnen | they | them | 3
 """
 
-# As they stand before an object of der, die and das.
+# Accusative determiners of masculine, feminine and neuter nouns, and in English.
 DETERMINERS = """
     den    | die    | das    | the
     diesen | diese  | dieses | this
@@ -20,7 +19,7 @@ DETERMINERS = """
     deinen | deine  | dein   | your
 """
 
-# Each with what may be done to it.
+# Nouns with the verbs that may take them as object.
 NOUNS = """
     der Satz       | sentence  | lesen schreiben übersetzen verstehen erklären vor-lesen
     der Text       | text      | lesen schreiben übersetzen verstehen erklären vor-lesen

@@ -13,21 +13,21 @@ from glasshead.tasks.data import sentence_grammar as grammar
 from glasshead.tasks.data.batches import one_of
 from glasshead.tasks.data.sentence_grammar import SAME
 
-# The zu of an infinitive says this, and no verb, though it may stand inside of one.
+# The meaning of "zu" with an infinitive, which may stand inside the verb.
 _TO = "to"
-# The rows of the grammar's persons with which English verbs end in an s.
+# Rows of the grammar's persons that take the English third person singular.
 _HE_AND_SHE = (2, 3)
 
 
 class Word(NamedTuple):
-    """A word, and what it says: words of two languages that share any of it say the same."""
+    """A word and its meanings; words of two languages that share one are aligned."""
 
     text: str
     says: set[str]
 
 
 class Persons(NamedTuple):
-    """Whom verbs agree with, as rows of the grammar's table: `other` in a clause that depends."""
+    """The subjects of the main clause and of a dependent one (`other`), as rows of the grammar."""
 
     subject: int
     other: int
@@ -38,7 +38,7 @@ class Persons(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that are the same in both languages, one by one."""
+    """Words that translate one by one."""
 
     german: str
     english: str
@@ -52,7 +52,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb of the grammar's tables: `present` has a form for each person, `base` its particle."""
+    """A verb: `present` has a form per person; `base` and `german` include its particle."""
 
     german: str
     present: tuple[str, ...]
@@ -63,7 +63,7 @@ class Verb:
 
     @classmethod
     def of(cls, german: str, present: str, participle: str, english: str) -> "Verb":
-        """The verb of a row."""
+        """Parse a row of the grammar's verbs."""
         ich, du, er, ihr = present.split()
         infinitive = german.rpartition("-")[2]
         base, *third, past = english.split()
@@ -101,7 +101,7 @@ class Verb:
 
 
 class Person(NamedTuple):
-    """A row of the persons; `among` tells those who speak, who are spoken to, and others apart."""
+    """A row of the persons; `among` is the grammatical person, "1", "2" or "3"."""
 
     german: str
     german_dative: str
@@ -119,7 +119,7 @@ class Person(NamedTuple):
 
 
 class Noun(NamedTuple):
-    """A row of the nouns, with all verbs that it is an object of."""
+    """A row of the nouns, with the verbs that take it as object."""
 
     german: str
     english: str
@@ -140,7 +140,7 @@ class Determiner(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A line of German and the line of English that says the same."""
+    """A German sentence pattern and its English translation."""
 
     german: str
     english: str
@@ -151,8 +151,8 @@ def _rows(table: str) -> list[list[str]]:
 
 
 def _frames(lines: str) -> list[Frame]:
-    told = [line.strip() for line in lines.splitlines() if line.strip()]
-    return [Frame(*pair) for pair in zip(told[::2], told[1::2], strict=True)]
+    patterns = [line.strip() for line in lines.splitlines() if line.strip()]
+    return [Frame(*pair) for pair in zip(patterns[::2], patterns[1::2], strict=True)]
 
 
 PERSONS = [Person(*row) for row in _rows(grammar.PERSONS)]
@@ -161,16 +161,16 @@ TIMES = [Phrase(*row) for row in _rows(grammar.TIMES)]
 ADVERBS = [Phrase(*row) for row in _rows(grammar.ADVERBS)]
 FRAMES = {name: _frames(lines) for name, lines in grammar.FRAMES.items()}
 
-# Those of each slot, by their infinitives.
+# Verbs of each slot, by infinitive.
 VERBS = {
     slot: {row[0]: Verb.of(*row) for row in _rows(table)} for slot, table in grammar.VERBS.items()
 }
 _NOUNS = [Noun(*row) for row in _rows(grammar.NOUNS)]
-# Those that each verb takes.
+# Objects of each verb.
 OBJECTS = {verb: [noun for noun in _NOUNS if verb in noun.verbs.split()] for verb in VERBS["verb"]}
 
 
-# A slot and the form that is asked of it, or a word or mark as it is.
+# A slot with the required form, or a literal word or mark.
 _PIECE = re.compile(r"\{(\w+) ?(\w*)\}|(\w+|[^\w\s])")
 _BEFORE_MARK = re.compile(r" (?=[^\w\s])")
 _FULL_VERBS = VERBS.keys() - {"can", "have", "do"}
@@ -178,16 +178,16 @@ _FULL_VERBS = VERBS.keys() - {"can", "have", "do"}
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    r"""A German sentence and its English.
+    r"""A German sentence with its English translation and word alignment.
 
-    Words are those of `re.findall(r"\w+|[^\w\s]", sentence)`, marks among them, counted from 0.
+    Words are counted from 0 in `re.findall(r"\w+|[^\w\s]", sentence)`, which includes marks.
 
     Attributes:
         german, english: The sentences.
-        alignment: Of each English word, the places of the German words that it translates: both
-            parts of a verb that is parted, "zu" or the verb it stands in for "to", none for "do".
-        verbs: The places of the English full verbs: not of "can", "must", "should", "have" and
-            "do", nor of what follows a verb, as "up" in "tidy up".
+        alignment: For each English word, the indices of the German words that it translates: both
+            parts of a separable verb, "zu" or the verb that contains it for "to", none for "do".
+        verbs: The indices of the English main verbs: not of "can", "must", "should", "have" and
+            "do", nor of particles, as "up" in "tidy up".
 
     >>> from glasshead.tasks.data.sentences import HELD_OUT
     >>> HELD_OUT.german, HELD_OUT.english
@@ -206,12 +206,12 @@ class Pair:
 
 
 def said(frame: Frame, filling: Mapping[str, Phrase | Verb], persons: Persons) -> Pair:
-    """A frame with its slots filled, in both languages alike."""
+    """Fill the slots of a frame in both languages and align the words."""
     german = _words(frame.german, lambda slot, form: filling[slot].in_german(slot, form, persons))
     english = _words(
         frame.english, lambda slot, form: filling[slot].in_english(slot, form, persons)
     )
-    # Of the words of a verb, such as "tidy up", the first is the verb itself.
+    # The first word of a verb such as "tidy up" is its head.
     heads = {slot: place for place, word in reversed([*enumerate(english)]) for slot in word.says}
     return Pair(
         _sentence(german),
@@ -236,7 +236,7 @@ def _sentence(words: Sequence[Word]) -> str:
     return text[0].upper() + text[1:]
 
 
-# One in so many combinations of a frame, a verb and its object is held out, and this one for sure.
+# One in so many combinations of frame, verb and object is held out, and always this one.
 _ONE_IN = 10
 _KEPT = "help question, übersetzen, der Satz"
 _SEVERAL = [Phrase("ihr", "you"), Phrase("euch", "you")]
@@ -256,15 +256,15 @@ HELD_OUT = said(
 
 
 def pairs(count: int, seed: int = 0) -> list[Pair]:
-    """German sentences with their English, to train on.
+    """Generate German sentences with their English translation for training.
 
-    A German sentence always has the same English. A pair may come again.
+    The translation is a function of the German sentence. Pairs may repeat.
 
     Args:
-        count: How many; more of the same seed begin with the same ones.
-        seed: Of what they say.
+        count: Number of pairs; a larger number with the same seed begins with the same ones.
+        seed: Random seed.
 
-    Errors: a ValueError or TypeError for what is no whole number of at least 0.
+    Errors: a ValueError or TypeError for an argument that is no whole number of at least 0.
 
     >>> for pair in pairs(3):
     ...     print(pair.german, "=", pair.english)
@@ -272,13 +272,13 @@ def pairs(count: int, seed: int = 0) -> list[Pair]:
     Sie hoffen, den Apfel mitzubringen. = They hope to bring the apple.
     Ich warte, weil sie dieses Haus finden sollte. = I wait because she should find this house.
     """
-    return list(islice(_told(seed, held_out=False), whole_number(count, "count")))
+    return list(islice(_generate(seed, held_out=False), whole_number(count, "count")))
 
 
 def held_out(count: int, seed: int = 0) -> list[Pair]:
-    """Sentences of what is said in none of `pairs`, whatever its seed.
+    """Generate sentences for validation that never occur in `pairs`.
 
-    Each has a verb with an object that training has together in sentences of other build alone.
+    Each combines a verb and an object that training combines only in other sentence patterns.
     `HELD_OUT` is one of them.
 
     Args:
@@ -286,10 +286,10 @@ def held_out(count: int, seed: int = 0) -> list[Pair]:
 
     Errors: as for `pairs`.
     """
-    return list(islice(_told(seed, held_out=True), whole_number(count, "count")))
+    return list(islice(_generate(seed, held_out=True), whole_number(count, "count")))
 
 
-def _told(seed: int, *, held_out: bool) -> Iterator[Pair]:
+def _generate(seed: int, *, held_out: bool) -> Iterator[Pair]:
     random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
     while True:
         name, verb = one_of([*FRAMES], random), one_of([*OBJECTS], random)
@@ -305,7 +305,7 @@ def _is_held_out(frame: str, verb: str, noun: str) -> bool:
 
 def _pair(frame: Frame, verb: str, noun: Noun, random: Random) -> Pair:
     subject, other = (one_of(range(len(PERSONS)), random) for _ in range(2))
-    # Nobody helps a group and is in it.
+    # Nobody helps a group that they belong to.
     among = PERSONS[subject].among
     whom = one_of([p for p in PERSONS if p.among == "3" or p.among != among], random)
     filling = {
@@ -317,7 +317,7 @@ def _pair(frame: Frame, verb: str, noun: Noun, random: Random) -> Pair:
         **{slot: one_of([*verbs.values()], random) for slot, verbs in VERBS.items()},
         "verb": VERBS["verb"][verb],
     }
-    # Where several are spoken to, "dein" would be nobody's.
+    # "dein" does not fit where several are addressed.
     several = any(filling[slot] in _SEVERAL and f"{{{slot}}}" in frame.german for slot in filling)
     fitting = [row for row in DETERMINERS if not (several and row.english == "your")]
     filling["object"] = one_of(fitting, random).before(noun)

@@ -1,6 +1,5 @@
-"""Generated short stories."""
+"""Generated short stories about lost things."""
 
-import re
 from collections.abc import Iterator
 from itertools import islice
 from random import Random
@@ -8,6 +7,7 @@ from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import one_of
+from glasshead.tasks.data.grammar import expand, lines_of_rule
 
 GIRLS = "Anna Clara Ella Emma Ida Lily Lucy Mia Nora Rosa Ruby Zoe"
 BOYS = "Adam Ben Finn Hugo Jack Leo Max Noah Oscar Paul Sam Tom"
@@ -15,7 +15,7 @@ BOYS = "Adam Ben Finn Hugo Jack Leo Max Noah Oscar Paul Sam Tom"
 THINGS = "ball bell boat book cup doll drum hat kite key scarf train"
 COLORS = "red blue green yellow white brown little big"
 
-# Where it may be lost, and where it may lie there.
+# Where a thing may be lost, and the spots where it may lie there.
 PLACES = {
     "in the park": "under a bench, behind the tall tree, near the pond",
     "in the garden": "under the roses, behind the shed, near the gate",
@@ -99,55 +99,54 @@ RULES = {
 
 _SHE = {"he": "she", "him": "her", "his": "her", "girl": "girl"}
 _HE = {"he": "he", "him": "him", "his": "his", "girl": "boy"}
-_LINES = {rule: [*map(str.strip, lines.strip().splitlines())] for rule, lines in RULES.items()}
-_SLOT = re.compile(r"\{([^}]+)\}")
+_LINES = {rule: lines_of_rule(lines) for rule, lines in RULES.items()}
 
-# Of so many things that may happen, one is kept for the stories that are held out.
+# One in so many events occurs in held-out stories only.
 _ONE_IN = 10
 
 
 def stories(count: int, seed: int = 0) -> list[str]:
-    """Little stories to train on.
+    """Generate stories for training.
 
     Args:
-        count: How many; more of the same seed begin with the same ones.
-        seed: Of what happens in them.
+        count: Number of stories; a larger number with the same seed begins with the same ones.
+        seed: Random seed.
 
-    Errors: a ValueError or TypeError for what is no whole number of at least 0.
+    Errors: a ValueError or TypeError for an argument that is no whole number of at least 0.
 
     >>> print(stories(1)[0])
     One rainy day Oscar played in the forest with a yellow drum. But he lost it, and he
     was very sad. Oscar began to cry and looked near the river. At last he found it under
     the leaves. Oscar never lost the yellow drum in the forest again.
     """
-    return list(islice(_told(seed, held_out=False), whole_number(count, "count")))
+    return list(islice(_generate(seed, held_out=False), whole_number(count, "count")))
 
 
 def held_out(count: int, seed: int = 0) -> list[str]:
-    """Stories of what happens in none of `stories`, whatever its seed.
+    """Generate stories for validation, whose events never occur in `stories`.
 
-    There, that child has never lost that thing, of that color, in that place.
+    No seed of `stories` has the same child lose the same thing, of the same color, in that place.
 
     Args:
         count, seed: As for `stories`.
 
     Errors: as for `stories`.
     """
-    return list(islice(_told(seed, held_out=True), whole_number(count, "count")))
+    return list(islice(_generate(seed, held_out=True), whole_number(count, "count")))
 
 
-def _told(seed: int, *, held_out: bool) -> Iterator[str]:
+def _generate(seed: int, *, held_out: bool) -> Iterator[str]:
     random = Random(whole_number(seed, "seed"))  # noqa: S311 - nothing is to be kept secret
     while True:
         facts = _facts(random)
-        story = _expanded("story", facts, random)
+        story = expand("story", _LINES, facts, random)
         key = "{child}, {thing}, {place}".format(**facts)
         if (crc32(key.encode()) % _ONE_IN == 0) == held_out:
             yield story
 
 
 def _facts(random: Random) -> dict[str, str]:
-    """What a story is about."""
+    """Draw the characters, the thing and the places of a story."""
     girls, boys = GIRLS.split(), BOYS.split()
     child = one_of([*girls, *boys], random)
     friend = one_of([name for name in (*girls, *boys) if name != child], random)
@@ -168,13 +167,3 @@ def _facts(random: Random) -> dict[str, str]:
         "He": fitting["he"].capitalize(),
         **fitting,
     }
-
-
-def _expanded(rule: str, facts: dict[str, str], random: Random) -> str:
-    """One line of a rule, with what its braces stand for."""
-
-    def filled(slot: re.Match[str]) -> str:
-        name = slot[1]
-        return facts[name] if name in facts else _expanded(name, facts, random)
-
-    return _SLOT.sub(filled, one_of(_LINES[rule], random))

@@ -1,4 +1,4 @@
-"""Texts, lines and rows of examples, read from the user's files."""
+"""Reading texts, lines and table rows from the user's files."""
 
 import csv
 import json
@@ -26,27 +26,27 @@ from glasshead.tasks.data.files import (
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLES = (".jsonl", *DELIMITERS)
 
-# A row, and the line on which it begins.
+# The line on which a row begins, and the row.
 Row = tuple[int, dict[str, Any]]
-# Which columns to read, of those that are there.
+# Selects columns from those that the table has.
 Choice = Callable[[Sequence[str]], Sequence[str]]
 
 
 def read_rows(
     name: FileName, columns: Sequence[str], allowance: Allowance | None = None
 ) -> list[tuple[str, ...]]:
-    """Some columns of a table (.jsonl, .csv, .tsv; also .gz and .xz), row by row.
+    """Read columns of a table (.jsonl, .csv, .tsv; also .gz and .xz), row by row.
 
-    Every value is a text: a whole number, true and false of JSON become what they are written as,
-    so that a label is the same from each kind of file.
+    Every value is a text: whole numbers, true and false of JSON become their JSON text, so that
+    labels do not depend on the kind of file.
 
     Args:
         name: The file. A .csv and a .tsv have a header.
-        columns: The names of the columns, in the order in which each row is to have them.
-        allowance: How much may be read, with other files; None: of this one alone.
+        columns: Names of the columns, in the order of the returned rows.
+        allowance: Budget shared with other files; None: one for this file.
 
-    Errors: an OSError where the file is not there or cannot be read; a ValueError that names the
-    file, and the line of a row that is broken or lacks a column.
+    Errors: an OSError where the file does not exist or cannot be read; a ValueError that names the
+    file, and the line of a row that is malformed or lacks a column.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -68,14 +68,14 @@ def read_rows(
 def read_columns(
     path: Path, choose: Choice, *, texts_only: bool = False, allowance: Allowance | None = None
 ) -> list[list[str]]:
-    """The chosen columns of a table; of the others nothing is kept.
+    """Read selected columns of a table.
 
     Args:
         path: The file.
-        choose: Takes the names of the first row, and gives those to read; it is asked once more
-            where there was one name alone and a later row has others.
-        texts_only: Whether a number is an error, too.
-        allowance: How much may be read, with other files; None: of this one alone.
+        choose: Selects from the column names of the first row; called again where the first row
+            has one column and a later one has others.
+        texts_only: Whether numbers are refused.
+        allowance: Budget shared with other files; None: one for this file.
 
     Errors: as for `read_rows`.
     """
@@ -100,13 +100,13 @@ def read_columns(
 
 
 def rows_of(path: Path, allowance: Allowance | None = None) -> Iterator[Row]:
-    """The rows of a .jsonl, .csv or .tsv file, of which one at a time is held.
+    """Iterate over the rows of a .jsonl, .csv or .tsv file, holding one at a time.
 
     Args:
         path: The file.
-        allowance: How much may be read, with other files; None: of this one alone.
+        allowance: Budget shared with other files; None: one for this file.
 
-    Errors: a ValueError that names the line of what is no row, or where there is none.
+    Errors: a ValueError that names the line of a malformed row, or where there is no row.
     """
     allowance = allowance or Allowance()
     rows = _of_json(path, allowance) if ending(path) == ".jsonl" else _of_csv(path, allowance)
@@ -119,7 +119,7 @@ def rows_of(path: Path, allowance: Allowance | None = None) -> Iterator[Row]:
 
 
 def named(names: Sequence[str], most: int = 12) -> str:
-    """The names of columns, as errors show them.
+    """Format column names for error messages.
 
     >>> named(["id", "text"])
     "'id', 'text'"
@@ -129,7 +129,7 @@ def named(names: Sequence[str], most: int = 12) -> str:
 
 
 def kind(value: Any) -> str:
-    """What a value of JSON is called.
+    """Return the name of a JSON value's type for error messages.
 
     >>> kind(None), kind([1]), kind(2.5)
     ('null', 'a list', 'a fraction')
@@ -245,7 +245,7 @@ def _lacking(path: Path, line: int, name: str) -> ValueError:
 
 
 def _written(value: str | int) -> str:
-    """A text as it is, another value as JSON writes it.
+    """Return a text as it is, and another value as JSON text.
 
     >>> _written("0"), _written(0), _written(True)
     ('0', '0', 'true')
@@ -270,16 +270,16 @@ TEXT_COLUMN = "text"
 
 
 def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -> list[str]:
-    r"""The texts of some files, in their order.
+    r"""Read the texts of files, in order.
 
     A plain file (.txt, .text, .md) is one text, of exactly its characters; a table (.jsonl, .csv,
     .tsv) has one in each row. Each may be packed (.gz, .xz).
 
     Args:
-        paths: A file, or several.
-        field: The column of the tables that holds the text; "text", or the only one, if not given.
+        paths: One file or several.
+        field: The column of tables that holds the text; by default "text", or the only one.
 
-    Errors: an OSError where a file is not there or cannot be read; a ValueError that names the
+    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
     file, and the line, where it does not hold texts.
 
     >>> import tempfile
@@ -297,14 +297,14 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
 
 
 def read_lines(name: FileName, allowance: Allowance | None = None) -> list[str]:
-    r"""The lines of a text file, without their ends.
+    r"""Read the lines of a text file, without their line ends.
 
-    Only "\n" and "\r\n" end a line, so that line i of one file stays beside line i of another. The
-    name may end as it likes, as in train.de; .gz and .xz are unpacked.
+    Only "\n" and "\r\n" end a line, so that the lines of parallel files correspond. The file may
+    have any suffix, as in train.de; .gz and .xz are unpacked.
 
     Args:
         name: The file.
-        allowance: How much may be read, with other files; None: of this one alone.
+        allowance: Budget shared with other files; None: one for this file.
 
     Errors: as for `read_texts`.
 

@@ -1,4 +1,4 @@
-"""A reader: a model that reads tokens, with the tokenizer of its texts."""
+"""Readers: a model and its tokenizer behind one interface, for observing attention."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,23 +20,23 @@ Kind = Literal["run", "model"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reader:
-    """What is observed while it reads, a run of ours or a model of Hugging Face.
+    """A model and its tokenizer: a trained run or a Hugging Face model.
 
     Attributes:
-        name: Of its folder.
-        kind: Which of the two it is.
-        model: What is watched.
-        read: Runs it on tokens, each row a text of its own.
-        encode: Makes tokens of texts.
-        token: What a token is written as.
-        ordinary: The tokens that texts are made of, without the special ones.
-        ending: What ends each of several texts that follow each other.
-        around: What stands before and after whatever the model reads.
-        context: How many tokens it reads at most; None where nobody says.
-        unknown: What stands for all that it does not know; None where it knows all.
+        name: Name of the folder.
+        kind: "run" or "model".
+        model: The module to watch.
+        read: Runs the model on token ids, one text per row.
+        encode: Tokenizes texts.
+        token: Returns the text of a token id.
+        ordinary: Token ids of texts, without special tokens.
+        ending: Token ids that end each of several concatenated texts.
+        around: Special tokens before and after the model's input.
+        context: Context length in tokens; None where it is unknown.
+        unknown: The unknown token; None where every text can be encoded.
         field: The column of a table that holds the text; None: "text", or the only one.
-        mask: Which pairs see each other; None where nobody says.
-        shorten: Which tokens of a text are read that is longer than the context; None: the first.
+        mask: The attention mask; None where it is unknown.
+        shorten: Truncates a text longer than the context; None: the first tokens are taken.
     """
 
     name: str
@@ -62,7 +62,7 @@ def reader_of(
     read: Callable[[Int[Tensor, "texts length"]], Any],
     context: int,
 ) -> Reader:
-    """The model of a run of ours, with the tokenizer that stands beside it."""
+    """Create the reader of a run from its model and tokenizer."""
     return Reader(
         name=shown(folder),
         kind="run",
@@ -78,12 +78,12 @@ def reader_of(
 
 
 def _ordinary(tokenizer: Tokenizer) -> list[int]:
-    """All tokens but those that are put in by number."""
+    """Return all token ids except the special ones."""
     special = tokenizer.special
     put_in = {special.pad, special.unknown, special.start, *special.ends, *special.before}
     return sorted(set(tokenizer.inner.get_vocab().values()) - put_in)
 
 
 def _unknown(tokenizer: Tokenizer) -> int | None:
-    """What stands for all that is unknown; None where all is known and another token stands in."""
+    """Return the unknown token, or None where the end token stands in, as all text is known."""
     return None if tokenizer.unknown_id == tokenizer.end_id else tokenizer.unknown_id

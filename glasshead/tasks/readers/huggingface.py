@@ -1,4 +1,4 @@
-"""A text model and its tokenizer in a Hugging Face folder, without running any of its code."""
+"""Loading text models from Hugging Face folders without running code from the folder."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,34 +22,34 @@ from glasshead.tasks.tokenizers.chunks import check_length, told_panics
 from glasshead.tasks.tokenizers.tokenizer import cutting
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-# What transformers may read of a folder beside the weights, and how large each may be.
+# Maximum sizes of the files that transformers reads beside the weights.
 _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
     (".txt", ".model", ".jinja", ".bpe", ".spm", ".vocab", ".tiktoken", ".py"), TOKENIZER_BYTES
 )
 _TEMPLATES = "additional_chat_templates"
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-# How SentencePiece, and what is made of it, writes the space before a word.
+# The space before a word in SentencePiece vocabularies.
 _SPACES = ("\u2581", " ")
-# More than any error's.
+# Above the level of errors.
 _SILENT = 100
-# What configs call the number of tokens that a model reads at most.
+# Names of the context length in configs.
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-# Tokenizers write a number of this size, or larger, for none.
+# Tokenizers write this number or a larger one for "no limit".
 _NO_LIMIT = 2**30
-# How many pieces of texts are encoded at once.
+# Number of chunks encoded at once.
 _AT_ONCE = 256
 _IN_PYTHON = "watch it in Python by gh.watch(model, …)"
 
 
 def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
-    """A model that reads text alone, decoder or encoder.
+    """Load a text-only decoder or encoder and its tokenizer.
 
-    Errors: a ValueError or an OSError in one sentence where it is none, is not whole, has its
-    weights pickled, or takes code from elsewhere.
+    Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
+    incomplete, has pickled weights, or needs remote code.
     """
     _check_files(folder)
     _check_weights(folder)
-    with _told(folder, "the model"):
+    with _errors_in_a_sentence(folder, "the model"):
         shapes = StoredTensors(folder).shapes
     file = folder / "config.json"
     check_numbers(read_object(file, ANEW), file, len(shapes))
@@ -66,13 +66,13 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
         )
 
     def read(tokens: Int[Tensor, "pieces length"]) -> Any:
-        # The head makes logits that nobody reads here.
+        # Without the head, whose logits are not needed.
         return model.base_model(
             input_ids=tokens, attention_mask=torch.ones_like(tokens), **_without_cache(config)
         )
 
-    # What a config says may first be found to be no number of heads, or share, when it is used.
-    with _told(folder, "the model"), torch.no_grad():
+    # Some invalid configs fail only when the model runs.
+    with _errors_in_a_sentence(folder, "the model"), torch.no_grad():
         read(torch.zeros(1, 2, dtype=torch.long, device=device))
     return Reader(
         name=shown(folder),
@@ -90,11 +90,14 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise where transformers would wait for a pipe, or read a device or a file without end."""
+    """Check that all files are regular ones of limited size, as transformers reads them whole.
+
+    Errors: an OSError for a pipe, a device, or a file that is too large.
+    """
     for file in [*sorted(folder.iterdir()), *sorted(folder.glob(f"{_TEMPLATES}/*"))]:
         most = TOKENIZER_BYTES if file.name.startswith("token") else _LARGEST.get(file.suffix)
         try:
-            # A link that leads nowhere is nothing to transformers either.
+            # Transformers ignores dangling links, too.
             if file.exists() and not file.is_dir():
                 check_regular(file, None if file.suffix in (".safetensors", *_PICKLED) else most)
         except OSError as error:
@@ -105,7 +108,10 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """Raise where there are no weights that can be read without unpickling."""
+    """Check that there are weights that can be read without unpickling.
+
+    Errors: a ValueError where they are pickled, a FileNotFoundError where there are none.
+    """
     if any(folder.glob("*.safetensors")):
         return
     pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
@@ -120,14 +126,14 @@ def _check_weights(folder: Path) -> None:
 
 
 def _kind(folder: Path) -> tuple[Any, Any]:
-    """Which class loads the model, and its config.
+    """Return the class that loads the model, and its config.
 
-    Errors: a ValueError where it is none that reads text alone.
+    Errors: a ValueError where the model does not read text alone.
     """
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
-    with _told(folder, "config.json"):
+    with _errors_in_a_sentence(folder, "config.json"):
         config = AutoConfig.from_pretrained(folder, **_LOCAL)
     named = config.architectures
     wanted = named[0] if isinstance(named, list) and named else None
@@ -136,7 +142,7 @@ def _kind(folder: Path) -> tuple[Any, Any]:
         kind, built = AutoModelForCausalLM, causal
     else:
         kind, built = AutoModel, MODEL_MAPPING.get(type(config), None)
-    # Several classes of one config: the first is the plain one.
+    # Of several classes for one config, the first is the plain model.
     built = built[0] if isinstance(built, tuple | list) else built
     if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
         raise ValueError(
@@ -159,17 +165,17 @@ def _tokenizer(folder: Path) -> Any:
             f"{shown(folder)} has no tokenizer: there is no tokenizer.json in it; save the "
             f"model's own there, by tokenizer.save_pretrained(folder)."
         )
-    with _told(folder, "the tokenizer"), told_panics(_file_of(folder)):
+    with _errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         _around(tokenizer)
         return tokenizer
 
 
 def _model(folder: Path, kind: Any) -> Any:
-    """The model, all of whose layers were in the file."""
-    with _told(folder, "the model"):
-        # What does not fit is told as what is missing, instead of in a report of many lines.
-        model, told = kind.from_pretrained(
+    """Load the model, and check that all of its weights were in the file."""
+    with _errors_in_a_sentence(folder, "the model"):
+        # Mismatched shapes are reported as missing, instead of in many lines.
+        model, loading = kind.from_pretrained(
             folder,
             use_safetensors=True,
             output_loading_info=True,
@@ -177,10 +183,10 @@ def _model(folder: Path, kind: Any) -> Any:
             **_LOCAL,
         )
     prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
-    # What stands behind the last layer is not read.
+    # A pooler after the last layer is not used.
     missing = [
         key
-        for key in (*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"]))
+        for key in (*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"]))
         if key.startswith(prefix) and not key.removeprefix(prefix).startswith("pooler.")
     ]
     if missing:
@@ -193,7 +199,7 @@ def _model(folder: Path, kind: Any) -> Any:
 
 
 def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:
-    """How long texts are cut: where the tokens are known to be the same, else not at all."""
+    """Return the function that splits long texts, where that leaves the tokens unchanged."""
     inner = getattr(tokenizer, "backend_tokenizer", None)
     return cutting(inner) if isinstance(inner, Inner) else lambda text: check_length([text])
 
@@ -201,7 +207,7 @@ def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:
 def _encoded(
     folder: Path, tokenizer: Any, cut: Callable[[str], list[str]], texts: Sequence[str]
 ) -> list[list[int]]:
-    """The tokens of each text, some pieces of them at once."""
+    """Tokenize texts, some chunks of them at once."""
     parts = [cut(text) for text in texts]
     every, tokens = (piece for text in parts for piece in text), []
     with told_panics(_file_of(folder)):
@@ -212,16 +218,16 @@ def _encoded(
 
 
 def _file_of(folder: Path) -> str:
-    """The name of the tokenizer's file, for errors."""
+    """Return the name of the tokenizer's file for error messages."""
     file = folder / "tokenizer.json"
     return shown(file) if file.exists() else f"the tokenizer in {shown(folder)}"
 
 
 def _written(folder: Path, tokenizer: Any, token: int) -> str:
-    """What a token is written as, with the space before it."""
+    """Return the text of a token, with the space before it."""
     with told_panics(_file_of(folder)):
         written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
-    # From the beginning of a text, SentencePiece takes it away.
+    # SentencePiece strips it at the beginning of a text.
     if piece.startswith(_SPACES) and not written.startswith(" "):
         return f" {written}"
     return written or piece
@@ -232,10 +238,10 @@ def _without_cache(config: Any) -> dict[str, Any]:
 
 
 def _context(model: Any, config: Any, tokenizer: Any) -> int | None:
-    """How many tokens the model reads at most: as its config says, or else as its tokenizer does.
+    """Return the context length of the config, or else of the tokenizer.
 
-    A tokenizer's limit is what its authors had in mind, and often that of another model. None where
-    neither says, or positions are distances alone, as those of ALiBi: then there is no limit.
+    A tokenizer's limit is less reliable, and often that of another model. None where neither has
+    one, or positions are relative without a limit, as with ALiBi.
     """
     lengths = (getattr(config, name, None) for name in _LENGTHS)
     own = next((one for one in lengths if type(one) is int and one > 0), None)
@@ -246,13 +252,13 @@ def _context(model: Any, config: Any, tokenizer: Any) -> int | None:
 
 
 def _has_distances_alone(config: Any) -> bool:
-    """Whether attention is biased by any distance, as ALiBi is; that of MPT has a longest one."""
+    """Return whether positions are relative and unlimited (ALiBi); those of MPT are limited."""
     alibi = getattr(config, "alibi", False) is True
     return config.model_type == "bloom" or (alibi and config.model_type != "mpt")
 
 
 def _first_position(model: Any) -> int:
-    """Where the positions of a text begin: RoBERTa and its kin number them behind the padding's."""
+    """Return the first position index; RoBERTa's positions start after the padding index."""
     return max(
         (
             module.padding_idx + 1
@@ -265,13 +271,13 @@ def _first_position(model: Any) -> int:
 
 
 def _ending(tokenizer: Any) -> tuple[int, ...]:
-    """What stands between texts: the end of one, or what separates two."""
+    """Return the end token, or else the separator token."""
     ends = (tokenizer.eos_token_id, tokenizer.sep_token_id)
     return next(((end,) for end in ends if end is not None), ())
 
 
 def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the tokenizer puts before and after a text."""
+    """Return the special tokens that the tokenizer adds before and after a text."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     for begin in range(len(whole) - len(bare) + 1):
@@ -281,14 +287,14 @@ def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _unknown(tokenizer: Any) -> int | None:
-    """What stands for all that is unknown; where the vocabulary knows all, it is another token."""
+    """Return the unknown token, or None where another special token stands in for it."""
     others = (tokenizer.eos_token_id, tokenizer.bos_token_id)
     return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
 
 
 @contextmanager
-def _told(folder: Path, part: str) -> Iterator[None]:
-    """One sentence of whatever transformers says, which may be any error, of many lines."""
+def _errors_in_a_sentence(folder: Path, part: str) -> Iterator[None]:
+    """Turn any error of transformers into a ValueError of one sentence."""
     try:
         yield
     except (MemoryError, TooLargeError):
@@ -304,7 +310,7 @@ def _told(folder: Path, part: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars, no log and no warnings of transformers."""
+    """Silence the progress bars, log and warnings of transformers."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""Open the reader that a folder holds: a run of ours, or a Hugging Face model."""
+"""Opening a reader from a folder: a trained run or a Hugging Face model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from glasshead.tasks.write import Writer
 
 
 def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
-    """The classifier of a run; of a long text it reads what it read in training.
+    """Load the classifier of a run; it truncates long texts as in training.
 
     Errors: as of `TextClassifier.load`.
     """
@@ -37,7 +37,7 @@ def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
 
 
 def reader_of_run(folder: Path, device: torch.device) -> Reader:
-    """The language model of a run.
+    """Load the language model of a run.
 
     Errors: as of `Writer.load`.
     """
@@ -52,7 +52,7 @@ def reader_of_run(folder: Path, device: torch.device) -> Reader:
 
 
 def reader_of_translator(folder: Path, device: torch.device) -> Reader:
-    """The translator of a run, as it reads the text that it is to translate.
+    """Load the encoder of a run's translator.
 
     Errors: as of `TextTranslator.load`.
     """
@@ -70,7 +70,7 @@ _CPU = torch.device("cpu")
 
 
 def open_reader(folder: Path, device: torch.device = _CPU) -> Reader:
-    """The model in a folder, that of a run of `train write` or one of Hugging Face.
+    """Load the language model of a run, or a Hugging Face model, from a folder.
 
     Errors: as of `reader_of_run` and `reader_of_huggingface`.
     """
@@ -83,7 +83,7 @@ def open_reader(folder: Path, device: torch.device = _CPU) -> Reader:
 
 
 def open_any_reader(folder: Path, device: torch.device = _CPU) -> Reader:
-    """The model in a folder, whatever it was trained for: of a translator, its encoder.
+    """Load the model in a folder, of any task: of a translator, its encoder.
 
     Errors: as of `open_reader`, `reader_of_classifier` and `reader_of_translator`.
     """

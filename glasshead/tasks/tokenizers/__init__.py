@@ -1,4 +1,4 @@
-"""Tokenizers: texts to token ids, and back."""
+"""Tokenizers: encoding texts to token ids, and decoding."""
 
 from glasshead.tasks.tokenizers.pretrained import gpt2, huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import (

@@ -1,4 +1,4 @@
-"""Byte-level vocabularies, and characters spelled by the tokens of their bytes."""
+"""Byte-level vocabularies and byte fallback."""
 
 import codecs
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from tokenizers import Tokenizer as Inner
 
 @cache
 def letters() -> dict[str, int]:
-    """The byte that each letter of such a token stands for.
+    """Return the byte of each character in byte-level tokens.
 
-    A byte that is seen when printed stands for itself; the others, in their order, are the letters
-    from 256 on: "Ġ" is the space.
+    A printable byte stands for itself; the others, in order, are the characters from 256 on: "Ġ" is
+    the space.
 
     Source: Radford et al. 2019 (GPT-2), `bytes_to_unicode` of the published code.
 
@@ -28,7 +28,7 @@ def letters() -> dict[str, int]:
 
 
 def readable(token: str) -> str:
-    r"""A token as the text that it stands for; bytes of half a character as "\xe2".
+    r"""Return the text of a byte-level token, with incomplete UTF-8 escaped as "\xe2".
 
     >>> readable("Ġthe"), readable("âĺ")
     (' the', '\\xe2\\x98')
@@ -40,7 +40,7 @@ def readable(token: str) -> str:
 
 
 def byte_tokens(inner: Inner) -> dict[int, int]:
-    """The byte that each token such as <0x0A> stands for; none where they are ordinary text."""
+    """Return the bytes of byte fallback tokens such as <0x0A>, by token id; {} without fallback."""
     decoder: Any = inner.decoder
     if decoder is None or b'"ByteFallback"' not in decoder.__getstate__():
         return {}
@@ -49,13 +49,13 @@ def byte_tokens(inner: Inner) -> dict[int, int]:
 
 
 class Utf8Repair:
-    """Tokens as they come, those that spell no character made those of "�".
+    """Replace invalid UTF-8 in a stream of byte fallback tokens by the tokens of "�".
 
-    `tokenizers` would take back what it has shown: it makes "�" of every byte of a row of them in
-    which one is wrong.
+    Without this, `tokenizers` would change text that was already streamed: it decodes every byte of
+    a sequence with an invalid one to "�".
 
     Args:
-        byte_of: The byte that a token stands for, for those that stand for one.
+        byte_of: The byte of each byte fallback token.
     """
 
     def __init__(self, byte_of: Mapping[int, int]) -> None:
@@ -64,13 +64,13 @@ class Utf8Repair:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def add(self, token: int) -> list[int]:
-        """The tokens that are complete with this one."""
+        """Add a token and return the tokens that are now complete."""
         if token in self._byte_of:
             return self._spelled(self._decoder.decode(bytes([self._byte_of[token]])))
         return [*self.rest(), token]
 
     def rest(self) -> list[int]:
-        """Those of half a character that nothing completes."""
+        """Return the tokens of an incomplete character at the end."""
         return self._spelled(self._decoder.decode(b"", final=True))
 
     def _spelled(self, text: str) -> list[int]:
@@ -78,11 +78,11 @@ class Utf8Repair:
 
 
 def mended(byte_of: Mapping[int, int], tokens: Sequence[int]) -> list[int]:
-    """All tokens at once.
+    """Repair a whole sequence of tokens.
 
     >>> byte_of = {10 + byte: byte for byte in range(256)}
     >>> mended(byte_of, [10 + ord("a"), 10 + 0xE2, 3]) == [10 + x for x in "a�".encode()] + [3]
     True
     """
-    mending = Utf8Repair(byte_of)
-    return [one for token in tokens for one in mending.add(token)] + mending.rest()
+    repair = Utf8Repair(byte_of)
+    return [each for token in tokens for each in repair.add(token)] + repair.rest()

@@ -1,4 +1,4 @@
-"""Long texts encoded in chunks on all cores, and failures of `tokenizers` in one sentence."""
+"""Chunked parallel encoding of long texts, and panics of `tokenizers` as errors."""
 
 import os
 import re
@@ -11,11 +11,11 @@ _STDERR = 2
 _PANIC = "PanicException"
 
 
-class _Aside:
-    """What libraries write to standard error, set aside while any thread is within.
+class _StderrCapture:
+    """Captures the standard error descriptor while any thread is inside a block.
 
     Attributes:
-        dropped: Whether it is to be forgotten.
+        dropped: Whether to discard the captured output.
     """
 
     def __init__(self) -> None:
@@ -24,19 +24,19 @@ class _Aside:
         self.dropped = False
 
     def begin(self) -> None:
-        """Write to a file from now on."""
+        """Redirect standard error to a file."""
         with self._lock:
             self._within += 1
             if self._within == 1:
                 self.dropped = False
-                # Where there is no standard error, or no room for a file, nothing is set aside.
+                # Without standard error, or room for a file, nothing is captured.
                 with suppress(OSError):
                     self._real = os.dup(_STDERR)
                     self._file = _in_memory()
                     os.dup2(self._file, _STDERR)
 
     def end(self) -> None:
-        """Write to standard error again, what was set aside first."""
+        """Restore standard error and write the captured output to it."""
         with self._lock:
             self._within -= 1
             if self._within or self._real < 0:
@@ -55,58 +55,58 @@ class _Aside:
 
 
 def _in_memory() -> int:
-    """The descriptor of a file without a name."""
+    """Open an anonymous file and return its descriptor."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("stderr")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-_ASIDE = _Aside()
+_CAPTURE = _StderrCapture()
 
 
 @contextmanager
 def told_panics(where: str) -> Iterator[None]:
-    """Make a ValueError of a panic of `tokenizers`, whose backtrace goes nowhere.
+    """Turn a panic of `tokenizers` into a ValueError, without its backtrace on standard error.
 
-    A panic is no Exception to Python, and the library writes it to the descriptor of standard error
-    before it is raised: it is set aside, with what other threads write meanwhile, and written
-    afterwards where there was none.
+    A panic is a BaseException, and the library writes it to the standard error descriptor before
+    raising it. The descriptor is captured, with the output of other threads, which is written
+    afterwards if there was no panic.
 
     Args:
-        where: The file that holds the tokenizer, for the error.
+        where: The tokenizer's file, for the error message.
 
     Errors: a ValueError that names the file.
     """
-    _ASIDE.begin()
+    _CAPTURE.begin()
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != _PANIC:
             raise
-        _ASIDE.dropped = True
-        said = " ".join(str(error).split())[:200].removesuffix(".")
+        _CAPTURE.dropped = True
+        message = " ".join(str(error).split())[:200].removesuffix(".")
         raise ValueError(
-            f"{where} has a tokenizer that fails on this text ({said}): take one whose regular "
+            f"{where} has a tokenizer that fails on this text ({message}): take one whose regular "
             "expressions are simpler, or another text."
         ) from None
     finally:
-        _ASIDE.end()
+        _CAPTURE.end()
 
 
 _LENGTH = 2**14
-# The most characters that are encoded at once: beyond, what is told of each takes gigabytes.
+# Maximum characters of one encoding: beyond, its offsets take gigabytes.
 _MOST = 2**24
-# One line break between words is a token of its own, or none: on either side nothing is joined. A
-# space between words belongs to the next one, or to none.
+# Places where no token spans the cut: after a single line break between words, which is a token of
+# its own or none, and before a space between words, which belongs to the next word or to none.
 _SEAM = re.compile(r"(?<=\S\n)(?=\S)|(?<=\w)(?= \w)")
 _SETTING = "TOKENIZERS_PARALLELISM"
-# In another process, made from this one, the threads of this one would be waited for.
+# A forked process must not use parallelism, as it would wait for its parent's threads.
 _OURS, _PROCESS = _SETTING not in os.environ, os.getpid()
 
 
 def chunks_of_text(text: str, length: int = _LENGTH) -> list[str]:
-    r"""Cut a text after line breaks and before spaces between words, at some length at least.
+    r"""Split a text into chunks of a minimum length, at line breaks and spaces between words.
 
     >>> chunks_of_text("one\ntwo\n\nthree\nfour", length=2)
     ['one\n', 'two\n\nthree\n', 'four']
@@ -121,9 +121,9 @@ def chunks_of_text(text: str, length: int = _LENGTH) -> list[str]:
 
 
 def check_length(pieces: list[str]) -> list[str]:
-    """Return the pieces as they are.
+    """Check the length of the pieces and return them unchanged.
 
-    Errors: a ValueError where one is too long to be encoded at once.
+    Errors: a ValueError where one is too long to encode.
     """
     longest = max(map(len, pieces))
     if longest > _MOST:
@@ -137,9 +137,9 @@ def check_length(pieces: list[str]) -> list[str]:
 
 @contextmanager
 def in_parallel() -> Iterator[None]:
-    """Let `tokenizers` use all cores, here only, unless its variable was set from the start.
+    """Enable the parallelism of `tokenizers` in a block, unless its variable was set at import.
 
-    Afterwards it is told not to: it warns wherever a process in which it did makes another.
+    It is disabled afterwards, as the library warns when a process that used it forks.
     """
     if not _OURS or os.getpid() != _PROCESS:
         yield

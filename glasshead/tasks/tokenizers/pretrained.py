@@ -1,4 +1,4 @@
-"""Tokenizers of published models: GPT-2, Hugging Face folders, llama2.c."""
+"""Loading tokenizers of published models: GPT-2, Hugging Face folders and llama2.c."""
 
 import json
 import math
@@ -18,16 +18,16 @@ from glasshead.tasks.tokenizers.tokenizer import END_OF_TEXT, SpecialTokens, Tok
 
 
 def gpt2(encoder_json: FileName, vocab_bpe: FileName) -> Tokenizer:
-    """The tokenizer of GPT-2, from the two files that it was published in.
+    """Load the tokenizer of GPT-2 from its two published files.
 
-    Its one special token, <|endoftext|>, is its start, its end, its padding and its unknown.
+    Its only special token, <|endoftext|>, serves as start, end, padding and unknown token.
 
     Args:
-        encoder_json: The number of each token.
-        vocab_bpe: The merges, a pair a line, the first ones first.
+        encoder_json: JSON of token ids by token.
+        vocab_bpe: The merges, one pair per line, in order of priority.
 
-    Errors: an OSError where a file is not there or cannot be read; a ValueError that names the file
-    where it is not what was published, or the two do not fit each other.
+    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    file where it is malformed, or the two do not fit each other.
 
     Source: Radford et al. 2019, section 2.2.
     """
@@ -86,20 +86,20 @@ _SAVE = "save one there, by AutoTokenizer.from_pretrained(…).save_pretrained(f
 
 
 def huggingface_tokenizer(folder: FileName) -> Tokenizer:
-    """The tokenizer of a folder: tokenizer.json, or GPT-2's vocab.json and merges.txt.
+    """Load the tokenizer of a folder: tokenizer.json, or GPT-2's vocab.json and merges.txt.
 
-    generation_config.json and config.json tell special tokens as numbers, tokenizer_config.json and
-    special_tokens_map.json as tokens. What ends a text is what the numbers say, where they say
-    something, as for generation by transformers; of the others the tokens come first.
+    Special tokens are given as ids in generation_config.json and config.json, and as strings in
+    tokenizer_config.json and special_tokens_map.json. For end tokens the ids take precedence, as in
+    generation by transformers; for the others the strings do.
 
     Errors: an OSError where there is no tokenizer, or it cannot be read; a ValueError where a file
-    is malformed, or names no token that begins or ends a text.
+    is malformed, or there is neither a start nor an end token.
     """
     path = Path(folder)
     inner = _inner(path)
     where = shown(path / "tokenizer.json")
     with told_panics(where):
-        return Tokenizer(inner, _Told(path, inner).special(), where)
+        return Tokenizer(inner, _SpecialTokenFiles(path, inner).special(), where)
 
 
 def _inner(folder: Path) -> Inner:
@@ -114,8 +114,8 @@ def _inner(folder: Path) -> Inner:
     )
 
 
-class _Told:
-    """What the files of a folder tell of special tokens."""
+class _SpecialTokenFiles:
+    """The special tokens in the config files of a folder."""
 
     def __init__(self, folder: Path, inner: Inner) -> None:
         self._inner = inner
@@ -126,7 +126,7 @@ class _Told:
         self._folder = folder
 
     def special(self) -> SpecialTokens:
-        """All of them."""
+        """Return all special tokens."""
         start, ends = self._token("bos"), self._numbers("eos")
         if not ends and (end := self._token("eos")) is not None:
             ends = (end,)
@@ -141,7 +141,7 @@ class _Told:
         start = end if start is None else start
         return SpecialTokens(
             pad=end if pad is None else pad,
-            # Where all can be spelled, another token is often named as the unknown one.
+            # With byte fallback, another special token often doubles as the unknown one.
             unknown=end if unknown is None or unknown in known else unknown,
             start=start,
             end=end,
@@ -150,10 +150,10 @@ class _Told:
         )
 
     def _token(self, kind: str) -> int | None:
-        """The token as it is named, or else as it is numbered."""
-        for told in self._named:
-            value = told.get(f"{kind}_token")
-            # With how it is stripped, or alone.
+        """Return the id of a special token, given as string or else as id."""
+        for config in self._named:
+            value = config.get(f"{kind}_token")
+            # An added token's settings, or its content alone.
             content = value.get("content") if isinstance(value, dict) else value
             if (
                 isinstance(content, str)
@@ -164,12 +164,12 @@ class _Told:
 
     def _numbers(self, kind: str) -> tuple[int, ...]:
         name = f"{kind}_token_id"
-        for told in self._numbered:
-            value = told.get(name)
+        for config in self._numbered:
+            value = config.get(name)
             if value is None:
                 continue
             numbers = value if isinstance(value, list) else [value]
-            if kind == "pad" and numbers == [-1]:  # as the first Llama has it: none
+            if kind == "pad" and numbers == [-1]:  # no padding, as in the first Llama
                 return ()
             for number in numbers:
                 if not self._is_token(number):
@@ -187,7 +187,7 @@ class _Told:
 
 
 def _before(inner: Inner) -> tuple[int, ...]:
-    """What the tokenizer puts before a text, beside what would fill up short ones."""
+    """Return the special tokens that the tokenizer prepends to a text."""
     inner.no_padding()
     inner.no_truncation()
     bare = inner.encode("a", add_special_tokens=False).ids
@@ -202,28 +202,28 @@ def _read(file: Path) -> dict[str, Any]:
 
 UNKNOWN, START, END = _NAMES = ("<unk>", "<s>", "</s>")
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-# The special tokens and the bytes come first, and are never made of others.
+# Special tokens and bytes come first, and are never the result of merges.
 _FIRST = len(_NAMES) + len(_BYTES)
 
 
 class Piece(NamedTuple):
-    """A token as the file has it: the higher the score, the sooner it is made of two others."""
+    """A token of the file; merges that result in a higher score come first."""
 
     score: float
     text: str
 
 
 def llama2c_tokenizer(name: FileName) -> Tokenizer:
-    """The tokenizer of a file of llama2.c: SentencePiece's byte pair encoding, bytes for the rest.
+    """Load a tokenizer file of llama2.c: SentencePiece BPE with byte fallback.
 
-    A text is read after <s>, and with a space before its first word. Both </s> and <s> end what is
-    written, as in llama2.c's own `run`.
+    <s> and a space are prepended to a text. Both </s> and <s> end generation, as in llama2.c's own
+    `run`.
 
     Args:
-        name: An int32 that nobody needs; then for each token a float32 score, an int32 length, and
-            as many bytes.
+        name: The file: an unused int32; then for each token a float32 score, an int32 length, and
+            its bytes.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it is something else.
+    Errors: an OSError where the file cannot be read; a ValueError where it has another format.
 
     Source: Sennrich et al. 2016, section 3.2; Kudo and Richardson 2018 (SentencePiece).
     """
@@ -248,7 +248,7 @@ def llama2c_tokenizer(name: FileName) -> Tokenizer:
 
 
 def merges(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
-    """Every two pieces that make a third, those first that make the one of the highest score.
+    """Reconstruct the merges: pairs of pieces that form a third, by its descending score.
 
     >>> merges([Piece(-1.0, "abc"), Piece(0.0, "ab"), *(Piece(-9.0, x) for x in "abc")])
     [('a', 'b'), ('ab', 'c')]

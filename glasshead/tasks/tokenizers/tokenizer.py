@@ -1,4 +1,4 @@
-"""The tokenizer: texts to token ids and back, whole words, and texts as they stream."""
+"""The tokenizer: encoding, decoding, streaming, and grouping tokens into words."""
 
 import json
 import re
@@ -24,15 +24,15 @@ from glasshead.tasks.tokenizers.chunks import check_length, chunks_of_text, in_p
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The numbers of special tokens; where there is none of a kind, the end stands in.
+    """Ids of special tokens; the end token stands in for a missing kind.
 
     Attributes:
-        pad: What fills up short rows.
-        unknown: What stands for what has no token.
-        start: What a text begins after.
-        end: What ends it.
-        ends: All that end it, `end` among them.
-        before: What stands before a text that is read, such as `start`; nothing with most.
+        pad: The padding token.
+        unknown: The unknown token.
+        start: The start (BOS) token.
+        end: The end (EOS) token.
+        ends: All end tokens, including `end`.
+        before: Tokens prepended to an input text, such as `start`; often none.
     """
 
     pad: int
@@ -45,31 +45,31 @@ class SpecialTokens:
 
 PAD, UNKNOWN, START, END = SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 END_OF_TEXT = "<|endoftext|>"
-# What stands for a space in the vocabularies of SentencePiece.
+# The space in SentencePiece vocabularies.
 _SPACE = "▁"
 
-# How many pieces of texts are encoded at once: what `tokenizers` tells of each takes memory.
+# Number of chunks encoded at once, to limit the memory of their offsets.
 _AT_ONCE = 256
 
 
 class Tokenizer:
-    """Texts as numbers of tokens, by a `tokenizers.Tokenizer`; its file is that library's, too.
+    """A tokenizer over `tokenizers.Tokenizer`, with the same file format.
 
-    A text is only a text: "<end>" in it is five characters, never the special token. Those are put
-    in by number: `pad_id`, `unknown_id`, `start_id`, `end_id`.
+    Texts are never parsed for special tokens: "<end>" in a text is five characters. Special tokens
+    are inserted by id: `pad_id`, `unknown_id`, `start_id`, `end_id`.
 
     Args:
         inner: The tokenizer of `tokenizers`.
-        special: Its special tokens; if not given, its vocabulary has <pad>, <unk>, <start> and
-            <end>, or <|endoftext|> for those that it lacks.
-        where: The file that it comes from, for errors.
+        special: Its special tokens; by default <pad>, <unk>, <start> and <end> of its vocabulary,
+            or <|endoftext|> for those that it lacks.
+        where: The file that it comes from, for error messages.
 
     Attributes:
-        special: As given, or found.
-        vocab_size: How many tokens there are, the special ones with them.
-        byte_of: The byte that a token stands for, where characters are spelled by their bytes.
+        special: The special tokens.
+        vocab_size: Vocabulary size, including special tokens.
+        byte_of: The byte of each byte fallback token.
 
-    Errors: a ValueError where special tokens are neither given nor found.
+    Errors: a ValueError where special tokens are neither given nor in the vocabulary.
 
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["hello"])
@@ -85,43 +85,43 @@ class Tokenizer:
         inner.no_padding()
         inner.no_truncation()
         self.special = _found(inner) if special is None else special
-        # A vocabulary of others may have gaps.
+        # Vocabularies of published models may have gaps.
         self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
         self.byte_of = byte_tokens(inner)
         self._cut = cutting(inner)
 
     @property
     def pad_id(self) -> int:
-        """What fills up short rows."""
+        """Id of the padding token."""
         return self.special.pad
 
     @property
     def unknown_id(self) -> int:
-        """What stands for what has no token."""
+        """Id of the unknown token."""
         return self.special.unknown
 
     @property
     def start_id(self) -> int:
-        """What a text begins after."""
+        """Id of the start token."""
         return self.special.start
 
     @property
     def end_id(self) -> int:
-        """What ends a text."""
+        """Id of the end token."""
         return self.special.end
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of a text's tokens, without special ones.
+        """Encode a text to token ids, without special tokens.
 
         Errors: as for `encode_batch`.
         """
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The same for each of several texts, on all cores.
+        """Encode several texts in parallel, without special tokens.
 
-        Errors: a TypeError where one is no text; a ValueError where one has half a character, more
-        than 2²⁴ characters without a place to cut it, or one on which a tokenizer of others fails.
+        Errors: a TypeError where one is no text; a ValueError where one has a lone surrogate, more
+        than 2²⁴ characters without a place to split it, or makes the tokenizer fail.
         """
         cut = [self._cut(_checked(text)) for text in texts]
         every = (piece for text in cut for piece in text)
@@ -134,9 +134,9 @@ class Tokenizer:
         return [[t for piece in islice(of_pieces, len(text)) for t in piece] for text in cut]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens; of the special ones, only the unknown is seen.
+        """Decode token ids to a text; special tokens are skipped, except the unknown token.
 
-        Errors: a ValueError for a number that is no token.
+        Errors: a ValueError for an id out of range.
         """
         self.check(tokens)
         if self.byte_of:
@@ -145,9 +145,9 @@ class Tokenizer:
             return self.inner.decode(tokens, skip_special_tokens=True)
 
     def token(self, number: int) -> str:
-        r"""A token as it is read: " the", not "Ġthe"; bytes of half a character as "\xe2".
+        r"""Return the text of a token: " the", not "Ġthe"; incomplete UTF-8 as "\xe2".
 
-        Errors: a ValueError for a number that is no token.
+        Errors: a ValueError for an id out of range.
         """
         self.check([number])
         token = self.inner.id_to_token(number) or ""
@@ -157,7 +157,10 @@ class Tokenizer:
         return readable(token) if of_bytes else token.replace(_SPACE, " ")
 
     def check(self, tokens: Sequence[int]) -> None:
-        """Raise a ValueError for a number that is no token."""
+        """Check that token ids are in range.
+
+        Errors: a ValueError where one is not.
+        """
         if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             wrong = next(number for number in tokens if not 0 <= number < self.vocab_size)
             raise ValueError(
@@ -166,7 +169,7 @@ class Tokenizer:
             )
 
     def save(self, name: FileName) -> None:
-        """Write a tokenizer.json, as `tokenizers` reads it: whole or not at all.
+        """Write a tokenizer.json in the format of `tokenizers`, atomically.
 
         Errors: an OSError where it cannot be written; nothing is left behind.
         """
@@ -183,7 +186,7 @@ class Tokenizer:
     def load(cls, name: FileName) -> Self:
         """Read a tokenizer.json.
 
-        Errors: an OSError where it is not there or cannot be read; a ValueError where it holds no
+        Errors: an OSError where it does not exist or cannot be read; a ValueError where it holds no
         tokenizer, or one without special tokens.
         """
         path = existing(name)
@@ -194,15 +197,15 @@ class Tokenizer:
             raise _unusable(path, error) from error
 
     def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[str, SpecialTokens]]:
-        """A copy is made of what a file would hold."""
+        """Pickle by the content of tokenizer.json."""
         return _from_json, (self.inner.to_str(), self.special)
 
 
 def read_inner(path: Path) -> Inner:
-    """What `tokenizers` makes of a tokenizer.json.
+    """Parse a tokenizer.json by `tokenizers`.
 
-    Errors: an OSError where it cannot be read, or is no regular file; a ValueError where it holds
-    no tokenizer.
+    Errors: an OSError where it cannot be read or is no regular file; a ValueError where it holds no
+    tokenizer.
     """
     text = read_text(path, most=TOKENIZER_BYTES)
     try:
@@ -214,7 +217,7 @@ def read_inner(path: Path) -> Inner:
         ) from error
     except RecursionError as error:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with too many digits
         raise _unusable(path, error) from error
     try:
         with told_panics(shown(path)):
@@ -235,7 +238,7 @@ def _from_json(text: str, special: SpecialTokens) -> Tokenizer:
 
 
 def _found(inner: Inner) -> SpecialTokens:
-    """The special tokens of our own vocabularies, or GPT-2's one for all."""
+    """Look up <pad>, <unk>, <start> and <end>, or GPT-2's <|endoftext|> in their place."""
     numbers = []
     for name in SPECIAL:
         number = inner.token_to_id(name)
@@ -248,24 +251,24 @@ def _found(inner: Inner) -> SpecialTokens:
 
 
 def cutting(inner: Inner) -> Callable[[str], list[str]]:
-    """How long texts are cut for a tokenizer: not at all where tokens might go over the seams.
+    """Return the function that splits long texts for a tokenizer, where no token spans a cut.
 
-    What it gives raises a ValueError for a text that is too long to be encoded at once.
+    Otherwise texts stay whole. The function raises a ValueError for a text too long to encode.
     """
     kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
     before: Any = inner.pre_tokenizer
-    # Others may put something before a text.
+    # Other normalizers may prepend something.
     letters_alone = isinstance(
         inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
     )
     seams = (
         isinstance(before, kinds)
         and not getattr(before, "add_prefix_space", False)
-        # Without its pattern, tokens go over line breaks.
+        # Without its pattern, tokens span line breaks.
         and getattr(before, "use_regex", True)
     )
     alone = before is None and '"merges":[]' in inner.to_str()
-    # A token of its own that holds a space, or takes those beside it, goes over seams.
+    # An added token that contains a space, or strips those beside it, may span a cut.
     apart = not any(
         token.lstrip or token.rstrip or len(token.content.split()) != 1
         for token in inner.get_added_tokens_decoder().values()
@@ -288,13 +291,13 @@ def _checked(text: str) -> str:
 
 
 class StreamDecoder:
-    """Text token by token; a character is shown once all its bytes are there.
+    """Incremental decoding: text token by token, each character once all its bytes have come.
 
     Args:
-        tokenizer: What makes text of tokens.
-        before: Tokens that were shown already, by which it is decided how the next ones begin.
+        tokenizer: The tokenizer.
+        before: Preceding tokens, on which the spacing of the next ones depends.
 
-    What `add` gave, and `rest` at the end, is together what `decode` makes of all tokens at once.
+    The results of `add`, and of `rest` at the end, concatenate to `decode` of all tokens.
 
     >>> from glasshead.tasks.tokenizers import train_bpe
     >>> tokenizer = train_bpe(["sun"], vocab_size=260)
@@ -307,43 +310,43 @@ class StreamDecoder:
         self._tokenizer = tokenizer
         self._tokens = list(before)
         self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
-        self._mending = Utf8Repair(tokenizer.byte_of)
+        self._repair = Utf8Repair(tokenizer.byte_of)
         self._shown = len(tokenizer.decode(self._tokens))
-        # Those of our own decoders fail on nothing.
+        # Only decoders with regular expressions, of published models, may panic.
         decoder: Any = tokenizer.inner.decoder
-        self._of_others = decoder is not None and b'"Regex"' in decoder.__getstate__()
+        self._may_panic = decoder is not None and b'"Regex"' in decoder.__getstate__()
 
     def add(self, token: int) -> str:
-        """The text that is complete with this token, which may be none.
+        """Add a token and return the text that it completes, which may be empty.
 
-        Errors: a ValueError for a number that is no token.
+        Errors: a ValueError for an id out of range.
         """
         self._tokenizer.check([token])
         self._tokens.append(token)
-        with told_panics(self._tokenizer.where) if self._of_others else nullcontext():
-            steps = (self._stream.step(self._tokenizer.inner, x) for x in self._mending.add(token))
+        with told_panics(self._tokenizer.where) if self._may_panic else nullcontext():
+            steps = (self._stream.step(self._tokenizer.inner, x) for x in self._repair.add(token))
             text = "".join(step or "" for step in steps)
         self._shown += len(text)
         return text
 
     def rest(self) -> str:
-        """What is left at the end: "�" for half a character."""
+        """Return the text left at the end: "�" for an incomplete character."""
         left = self._tokenizer.decode(self._tokens)[self._shown :]
         self._shown += len(left)
         return left
 
 
-# A word with its apostrophes and hyphens, or a mark.
+# A word with its apostrophes and hyphens, or a punctuation mark.
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True, eq=False)
 class WholeWords:
-    """The words that tokens make.
+    """Words, and the tokens that they consist of.
 
     Attributes:
-        words: In order.
-        sum: 1 where a token belongs to a word: times what the tokens have, what the words have.
+        words: The words, in order.
+        sum: 1 where a token belongs to a word, else 0: `sum @ x` sums over the tokens of each word.
     """
 
     words: tuple[str, ...]
@@ -351,12 +354,12 @@ class WholeWords:
 
     @property
     def mean(self) -> Float[Tensor, "words tokens"]:
-        """The same for a mean over the tokens of each word."""
+        """The matrix that averages over the tokens of each word."""
         return self.sum / self.sum.sum(1, keepdim=True)
 
 
 def whole_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> WholeWords:
-    """The words of tokens: a token belongs to the word that it has most of.
+    """Group tokens into words; a token belongs to the word with which it shares most characters.
 
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["a day!"])
@@ -370,7 +373,7 @@ def whole_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> WholeWords:
     for place, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
         shared = [min(end, last) - max(begin, first) for first, last in found]
         sums[max(range(len(found)), key=shared.__getitem__), place] = 1
-    # A word within a token whose larger part is another word has none.
+    # Drop words that no token belongs to.
     own = sums.any(1)
     words = [text[first:last] for first, last in found]
     return WholeWords(tuple(w for w, o in zip(words, own.tolist(), strict=True) if o), sums[own])

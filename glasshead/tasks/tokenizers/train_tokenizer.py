@@ -1,4 +1,4 @@
-"""Train tokenizers: characters, words, BPE and WordPiece; the same texts give the same."""
+"""Training tokenizers: characters, words, BPE and WordPiece, deterministically."""
 
 import json
 import re
@@ -13,16 +13,16 @@ from glasshead.recipe.validation import whole_number
 from glasshead.tasks.tokenizers.chunks import chunks_of_text, in_parallel
 from glasshead.tasks.tokenizers.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 
-# To merge the pairs of a word takes time by the square of its length: longer ones are learned from
-# in parts of so many characters. What a word is: for byte pairs, characters of one kind; for pieces
-# of words, what stands between spaces and marks.
+# Merging the pairs of a word takes quadratic time, so longer words are split into parts of so many
+# characters. For BPE a word is a run of one kind of characters; for WordPiece, the text between
+# spaces and punctuation.
 _LONGEST = 1024
 _KINDS = (r"[^\W\d_]", r"\d", r"\s", r"(?:[^\w\s]|_)")
 _BETWEEN = (r"[^\s!-/:-@\[-`{-~]",)
 
 
 def characters(texts: Iterable[str]) -> Tokenizer:
-    """Every character that the texts have is a token, in Unicode's order after the special ones.
+    """Create a character tokenizer; tokens are sorted by code point, after the special ones.
 
     Errors: a ValueError where there is no character.
 
@@ -32,18 +32,18 @@ def characters(texts: Iterable[str]) -> Tokenizer:
     """
     known = sorted(set().union(*_checked(texts)))
     vocabulary = {token: number for number, token in enumerate([*SPECIAL, *known])}
-    # Characters that are never merged: faster than any model of words.
+    # BPE without merges is faster than a word-level model.
     inner = Inner(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
     return _complete(inner, decoders.Fuse())
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Tokenizer:
-    """Byte pair encoding over bytes: any text can be encoded, and comes back as it was.
+    """Train byte-level byte pair encoding (BPE), which encodes any text losslessly.
 
     Args:
-        texts: What to learn from.
-        vocab_size: How many tokens at most, 260 (the bytes and the special ones) at least.
-        lowercase: Whether texts are put into small letters first.
+        texts: Training texts.
+        vocab_size: Maximum vocabulary size, at least 260: the bytes and the special tokens.
+        lowercase: Whether texts are lowercased.
 
     Errors: a ValueError where there is no text, or vocab_size is too small.
 
@@ -69,14 +69,14 @@ def train_bpe(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False)
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Tokenizer:
-    """Pieces of words; those that go on within a word begin with "##".
+    """Train WordPiece; pieces that continue a word begin with "##".
 
-    Spaces are not kept: `decode` writes one between words, and none before a full stop.
+    Spaces are not preserved: `decode` puts one between words, and none before a full stop.
 
     Args:
-        texts: What to learn from.
-        vocab_size: How many tokens at most; every character of the texts is one, or two.
-        lowercase: Whether texts are put into small letters first.
+        texts: Training texts.
+        vocab_size: Maximum vocabulary size; every character of the texts takes one or two tokens.
+        lowercase: Whether texts are lowercased.
 
     Errors: a ValueError where there is no text, or vocab_size is too small.
 
@@ -95,8 +95,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        # The trainer would number those with "##" in another order each time.
-        special_tokens=[*SPECIAL, *_going_on(inner, texts)],
+        # The trainer itself would order the "##" characters nondeterministically.
+        special_tokens=[*SPECIAL, *_continuations(inner, texts)],
         limit_alphabet=vocab_size,
         show_progress=False,
     )
@@ -110,12 +110,12 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
 
 
 def words(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> Tokenizer:
-    """Whole words and marks of punctuation, the most frequent ones; all others are unknown.
+    """Create a word tokenizer from the most frequent words and punctuation marks.
 
     Args:
-        texts: What to count in.
-        vocab_size: How many tokens at most, the special ones with them.
-        lowercase: Whether texts are put into small letters first.
+        texts: Texts in which words are counted.
+        vocab_size: Maximum vocabulary size, including the special tokens.
+        lowercase: Whether texts are lowercased.
 
     Errors: a ValueError where there is no text, or vocab_size is too small.
 
@@ -135,8 +135,8 @@ def words(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> T
     return _trained(inner, trainer, None, texts)
 
 
-def _going_on(inner: Inner, texts: Iterable[str]) -> list[str]:
-    """The characters that words go on with, after "##": known from all pairs of neighbours."""
+def _continuations(inner: Inner, texts: Iterable[str]) -> list[str]:
+    """Return "##" with each character that continues a word, from all adjacent pairs."""
     letters = set()
     for pair in set().union(*(pairwise(text) for text in texts)):
         written = inner.normalizer.normalize_str("".join(pair))  # type: ignore[union-attr]
@@ -146,7 +146,7 @@ def _going_on(inner: Inner, texts: Iterable[str]) -> list[str]:
 
 
 def _in_parts(texts: Iterable[str], kinds: Sequence[str]) -> Iterator[str]:
-    """The texts, cut within words that are too long to be learned from whole.
+    """Split texts within words that are too long to train on.
 
     >>> [len(part) for part in _in_parts(["a day", "x" * 1500 + " y"], _KINDS)]
     [5, 1024, 478]
@@ -175,7 +175,7 @@ def _complete(inner: Inner, decoder: Any) -> Tokenizer:
     inner.decoder = decoder
     inner.add_special_tokens(list(SPECIAL))
     described = json.loads(inner.to_str())
-    # The unknown one is not hidden: it is to be seen in what is decoded.
+    # The unknown token stays visible in decoded text.
     hidden = {*SPECIAL} - {UNKNOWN}
     described["added_tokens"] = [
         token for token in described["added_tokens"] if token["content"] in hidden
@@ -184,7 +184,7 @@ def _complete(inner: Inner, decoder: Any) -> Tokenizer:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, as they come; an error at the end where they held nothing."""
+    """Iterate over texts; raise a ValueError at the end where none has a word."""
     if isinstance(texts, str):
         raise TypeError("texts takes several texts, and got one: put it into a list.")
     empty = True

@@ -1,4 +1,4 @@
-"""The engine that trains a task, by steps, on Lightning's Trainer, and survives what may come."""
+"""Training by steps on Lightning's Trainer, with checkpoints, resuming and distributed data."""
 
 from glasshead.tasks.training.best import Interrupted
 from glasshead.tasks.training.fit import train

@@ -1,4 +1,4 @@
-"""The best model so far, and what ends a training: numbers that are not finite, interrupts."""
+"""The best model so far, early stopping, non-finite values and interrupts."""
 
 import math
 import os
@@ -23,7 +23,7 @@ from glasshead.tasks.training.settings import TrainingSettings
 
 
 def not_finite(what: str, step: int, rate: float) -> ValueError:
-    """The error for a loss, a gradient, a weight or a figure that is NaN or infinite."""
+    """Return the error for a loss, a gradient, a weight or a metric that is NaN or infinite."""
     return ValueError(
         f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite, and "
         f"the last good checkpoint is kept: train anew, in another folder, with a lower "
@@ -32,14 +32,17 @@ def not_finite(what: str, step: int, rate: float) -> ValueError:
 
 
 def check_finite(weights: Mapping[str, Tensor], step: int, rate: float) -> None:
-    """Raise a ValueError rather than let weights that are not finite take the place of any."""
+    """Check that weights are finite before they are saved.
+
+    Errors: a ValueError where one is NaN or infinite.
+    """
     for tensor in weights.values():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise not_finite("weight", step, rate)
 
 
 class Best(Callback):
-    """Keeps model.safetensors and metrics.json; ends training after `patience` validations."""
+    """Callback that writes model.safetensors and metrics.json, and stops after `patience`."""
 
     def __init__(
         self, folder: RunFolder, settings: TrainingSettings, task: Task, journal: Journal
@@ -52,7 +55,7 @@ class Best(Callback):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What `train` gives, and metrics.json has."""
+        """The content of metrics.json, which `train` returns."""
         return {
             "steps": self._last.get("step", 0),
             "monitor": self._task.monitor,
@@ -76,7 +79,7 @@ class Best(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         del pl_module, outputs, batch, batch_idx
-        # This is how Lightning is asked for a last validation.
+        # Makes Lightning run a last validation.
         if trainer.global_step >= self._settings.steps:
             trainer.should_stop = True
 
@@ -105,13 +108,13 @@ class Best(Callback):
     def _write(self, weights: dict[str, Tensor] | None, step: int, rate: float) -> None:
         if weights is not None:
             check_finite(weights, step, rate)
-            # In the form of models.saving.write_weights, which knows no model in shares.
+            # The format of models.saving.write_weights, which does not support sharded models.
             files.write(self._folder.weights, "weights", {}, weights)
         self._folder.write_json(self._folder.metrics, self.figures)
 
 
 def weights_of(trainer: Trainer) -> dict[str, Tensor]:
-    """The model's tensors, whole, by its own names."""
+    """Return the model's full tensors by its own parameter names."""
     state = trainer.strategy.lightning_module_state_dict()
     return {name.removeprefix("model."): tensor for name, tensor in state.items()}
 
@@ -119,16 +122,16 @@ def weights_of(trainer: Trainer) -> dict[str, Tensor]:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(Exception):  # noqa: N818 - it is no error
-    """Training was interrupted, and has been saved; its message says how to go on."""
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Training was interrupted after saving a checkpoint; the message says how to resume."""
 
 
 class Interruption:
-    """Whether somebody asked for the end.
+    """Handles SIGINT and SIGTERM, to stop training after a step.
 
     Attributes:
-        asked: Whether this process was asked.
-        ended: Whether it was asked twice.
+        asked: Whether this process received a signal.
+        ended: Whether it received a second one.
     """
 
     def __init__(self) -> None:
@@ -136,7 +139,7 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen for Ctrl-C and for SIGTERM; a second one ends at once."""
+        """Handle Ctrl-C and SIGTERM while the block runs; a second one ends at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -149,7 +152,7 @@ class Interruption:
                 signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Take the signals, which Lightning may have taken meanwhile."""
+        """Install the signal handlers, which Lightning may have replaced."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 signal.signal(number, self._heard)
@@ -160,6 +163,6 @@ class Interruption:
             self.ended = True
             raise KeyboardInterrupt
         self.asked = True
-        # What prints may be in the midst of printing.
+        # The signal may have interrupted a print, so write to the descriptor.
         with suppress(OSError):
             os.write(2, b"\nEnding after this step, and saving; once more ends at once.\n")

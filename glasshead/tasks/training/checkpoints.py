@@ -1,4 +1,4 @@
-"""Checkpoints as safetensors and JSON, written whole or not at all, never unpickled."""
+"""Checkpoints as safetensors and JSON, written atomically and never unpickled."""
 
 import random
 from pathlib import Path
@@ -19,33 +19,33 @@ from glasshead.tasks.training.settings import TrainingSettings
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """What JSON can say of a tree, and its tensors by the names that stand there for them.
+    """Split a nested structure into JSON and tensors by name.
 
-    Errors: a TypeError for what is neither a number, a text, nor made of them.
+    Errors: a TypeError for a value that is no tensor, number, text, list, tuple or dict.
 
     >>> import torch
-    >>> told, tensors = pack({"step": 3, "weights": {0: torch.ones(2)}, "betas": (0.9, 0.95)})
+    >>> tree, tensors = pack({"step": 3, "weights": {0: torch.ones(2)}, "betas": (0.9, 0.95)})
     >>> sorted(tensors)
     ['weights.0']
-    >>> unpack(told, tensors)
+    >>> unpack(tree, tensors)
     {'step': 3, 'weights': {0: tensor([1., 1.])}, 'betas': (0.9, 0.95)}
     """
     tensors: dict[str, Tensor] = {}
     return _pack(tree, "", tensors), tensors
 
 
-def unpack(told: Any, tensors: dict[str, Tensor]) -> Any:
-    """The tree again."""
-    if isinstance(told, list):
-        return [unpack(part, tensors) for part in told]
-    if not isinstance(told, dict):
-        return told
-    ((kind, value),) = told.items()
+def unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    """Restore the structure that `pack` split."""
+    if isinstance(tree, list):
+        return [unpack(part, tensors) for part in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, value),) = tree.items()
     match kind:
         case "tensor":
             return tensors[value]
         case "float":
-            return from_json(told)
+            return from_json(tree)
         case "tuple":
             return tuple(unpack(part, tensors) for part in value)
         case "dict":
@@ -60,7 +60,7 @@ def _pack(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if tree is None or isinstance(tree, bool | int | float | str):
         return to_json(tree)
     if isinstance(tree, dict):
-        # JSON's own objects have texts for keys, and optimizers number their parameters.
+        # Optimizer states have integer keys, which JSON objects do not support.
         pairs = tree.items()
         return {"dict": [[key, _pack(part, _under(name, key), tensors)] for key, part in pairs]}
     if isinstance(tree, list | tuple):
@@ -74,10 +74,10 @@ def _under(name: str, key: Any) -> str:
 
 
 class RandomState(Callback):
-    """Seeds the random numbers of torch, numpy and Python, saves their state and restores it.
+    """Callback that seeds, saves and restores the random state of torch, numpy and Python.
 
-    Each process has its own numbers. A checkpoint has those of the first; where several go on,
-    the others are seeded anew from the step.
+    Each process has its own state. A checkpoint has that of rank 0; on resuming, the other ranks
+    are seeded from the step.
     """
 
     def __init__(self, seed: int) -> None:
@@ -92,7 +92,7 @@ class RandomState(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         del pl_module
-        # Not before: building the loaders and the strategy draws numbers, too.
+        # Not earlier, as building the loaders and the strategy draws random numbers.
         if self._restored is not None and trainer.global_rank == 0:
             restore(self._restored)
         else:
@@ -101,8 +101,8 @@ class RandomState(Callback):
 
 
 def random_state() -> dict[str, Any]:
-    """The state of all that random numbers are drawn from."""
-    numpy: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - it is the global one that is meant
+    """Return the state of all random generators."""
+    numpy: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - the global generator
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -112,7 +112,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Go on with the numbers that came next."""
+    """Restore the state of all random generators."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
@@ -132,10 +132,10 @@ _KIND = "checkpoint"
 
 
 class SafeCheckpoints(CheckpointIO):
-    """How Lightning writes and reads a checkpoint.
+    """Lightning's checkpoint format, as safetensors.
 
-    Lightning lets only the first process save, and then waits for all: an error there would leave
-    the others waiting. It is kept, and raised by `check_saved`.
+    Lightning saves in rank 0 only, and then synchronizes: an error there would make the other ranks
+    hang. It is stored, and raised by `check_saved`.
     """
 
     def __init__(self) -> None:
@@ -150,8 +150,8 @@ class SafeCheckpoints(CheckpointIO):
         try:
             rate = checkpoint["optimizer_states"][0]["param_groups"][0]["lr"]
             check_finite(checkpoint["state_dict"], step, rate)
-            told, tensors = pack(checkpoint)
-            files.write(path, _KIND, {"tree": told}, tensors)
+            tree, tensors = pack(checkpoint)
+            files.write(path, _KIND, {"tree": tree}, tensors)
         except OSError as error:
             self._error = OSError(
                 f"the checkpoint of step {step} cannot be written to {path} "
@@ -162,14 +162,14 @@ class SafeCheckpoints(CheckpointIO):
             self._error = error
 
     def check_saved(self) -> None:
-        """Raise what kept the last checkpoint from being saved."""
+        """Raise the error of the last save, if there was one."""
         if self._error is not None:
             raise self._error
 
     def read(self, path: Path) -> dict[str, Any]:
-        """A checkpoint, which is then kept until Lightning loads it.
+        """Read a checkpoint, and cache it until Lightning loads it.
 
-        Errors: an OSError where it cannot be read; a ValueError where it is none.
+        Errors: an OSError where it cannot be read; a ValueError where it is malformed.
         """
         description, tensors = files.read(path, _KIND)
         with files.understood(path, _KIND):
@@ -181,17 +181,17 @@ class SafeCheckpoints(CheckpointIO):
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         del map_location, weights_only
-        known, self._read = self._read, None
-        return known[1] if known and known[0] == Path(path) else self.read(Path(path))
+        cached, self._read = self._read, None
+        return cached[1] if cached and cached[0] == Path(path) else self.read(Path(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
 
 
 class Saving(Callback):
-    """Saves last.safetensors, after all other callbacks, so that it has what they know.
+    """Callback that saves last.safetensors, after the other callbacks have updated their state.
 
-    A step that validates is saved after its validation, which it would lack otherwise.
+    A step with a validation is saved after it, to include its result.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Saving(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         del trainer, pl_module
-        # Lightning has just taken SIGTERM.
+        # Lightning has just replaced the handler of SIGTERM.
         self._interruption.listen()
 
     def on_train_batch_end(
@@ -220,17 +220,17 @@ class Saving(Callback):
         step = trainer.global_step
         if (batch_idx + 1) % self._settings.accumulate or self._settings.validates_at(step):
             return
-        asked = any_of(trainer, self._interruption.asked)
-        if asked or step % self._settings.save_every == 0:
+        interrupted = any_of(trainer, self._interruption.asked)
+        if interrupted or step % self._settings.save_every == 0:
             self._save(trainer)
-        if asked:
+        if interrupted:
             raise self._interrupted(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         del pl_module
-        asked = any_of(trainer, self._interruption.asked)
+        interrupted = any_of(trainer, self._interruption.asked)
         self._save(trainer)
-        if asked and not trainer.should_stop:
+        if interrupted and not trainer.should_stop:
             raise self._interrupted(trainer)
 
     def _save(self, trainer: Trainer) -> None:
@@ -238,9 +238,9 @@ class Saving(Callback):
         on_rank_zero(trainer, self._checkpoints.check_saved)
 
     def _interrupted(self, trainer: Trainer) -> BaseException:
-        said = (
+        message = (
             f"training was interrupted after step {trainer.global_step} of "
             f"{self._settings.steps}, and is saved in {self._folder.path}: go on by the same "
             f"command with --resume."
         )
-        return told_by_the_first(trainer, Interrupted(said))
+        return told_by_the_first(trainer, Interrupted(message))

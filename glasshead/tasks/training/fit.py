@@ -36,7 +36,7 @@ _LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Lightning's hints and warnings from whoever trains."""
+    """Silence Lightning's hints and warnings while the block runs."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 
 class GradientCallback(Callback):
-    """Sees that loss and gradient are finite, clips the gradient, and sets the learning rate."""
+    """Callback that checks loss and gradient, clips the gradient and sets the learning rate."""
 
     def __init__(self, settings: TrainingSettings, journal: Journal) -> None:
         self._settings, self._journal = settings, journal
@@ -65,18 +65,18 @@ class GradientCallback(Callback):
         if trainer.world_size > 1:
             loss = trainer.strategy.reduce(loss.clone(), reduce_op="sum")
         norm = self._clip(trainer, optimizer)
-        seen = loss.item()
-        if not (math.isfinite(seen) and math.isfinite(norm)):
-            what = "gradient" if math.isfinite(seen) else "loss"
+        value = loss.item()
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            what = "gradient" if math.isfinite(value) else "loss"
             raise told_by_the_first(trainer, not_finite(what, trainer.global_step + 1, rate))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        self._journal.record(seen, rate)
+        self._journal.record(value, rate)
 
     def _clip(self, trainer: Trainer, optimizer: Optimizer) -> float:
-        """The norm of the gradient before it is clipped."""
+        """Clip the gradient and return its norm before clipping."""
         clip = math.inf if self._settings.clip is None else self._settings.clip
-        # A process that has only a share of the gradient does not know its norm.
+        # With sharded parameters (FSDP) no rank has the whole gradient.
         sharded = getattr(trainer.strategy.model, "clip_grad_norm_", None)
         if sharded is not None:
             return sharded(clip).item()
@@ -91,7 +91,7 @@ class GradientCallback(Callback):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """All that a run is made of."""
+    """The arguments of `train`."""
 
     task: Task
     source: ExampleSource
@@ -103,10 +103,10 @@ class Run:
 
 
 def fit(run: Run, *, resume: bool) -> dict[str, Any]:
-    """Train, from the beginning or from the last checkpoint, and give the figures."""
+    """Train from scratch or from the last checkpoint, and return the metrics."""
     checkpoints, interruption = SafeCheckpoints(), Interruption()
     own = identity(run.settings, run.source, run.held_out)
-    # A run that was killed before its first checkpoint begins anew.
+    # A run that was killed before its first checkpoint starts anew.
     there = run.folder.checkpoint if resume and run.folder.checkpoint.exists() else None
     if there is not None:
         checkpoint = checkpoints.read(there)
@@ -134,7 +134,7 @@ def fit(run: Run, *, resume: bool) -> dict[str, Any]:
         try:
             trainer.fit(module, ckpt_path=there)
         except SystemExit:
-            # Lightning's answer to a second Ctrl-C.
+            # Lightning's reaction to a second Ctrl-C.
             if interruption.ended:
                 raise KeyboardInterrupt from None
             raise
@@ -197,36 +197,35 @@ def train(
     resume: bool = False,
     watch: bool = False,
 ) -> dict[str, Any]:
-    """Train a task's model by steps; whatever ends it, the folder lets it go on.
+    """Train a task's model by steps, with checkpoints to resume from.
 
-    The gradient of a step is that of Σ loss / Σ targets over its global batch, on however many
-    devices and in however many parts that is computed. The folder, which `RunFolder.create` has
-    made, gets the best model by the task's monitor, a checkpoint, the figures and the learning
-    curve. On a CPU a run that was killed, and goes on with as many threads, ends with the same
-    weights, bit for bit, as one that was not. Where several processes train, each calls this; the
-    first one writes, and if all have to end the others leave by SystemExit without a word.
+    The gradient of a step is that of Σ loss / Σ targets over its global batch, independently of the
+    number of devices and of gradient accumulation. The folder, created by `RunFolder.create`, gets
+    the best model by the task's monitor, a checkpoint, the metrics and the learning curve. On a CPU
+    with the same number of threads, a run that was killed and resumed ends with bitwise the same
+    weights as an uninterrupted one. In distributed training each process calls this; rank 0
+    writes, and where all have to end the others exit silently by SystemExit.
 
     Args:
         task: The model and its loss. The model ends with the weights of the last step.
-        source: What it is trained on.
-        held_out: What it is validated with.
-        settings: How.
-        folder: Where to.
-        hardware: On what; one device, if none is named.
-        resume: Go on from the last checkpoint. Steps, patience and how often to validate, save and
-            log may be other than before, and so may the hardware.
+        source: Training examples.
+        held_out: Validation examples.
+        settings: Training settings.
+        folder: The run folder.
+        hardware: Devices and precision; one device by default.
+        resume: Resume from the last checkpoint. Steps, patience, the intervals of validating,
+            saving and logging, and the hardware may differ from before.
         watch: Write entropy and maximum score of each head every 4 `log_every` steps, and alarms,
-            to be read by `read_attention_log`. The weights are the same with it and without, and a
-            run may go on in either way.
+            for `read_attention_log`. This does not change the weights, and a run may be resumed
+            with it or without.
 
-    Returns: what metrics.json has: `steps`; `monitor`; `best` and `last`, each the step and the
-    figures of a validation.
+    Returns: the content of metrics.json: `steps`; `monitor`; `best` and `last`, each the step and
+    the metrics of a validation.
 
-    Errors: a ValueError where there are no examples, where the hardware is not there, where the
-    folder's run is another or has finished, and where a loss, a gradient or weights are not finite;
-    an OSError where the folder already has a run, where another process trains in it, or where it
-    cannot be written to; `Interrupted` after
-    Ctrl-C or SIGTERM, saved; KeyboardInterrupt at a second one.
+    Errors: a ValueError where there are no examples, the hardware is not available, the folder's
+    run is another or has finished, or a loss, a gradient or weights are not finite; an OSError
+    where the folder already has a run, another process trains in it, or it cannot be written to;
+    `Interrupted` after Ctrl-C or SIGTERM, once saved; KeyboardInterrupt at a second one.
     """
     check_batches(source, "what is to be trained on")
     check_batches(held_out, "what is held out")

@@ -1,4 +1,4 @@
-"""Devices, precision and ranks of a training, and what rank 0 alone does."""
+"""Devices, precision and ranks, and work that only rank 0 does."""
 
 import atexit
 import os
@@ -13,9 +13,9 @@ from glasshead.recipe.validation import shown
 
 
 def on_rank_zero(trainer: Trainer, work: Callable[[], object]) -> None:
-    """Let the first process do it; where that fails training ends in each of them.
+    """Run work in rank 0; where it fails, training ends in all ranks.
 
-    Errors: what the work raised, an OSError or a ValueError, in the first process.
+    Errors: an OSError or ValueError of the work in rank 0, SystemExit in the others.
     """
     error: OSError | ValueError | None = None
     if trainer.is_global_zero:
@@ -28,7 +28,7 @@ def on_rank_zero(trainer: Trainer, work: Callable[[], object]) -> None:
 
 
 def any_of(trainer: Trainer, own: bool) -> bool:
-    """Whether it holds in one of the processes; each of them asks at the same time."""
+    """Return whether a flag is set in any rank; a collective operation."""
     if trainer.world_size == 1:
         return own
     flag = torch.tensor(float(own), device=trainer.strategy.root_device)
@@ -36,17 +36,17 @@ def any_of(trainer: Trainer, own: bool) -> bool:
 
 
 def ending(error: Exception | None) -> BaseException:
-    """How this process ends: the first one tells why, and the others, which know as much, not."""
+    """Return the exception that ends this rank: the error, or SystemExit where it has none."""
     return SystemExit(0) if error is None else error
 
 
 def told_by_the_first(trainer: Trainer, error: Exception) -> BaseException:
-    """How this process ends where all of them end by the same error."""
+    """Return the exception for an error in all ranks: rank 0 raises it, the others exit."""
     return ending(error if trainer.is_global_zero else None)
 
 
 def leave_at_exit() -> None:
-    """Leave the other processes before this one ends: else PyTorch now and then aborts it."""
+    """Destroy the process group at exit, without which PyTorch sometimes aborts."""
     atexit.unregister(_leave)
     atexit.register(_leave)
 
@@ -59,22 +59,22 @@ def _leave() -> None:
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("auto", "32-true", "bf16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
-# Of devices on each machine, and of machines.
+# Maximum number of devices per machine, and of machines.
 _MOST = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Where to train, as Lightning is told.
+    """Devices and precision, passed to Lightning.
 
     Attributes:
-        devices: Processes on each machine; on a CPU, as many as it has cores at most, or two.
-        strategy: `auto`, `ddp` (a whole model on each device) or `fsdp` (a share of it).
-        nodes: Machines, 1024 at most.
+        devices: Processes per machine; on a CPU at most one per core, or two.
+        strategy: `auto`, `ddp` (a replica per device) or `fsdp` (sharded parameters).
+        nodes: Number of machines, at most 1024.
         accelerator: `auto`, `cpu`, `gpu`, `cuda` or `mps`.
-        precision: `32-true`, `bf16-mixed`, or `auto`: bfloat16 on a CUDA device that has it.
+        precision: `32-true`, `bf16-mixed`, or `auto`: bfloat16 on CUDA devices that support it.
 
-    Errors: a ValueError that names what is wrong.
+    Errors: a ValueError that names the invalid setting.
 
     >>> Hardware(devices=2, strategy="ddp").nodes
     1
@@ -107,12 +107,14 @@ class Hardware:
 
 
 def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
-    """Raise a ValueError where the machine has not what is asked for, as far as can be told now.
+    """Check that the machine has the requested hardware.
 
     Args:
-        hardware: What is asked for.
-        optimizer: As of `TrainingSettings`.
-        resume: Whether to go on from a checkpoint.
+        hardware: The requested hardware.
+        optimizer: As in `TrainingSettings`.
+        resume: Whether training resumes from a checkpoint.
+
+    Errors: a ValueError where it is not available, or does not support the optimizer or resuming.
     """
     import torch
 
@@ -147,7 +149,7 @@ def _check_sharding(gpu: bool, optimizer: str, *, resume: bool) -> None:
             "optimizer=adamw."
         )
     if resume:
-        # Lightning reads a checkpoint for FSDP by itself, and only one that is pickled.
+        # For FSDP Lightning reads checkpoints itself, and only pickled ones.
         raise ValueError(
             "strategy fsdp cannot go on from a checkpoint, as Lightning would unpickle it: train "
             "anew in another folder, or take ddp for a run that began with it."

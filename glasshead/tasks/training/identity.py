@@ -1,4 +1,4 @@
-"""Which run a checkpoint is of: its settings, its examples and the shape of its model."""
+"""Identity of a run: the settings, examples and tensor shapes that resuming must not change."""
 
 import dataclasses
 import hashlib
@@ -11,18 +11,18 @@ from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.loader import ExampleSource, Task
 from glasshead.tasks.training.settings import TrainingSettings
 
-# These say how long to train and what to tell meanwhile. With more steps, the learning rate goes on
-# along the longer curve.
+# The length of training and the intervals of validating, saving and logging. With more steps, the
+# learning rate continues on the longer schedule.
 MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
 
 
 def identity(
     settings: TrainingSettings, source: ExampleSource, held_out: ExampleSource
 ) -> dict[str, Any]:
-    """What has to be the same where training goes on."""
-    kept = dataclasses.asdict(settings)
+    """Return the settings and fingerprints that have to be equal when resuming."""
+    values = dataclasses.asdict(settings)
     return {
-        "settings": {name: kept[name] for name in kept if name not in MAY_CHANGE},
+        "settings": {name: values[name] for name in values if name not in MAY_CHANGE},
         "examples": fingerprint(source),
         "held_out": fingerprint(held_out),
     }
@@ -31,14 +31,14 @@ def identity(
 def check_resumable(
     checkpoint: dict[str, Any], own: dict[str, Any], task: Task, folder: RunFolder
 ) -> None:
-    """Raise a ValueError where the checkpoint is of another run."""
+    """Check that a checkpoint is of the same settings, examples and model.
+
+    Errors: a ValueError that names the first difference.
+    """
     found = checkpoint["callbacks"]["Saving"]
     for name, value in own["settings"].items():
         if found["settings"].get(name) != value:
-            raise ValueError(
-                f"the run in {folder.path} has {name} {found['settings'].get(name)!r}, and "
-                f"{value!r} was asked for: go on with the former, or train anew in another folder."
-            )
+            raise changed_setting(folder, name, found["settings"].get(name), value)
     for name, what in (("examples", "trained on"), ("held_out", "validated with")):
         if found[name] != own[name]:
             raise ValueError(
@@ -53,10 +53,21 @@ def check_resumable(
         )
 
 
+def changed_setting(folder: RunFolder, name: str, own: Any, requested: Any) -> ValueError:
+    """Return the error for resuming a run with a setting that cannot change."""
+    return ValueError(
+        f"the run in {folder.path} has {name} {own!r}, and {requested!r} was asked for: go on with "
+        f"the former, or train anew in another folder."
+    )
+
+
 def check_unfinished(
     checkpoint: dict[str, Any], settings: TrainingSettings, folder: RunFolder
 ) -> None:
-    """Raise a ValueError where there is nothing left to train."""
+    """Check that there are steps left to train.
+
+    Errors: a ValueError where the run has finished, by its steps or its patience.
+    """
     done, worse = checkpoint["global_step"], checkpoint["callbacks"]["Best"]["worse"]
     if done >= settings.steps:
         raise ValueError(
@@ -72,7 +83,7 @@ def check_unfinished(
 
 
 def fingerprint(source: ExampleSource) -> str:
-    """A digest of how many batches there are, and of the first, the middle and the last of them.
+    """Hash the number of batches, and the first, the middle and the last batch.
 
     >>> class Numbers:
     ...     def batches(self, epoch): return [[0, 1], [2]]

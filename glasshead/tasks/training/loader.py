@@ -1,4 +1,4 @@
-"""The task that brings the examples, and loaders whose state is (epoch, position)."""
+"""Protocols of tasks and examples, and data loaders whose state is (epoch, position)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -8,27 +8,27 @@ from torch import Tensor, nn
 
 
 class ExampleSource(Protocol):
-    """Examples, by number, and in which batches they are seen."""
+    """Indexed examples and their division into batches."""
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
-        """The global batches of an epoch: numbers of examples, the same at each call."""
+        """Return the global batches of an epoch as example indices, deterministically."""
         ...
 
     def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """The tensors of these examples, which are a batch or a part of one."""
+        """Collate examples, a batch or a part of one, to tensors."""
         ...
 
     def count(self, indices: Sequence[int]) -> int:
-        """How many targets of these examples count, padding being none."""
+        """Return the number of targets of these examples, without padding."""
         ...
 
 
 class Task(Protocol):
-    """A model, and how well it does.
+    """A model with its loss and metrics.
 
     Attributes:
-        monitor: The figure, among those of `metrics`, by which the best model is chosen.
-        higher_is_better: Whether it is to grow.
+        monitor: The metric, among those of `metrics`, by which the best model is selected.
+        higher_is_better: Whether a higher value of it is better.
     """
 
     monitor: str
@@ -36,32 +36,32 @@ class Task(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """What learns."""
+        """The model to train."""
         ...
 
     def loss(self, batch: dict[str, Tensor]) -> Float[Tensor, ""]:
-        """The sum of the loss over the targets that count."""
+        """Return the loss, summed over the targets."""
         ...
 
     def validate(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Sums over the batch, `loss` and `targets` among them."""
+        """Return sums over the batch, including `loss` and `targets`."""
         ...
 
     def metrics(self, sums: dict[str, float]) -> dict[str, float]:
-        """Figures from the sums over everything that was held out, `loss` among them."""
+        """Compute metrics, including `loss`, from the sums over all held-out examples."""
         ...
 
 
-# Lightning reads a batch ahead from a loader without a length, and then saves a place too far.
+# A length, as Lightning prefetches from a loader without one, and would save a wrong position.
 _ENDLESS = 2**40
 
 
 class EpochPart(NamedTuple):
-    """What one process computes at once.
+    """A micro-batch: the part of a global batch that one process computes at once.
 
     Attributes:
-        tensors: The part's own examples, collated.
-        share: 1 / how many targets of the whole global batch count; 0 for a part without examples.
+        tensors: The collated examples.
+        share: 1 / number of targets of the global batch; 0 for a part without examples.
     """
 
     tensors: dict[str, Tensor]
@@ -69,11 +69,11 @@ class EpochPart(NamedTuple):
 
 
 class TrainingLoader:
-    """The parts of all batches of all epochs, without end.
+    """An endless loader over the parts of the global batches of all epochs.
 
-    A global batch is dealt out to processes and, in each, to `accumulate` parts; part p of n has
-    its examples p, p + n, p + 2 n, ... Where there are more parts than examples, a part has
-    an example whose share is 0, so that each process computes as often.
+    A global batch is divided among processes and, in each, into `accumulate` parts; part p of n has
+    the examples p, p + n, p + 2 n, ... A part without examples has one with share 0, so that all
+    processes run the same number of steps.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class TrainingLoader:
         return _ENDLESS
 
     def state_dict(self) -> dict[str, int]:
-        """Which global batch is next."""
+        """Return the position of the next global batch."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on with that batch."""
+        """Continue from a saved position."""
         self._epoch, self._position = state["epoch"], state["position"]
 
     def __iter__(self) -> Iterator[EpochPart]:
@@ -100,7 +100,7 @@ class TrainingLoader:
             batches = self._source.batches(self._epoch)
             while self._position < len(batches):
                 batch = batches[self._position]
-                # A checkpoint is saved when the last part has been handed out.
+                # A checkpoint is saved after the last part was yielded.
                 self._position += 1
                 share = 1 / max(1, self._source.count(batch))
                 for part in self._parts:
@@ -109,7 +109,7 @@ class TrainingLoader:
 
 
 class HeldOutLoader:
-    """The parts of the held-out batches that a process validates."""
+    """A loader over one process's parts of the held-out batches."""
 
     def __init__(self, source: ExampleSource, *, rank: int = 0, ranks: int = 1) -> None:
         self._source, self._own = source, slice(rank, None, ranks)
@@ -131,7 +131,10 @@ def _part(source: ExampleSource, batch: Sequence[int], own: slice, share: float)
 
 
 def check_batches(source: ExampleSource, name: str) -> None:
-    """Raise a ValueError where there is nothing to train on, or to validate with."""
+    """Check that there are batches, and that none is empty.
+
+    Errors: a ValueError where there are none, or one is empty.
+    """
     batches: Sequence[Any] = source.batches(0)
     if not len(batches) or not all(len(batch) for batch in batches):
         raise ValueError(f"{name} has no examples, or a batch without any: give it some.")

@@ -1,4 +1,4 @@
-"""log.csv, its learning curve, attention.csv and alarms.jsonl."""
+"""Logs of a training run: log.csv, curve.png, attention.csv and alarms.jsonl."""
 
 import csv
 import dataclasses
@@ -28,9 +28,9 @@ VALIDATION = "validation_"
 
 
 class Journal(Callback):
-    """A row each `log_every` steps and at each validation: the mean loss since the last row.
+    """Callback that writes log.csv: a row every `log_every` steps and at each validation.
 
-    Lightning's loggers, where there are any, are told the same.
+    A row has the mean loss since the last one. The values are also sent to Lightning's loggers.
     """
 
     def __init__(self, folder: RunFolder, settings: TrainingSettings) -> None:
@@ -42,7 +42,7 @@ class Journal(Callback):
         self._since = time.monotonic()
 
     def record(self, loss: float, rate: float) -> None:
-        """Take note of a step."""
+        """Record loss and learning rate of a step."""
         self.loss, self.learning_rate = loss, rate
         self._sum += loss
         self._count += 1
@@ -55,7 +55,7 @@ class Journal(Callback):
         self._seconds = state_dict["seconds"]
 
     def seconds(self) -> float:
-        """How long this run has been trained, all resumptions together."""
+        """Return the total training time in seconds, across resumptions."""
         return self._seconds + time.monotonic() - self._since
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -80,7 +80,7 @@ class Journal(Callback):
         self._add(trainer, {f"{VALIDATION}{name}": value for name, value in metrics.items()})
 
     def _begin(self, step: int) -> None:
-        """Drop the rows of steps that are to be made again."""
+        """Drop the rows of steps that will be repeated."""
         self.rows = [row for row in self._read() if int(row["step"]) <= step]
         self._columns = list(dict.fromkeys([*_COLUMNS, *(n for row in self.rows for n in row)]))
         self._write_all()
@@ -118,17 +118,11 @@ class Journal(Callback):
         self._folder.write_text(self._folder.log, head + self._lines(self.rows))
 
     def _read(self) -> list[dict[str, str]]:
-        """The rows that are there; a last line without its end was cut off."""
+        """Read the complete rows."""
         if not self._folder.log.exists():
             return []
-        try:
-            text = read_regular(self._folder.log, LOG_BYTES).decode(errors="replace")
-        except OSError as error:
-            raise type(error)(
-                f"{self._folder.log} cannot be read ({error.strerror}): take it away to go on."
-            ) from error
-        whole = text[: text.rfind("\n") + 1]
-        rows = [row for row in csv.DictReader(io.StringIO(whole)) if row.get("step", "").isdigit()]
+        lines = io.StringIO(_complete_lines(self._folder.log))
+        rows = [row for row in csv.DictReader(lines) if row.get("step", "").isdigit()]
         return [{name: value for name, value in row.items() if name and value} for row in rows]
 
 
@@ -136,7 +130,7 @@ _SECONDS = 60.0
 
 
 class Curve(Callback):
-    """Draws the curve at the end, and at a validation when the last drawing is a minute old."""
+    """Callback that draws the learning curve at the end, and at validations once a minute."""
 
     def __init__(self, folder: RunFolder, journal: Journal) -> None:
         self._folder, self._journal = folder, journal
@@ -159,7 +153,7 @@ class Curve(Callback):
 
 
 def drawn(rows: list[dict[str, str]]) -> bytes | None:
-    """The curve of the rows of a log as PNG; None where matplotlib is not installed."""
+    """Draw the learning curve as PNG; return None where matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -185,11 +179,11 @@ COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score"
 
 @dataclass(frozen=True, eq=False)
 class AttentionLog:
-    """What was seen of a run's heads.
+    """The attention statistics and alarms of a watched training run.
 
     Attributes:
-        readings: Of each watched step, layer by layer and head by head, in that order.
-        alarms: In the order in which they were raised.
+        readings: Readings by step, layer and head, in this order.
+        alarms: Alarms in the order in which they were raised.
     """
 
     readings: list[HeadReading]
@@ -197,12 +191,12 @@ class AttentionLog:
 
 
 def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
-    """What `glasshead train --watch` has written into a run folder so far.
+    """Read the attention statistics that `glasshead train --watch` has written to a run folder.
 
-    It may be read while the run is trained: a line that is not whole yet is left out.
+    The run may still be training: an incomplete last line is skipped.
 
     Errors: a FileNotFoundError where the run was not watched; another OSError where a file cannot
-    be read; a ValueError that names the file and the line where it is no such table.
+    be read; a ValueError that names the file and the line where it is malformed.
 
     >>> import tempfile
     >>> folder = RunFolder(tempfile.mkdtemp())
@@ -223,7 +217,7 @@ def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
 
 
 def text_of(readings: Iterable[HeadReading], *, head: bool = True) -> str:
-    """Readings as lines of the table, with the names of its columns above them if `head`.
+    """Format readings as CSV, with a header if `head`.
 
     >>> print(text_of([HeadReading(10, "blocks.0", 1, 2.5, 0.61, 7.25)]), end="")
     step,layer,head,entropy,normalized_entropy,max_score
@@ -238,13 +232,13 @@ def text_of(readings: Iterable[HeadReading], *, head: bool = True) -> str:
 
 
 def line_of(alarm: Alarm) -> str:
-    """An alarm as a line of JSON, its sentence with it."""
-    told = dataclasses.asdict(alarm) | {"sentence": alarm.sentence}
-    return json.dumps(told, ensure_ascii=False) + "\n"
+    """Format an alarm with its sentence as a line of JSON."""
+    fields = dataclasses.asdict(alarm) | {"sentence": alarm.sentence}
+    return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 def _readings(file: Path) -> list[HeadReading]:
-    names, *rows = _whole(file).splitlines() or [""]
+    names, *rows = _complete_lines(file).splitlines() or [""]
     if rows and names != ",".join(COLUMNS):
         raise ValueError(
             f"{file} takes the columns {', '.join(COLUMNS)}, and has "
@@ -253,7 +247,7 @@ def _readings(file: Path) -> list[HeadReading]:
     readings = []
     for number, row in enumerate(rows, 2):
         try:
-            # Line by line, as a quote that was left open is to break its own line alone.
+            # Line by line, so that an unclosed quote breaks only its own line.
             step, layer, head, *numbers = next(csv.reader([row]))
             entropy, share, score = map(float, numbers)
             readings.append(HeadReading(int(step), layer, int(head), entropy, share, score))
@@ -265,17 +259,17 @@ def _readings(file: Path) -> list[HeadReading]:
 def _alarms(file: Path) -> list[Alarm]:
     names = [field.name for field in dataclasses.fields(Alarm)]
     alarms = []
-    for number, line in enumerate(_whole(file).splitlines(), 1):
+    for number, line in enumerate(_complete_lines(file).splitlines(), 1):
         try:
-            told = json.loads(line)
-            alarms.append(Alarm(**{name: told[name] for name in names}))
+            fields = json.loads(line)
+            alarms.append(Alarm(**{name: fields[name] for name in names}))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise _broken(file, number) from None
     return alarms
 
 
-def _whole(file: Path) -> str:
-    """The lines that are whole: a last one without its end was cut off, or is being written."""
+def _complete_lines(file: Path) -> str:
+    """Read the complete lines of a log; a last one without line end is still being written."""
     try:
         text = read_regular(file, LOG_BYTES).decode(errors="replace")
     except OSError as error:
@@ -289,16 +283,15 @@ def _broken(file: Path, line: int) -> ValueError:
     return ValueError(f"{file} is broken in line {line}: mend it, or take it away to go on.")
 
 
-# A watched step of a small model takes up to three times as long: of fewer steps that would be too
-# much.
+# Rows of log.csv per watched step, which takes up to three times as long in a small model.
 _ROWS = 4
 
 
 class AttentionJournal(WatchedSteps):
-    """Writes attention.csv and alarms.jsonl with every fourth row of log.csv, and tells of alarms.
+    """Callback that writes attention.csv with every fourth row of log.csv, and alarms.jsonl.
 
-    A run that goes on drops the readings of steps that are to be made again. Alarms follow from
-    readings, and so does what the rule remembers: those that are kept are fed to it again.
+    A resumed run drops the readings of steps that will be repeated. Alarms and the state of the
+    rule are functions of the readings, so the remaining ones are fed to it again.
     """
 
     def __init__(self, folder: RunFolder, settings: TrainingSettings, console: Console) -> None:
@@ -318,10 +311,10 @@ class AttentionJournal(WatchedSteps):
 
     def _begin(self, step: int) -> None:
         folder = self._folder
-        there = read_attention_log(folder.path).readings if folder.attention.exists() else []
-        kept = [reading for reading in there if reading.step <= step]
-        folder.write_text(folder.attention, text_of(kept))
-        folder.write_text(folder.alarms, "".join(map(line_of, self._rule.feed(kept))))
+        read = read_attention_log(folder.path).readings if folder.attention.exists() else []
+        valid = [reading for reading in read if reading.step <= step]
+        folder.write_text(folder.attention, text_of(valid))
+        folder.write_text(folder.alarms, "".join(map(line_of, self._rule.feed(valid))))
 
     def _write(self, readings: list[HeadReading]) -> None:
         folder, alarms = self._folder, self._rule.feed(readings)

@@ -1,4 +1,4 @@
-"""A task as Lightning drives it, and its optimizers."""
+"""A task as a LightningModule, and its optimizers."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -19,16 +19,16 @@ from glasshead.tasks.training.settings import TrainingSettings
 
 
 class MuonWithAdamW(Optimizer):
-    """Both as one optimizer, whose state is that of both.
+    """Muon for the hidden matrices and AdamW for the rest, as one optimizer.
 
-    Muon makes its steps as long as those of AdamW, so one learning rate serves both.
+    Muon's updates are scaled to the RMS of AdamW's, so that both share a learning rate.
 
     Args:
-        muon: The optimizer of the hidden matrices.
-        adamw: That of all other parameters.
+        muon: Optimizer of the hidden matrices.
+        adamw: Optimizer of all other parameters.
 
     Source: Jordan et al. 2024 (Muon: an optimizer for hidden layers in neural networks); Liu et al.
-    2025 (Muon is scalable for LLM training), section 2.2, for the length of the steps.
+    2025 (Muon is scalable for LLM training), section 2.2, for the scale of the updates.
     """
 
     def __init__(self, muon: Muon, adamw: AdamW) -> None:
@@ -40,13 +40,13 @@ class MuonWithAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make a step of both."""
+        """Take a step with both optimizers."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for part, first, end in self._parts:
-            # Loading a state makes new ones of these.
+            # `load_state_dict` replaces these lists.
             part.param_groups, part.state = self.param_groups[first:end], self.state
             part.step()
         return loss
@@ -71,28 +71,28 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     ]
 
 
-# A parameter, and whether it decays.
+# A parameter, and whether it has weight decay.
 _Decays = tuple[nn.Parameter, bool]
-# How FSDP names what it has wrapped.
+# FSDP's prefix of wrapped modules.
 _WRAPPED = "_fsdp_wrapped_module."
 
 
 def matrices_of(model: nn.Module) -> set[str]:
-    """The names of the parameters that decay: those of two axes or more."""
+    """Return the names of parameters with weight decay: those of two dimensions or more."""
     return {name for name, parameter in model.named_parameters() if parameter.ndim >= 2}
 
 
 def optimizer_of(
     model: nn.Module, settings: TrainingSettings, matrices: Collection[str] | None = None
 ) -> Optimizer:
-    """The optimizer of a model; matrices decay, and what has one axis does not.
+    """Create the optimizer of a model, with weight decay for matrices only.
 
     Args:
-        model: What learns.
-        settings: Which optimizer, and how.
-        matrices: `matrices_of` the model, before anything made one axis of all, as FSDP does.
+        model: The model.
+        settings: Training settings.
+        matrices: `matrices_of` the model before FSDP flattens its parameters.
 
-    Errors: a ValueError where Muon has no hidden matrix.
+    Errors: a ValueError for Muon and a model without hidden matrices.
     """
     matrices = matrices_of(model) if matrices is None else matrices
     decays = [
@@ -142,15 +142,15 @@ def _fused(decays: Sequence[_Decays]) -> bool:
 
 
 class TaskModule(LightningModule):
-    """The task's model, its loss over global batches, and the figures of the last validation.
+    """The LightningModule of a task: its model, loss over global batches, and metrics.
 
     The gradient of a step is that of Σ loss over the global batch / its number of targets. As
-    Lightning divides by the parts, and DDP by the processes, each part's loss is multiplied by
-    both.
+    Lightning divides by the number of parts, and DDP by that of processes, each part's loss is
+    multiplied by both.
 
     Attributes:
-        loss_of_step: This process's addend to the mean loss of the global batch.
-        metrics: The figures of the last validation.
+        loss_of_step: This process's contribution to the mean loss of the global batch.
+        metrics: Metrics of the last validation.
     """
 
     def __init__(
@@ -161,14 +161,17 @@ class TaskModule(LightningModule):
         self.loss_of_step = torch.zeros(())
         self.metrics: dict[str, float] = {}
         self._task, self._settings = task, settings
-        # Noted now, as FSDP makes one axis of all.
+        # Determined before FSDP flattens the parameters.
         self._matrices = matrices_of(task.model)
         self._source, self._held_out = source, held_out
         self._sums: dict[str, Tensor] = {}
 
     @staticmethod
     def of(module: LightningModule) -> "TaskModule":
-        """The module that a callback is given."""
+        """Narrow the type of the module that a callback receives.
+
+        Errors: a TypeError where it is another module.
+        """
         if not isinstance(module, TaskModule):
             raise TypeError(f"a TaskModule is trained here, and got {type(module).__name__}.")
         return module
@@ -203,7 +206,7 @@ class TaskModule(LightningModule):
     def validation_step(self, part: EpochPart, batch_idx: int) -> None:
         del batch_idx
         for name, value in self._task.validate(part.tensors).items():
-            # Sums over many batches: float32 would lose the last digits.
+            # Sums over many batches need float64.
             own = value.detach().cpu().double() * part.share
             self._sums[name] = self._sums[name] + own if name in self._sums else own
 

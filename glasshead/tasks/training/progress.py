@@ -1,4 +1,4 @@
-"""How far training is: a bar where somebody watches, and now and then a line elsewhere."""
+"""Progress of training: a bar in a terminal, and occasional lines elsewhere."""
 
 import time
 from typing import Any
@@ -13,12 +13,12 @@ from glasshead.tasks.training.logs import Journal
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.settings import TrainingSettings
 
-# Drawing the bar takes some milliseconds.
+# Seconds between updates; drawing the bar takes some milliseconds.
 _BAR_SECONDS, _LINE_SECONDS = 0.5, 30.0
 
 
 class Progress(Callback):
-    """Tells of the step, the loss, the speed, the time left, and of each validation."""
+    """Callback that prints step, loss, speed, time left and validations."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Progress(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.is_global_zero:
             metrics = TaskModule.of(pl_module).metrics
-            told = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             best = ", the best so far" if self._best.improved else ""
             step, steps = trainer.global_step, self._settings.steps
-            line = f"step {step} of {steps}: validation {told}{best}; {self._pace(trainer)}"
+            line = f"step {step} of {steps}: validation {values}{best}; {self._pace(trainer)}"
             self._console.print(line, highlight=False, soft_wrap=True)
             self._again()
 
@@ -101,7 +101,7 @@ class Progress(Callback):
 
 
 def duration(seconds: float) -> str:
-    """Seconds as somebody reads them.
+    """Format seconds for reading.
 
     >>> duration(7.4), duration(83), duration(7260)
     ('7 s', '1 min 23 s', '2 h 1 min')
@@ -121,5 +121,5 @@ def _bar(console: Console) -> Bar:
         BarColumn(bar_width=None),
         TextColumn("{task.fields[said]}"),
     )
-    # A thread that draws would take its time from the steps.
+    # A drawing thread would slow down the steps.
     return Bar(*columns, console=console, auto_refresh=False)

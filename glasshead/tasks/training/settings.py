@@ -1,4 +1,4 @@
-"""Settings of a training run, and the learning rate that they schedule."""
+"""Settings of a training run, and its learning rate schedule."""
 
 import math
 import sys
@@ -8,8 +8,7 @@ from typing import Any
 from glasshead.recipe.validation import shown
 
 OPTIMIZERS = ("adamw", "sgd", "muon")
-# The most that each takes. Steps beyond would take years; of more parts than a batch has examples,
-# all others are computed for nothing.
+# Upper bounds.
 _MOST = {
     "steps": 10**9,
     "warmup": 10**9,
@@ -24,29 +23,28 @@ _MOST = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How to train, by steps; one step is one global batch.
+    """Training settings; one step is one global batch.
 
-    Numbers of steps and validations are 10⁹ at most, as are those between two of them.
+    Numbers and intervals of steps and validations are at most 10⁹.
 
     Attributes:
-        steps: How many steps in all.
-        learning_rate: The highest that the schedule reaches.
-        minimum_learning_rate: Where the cosine ends.
-        warmup: Steps over which the learning rate rises from 0.
-        weight_decay: Of matrices; biases and norms, which have one axis, have none.
-        betas: The decay of AdamW's two averages; SGD has none.
-        clip: The largest norm of the gradient, or None.
-        accumulate: In how many parts a batch is computed, one after another, to spare memory; 1024
-            at most.
-        validate_every: Steps between validations; there is one at the end too.
-        save_every: Steps between checkpoints; there is one after each validation too.
+        steps: Total number of steps.
+        learning_rate: Peak learning rate.
+        minimum_learning_rate: Learning rate at the end of the cosine.
+        warmup: Steps of linear warmup from 0.
+        weight_decay: Weight decay of matrices; biases and norms have none.
+        betas: Decay rates of AdamW's two averages; unused by SGD.
+        clip: Maximum norm of the gradient, or None.
+        accumulate: Number of parts for gradient accumulation, which saves memory; at most 1024.
+        validate_every: Steps between validations; there is also one at the end.
+        save_every: Steps between checkpoints; there is also one after each validation.
         log_every: Steps between rows of log.csv.
-        patience: After how many validations without a better one training ends early, or None.
-        label_smoothing: The share of each answer that training gives to all answers alike.
-        seed: Of dropout, and of whatever else the steps draw; below 2⁶³.
-        optimizer: `adamw`; `sgd`; or `muon`, which has AdamW for all but the hidden matrices.
+        patience: Validations without improvement before training stops early, or None.
+        label_smoothing: Label smoothing ε of the training loss.
+        seed: Random seed of initialization, dropout and batches; below 2⁶³.
+        optimizer: `adamw`, `sgd`, or `muon`, with AdamW for all but the hidden matrices.
 
-    Errors: a ValueError that names the setting.
+    Errors: a ValueError that names the invalid setting.
 
     >>> TrainingSettings(steps=100, learning_rate=3e-4).warmup
     0
@@ -97,7 +95,7 @@ class TrainingSettings:
         self._check_together()
 
     def validates_at(self, step: int) -> bool:
-        """Whether there is a validation after so many steps."""
+        """Return whether there is a validation after a step."""
         return step % self.validate_every == 0 or step >= self.steps
 
     def _check_together(self) -> None:
@@ -114,21 +112,21 @@ class TrainingSettings:
 
 def _check_whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} takes a whole number from {least}, and got {_told(value)}.")
+        raise ValueError(f"{name} takes a whole number from {least}, and got {_shortened(value)}.")
     if value > _MOST[name]:
         raise ValueError(
-            f"{name} takes a whole number of at most {_MOST[name]}, and got {_told(value)}."
+            f"{name} takes a whole number of at most {_MOST[name]}, and got {_shortened(value)}."
         )
 
 
 def _check_number(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Beyond what 64 bits hold, a whole number is no number to calculate with.
+    # Larger integers do not convert to float.
     if not number or not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name} takes a number from 0, and got {_told(value)}.")
+        raise ValueError(f"{name} takes a number from 0, and got {_shortened(value)}.")
 
 
-def _told(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = shown(value) if isinstance(value, int) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
@@ -143,9 +141,9 @@ def _checked_betas(betas: Any) -> tuple[float, float]:
 
 
 def learning_rate(settings: TrainingSettings, step: int) -> float:
-    """The learning rate of a step, counted from 0.
+    """Return the learning rate of a step, counted from 0: linear warmup, then cosine decay.
 
-    It rises in a line, η (step + 1) / warmup, then falls along half a cosine to the least:
+    It rises linearly, η (step + 1) / warmup, then decays along half a cosine to the minimum:
     η_min + (η - η_min) (1 + cos π t) / 2, t = (step - warmup) / (steps - warmup).
 
     Source: Loshchilov and Hutter 2017 (SGDR: stochastic gradient descent with warm restarts),

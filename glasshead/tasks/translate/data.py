@@ -1,4 +1,4 @@
-"""Texts and their translations: read, split, batched."""
+"""Parallel texts: reading, splitting and batching."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,19 +22,21 @@ TOKENIZERS = ("bpe", "wordpiece", "words")
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateData(RunData):
-    """Which texts and translations, in which tokens; without files, made-up German and English.
+    """Data settings of a translator: files, columns, tokenizer and batches.
+
+    Without files, generated German and English sentences are used.
 
     Attributes:
-        source: The column of tables that holds the text.
+        source: The column of tables that holds the source text.
         target: The column that holds its translation.
-        tokenizer: "bpe", "wordpiece" or "words": made from texts and translations together.
-        vocabulary: How many tokens it makes, at most; 2²⁰ is the most.
-        lowercase: Whether all is put into small letters.
-        batch_tokens: How many tokens a batch takes at most, on each side, padding included.
-        made_up: How many pairs are made up, 10⁶ at most.
-        pairs: How many there are to train on.
+        tokenizer: "bpe", "wordpiece" or "words", trained on both languages together.
+        vocabulary: Maximum vocabulary size, at most 2²⁰.
+        lowercase: Whether all texts are lowercased.
+        batch_tokens: Maximum tokens of a batch on each side, including padding.
+        made_up: Number of generated pairs, at most 10⁶.
+        pairs: Number of training pairs.
 
-    Errors: a ValueError or TypeError that names what is wrong.
+    Errors: a ValueError or TypeError that names the invalid setting.
     """
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "pairs")
@@ -54,23 +56,23 @@ class TranslateData(RunData):
         self.check_whole(("vocabulary", "batch_tokens", "made_up"), least=1)
 
 
-# A text, and its translation.
+# Texts with their translations.
 Pairs = list[tuple[str, str]]
 
 
 def read_pairs(files: Sequence[str], source: str = "source", target: str = "target") -> Pairs:
-    r"""The pairs of tables (.jsonl, .csv, .tsv), or of text files that go line by line.
+    r"""Read pairs from tables (.jsonl, .csv, .tsv), or from text files aligned line by line.
 
-    Two text files are one of texts and one of their translations; four are two such pairs of files,
-    and so on. Each may be packed (.gz, .xz).
+    Two text files are a source and its translation; four are two such pairs of files, and so on.
+    Each may be packed (.gz, .xz).
 
     Args:
-        files: Their names.
-        source: The column of tables that holds the text.
+        files: File names.
+        source: The column of tables that holds the source text.
         target: The column that holds its translation.
 
-    Errors: an OSError where a file is not there or cannot be read; a ValueError that names the file
-    and the line where it does not hold pairs.
+    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    file and the line where it does not hold pairs.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +101,7 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
 
 
 def place_of(files: Sequence[str], number: int) -> str:
-    """The file and the line of a pair of `read_pairs`, counted from 1."""
+    """Return the file and the line of a pair of `read_pairs`, counted from 1."""
     texts, tables = _kinds(files)
     for file in texts[::2]:
         count = len(read_lines(file))
@@ -115,7 +117,7 @@ def place_of(files: Sequence[str], number: int) -> str:
 
 
 def _kinds(files: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The text files, and the tables."""
+    """Divide files into text files and tables."""
     tables = [file for file in files if ending(Path(file)) in TABLES]
     return [file for file in files if file not in tables], tables
 
@@ -134,15 +136,16 @@ def _lines(source: str, target: str, allowance: Allowance) -> Pairs:
 
 
 class PairBatches:
-    """Pairs as tokens, in batches of similar length, anew in each epoch.
+    """Tokenized pairs in batches of similar length, regrouped each epoch.
 
-    The decoder is shown the translation after a start, and is to tell it with an end.
+    The decoder's input is the translation after the start token, its target the translation with
+    the end token.
 
     Args:
-        tokenizer: Makes tokens of both.
-        pairs: Texts and translations.
-        tokens: How many a batch takes at most on each side, padding included.
-        seed: Of the batches.
+        tokenizer: The tokenizer of both languages.
+        pairs: Texts with their translations.
+        tokens: Maximum tokens of a batch on each side, including padding.
+        seed: Random seed of the batches.
     """
 
     def __init__(self, tokenizer: Tokenizer, pairs: Pairs, tokens: int, seed: int = 0) -> None:
@@ -156,15 +159,15 @@ class PairBatches:
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest side of a pair."""
+        """Number of tokens of the longest side of a pair."""
         return max(self._lengths)
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """The pairs of each batch, the same for the same epoch."""
+        """Return the indices of the pairs in each batch of an epoch, deterministically."""
         return by_length(self._lengths, self._tokens, self._seed, epoch)
 
     def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "..."]]:
-        """`source` with its `lengths`, the `target` that is shown, and the `answers` to it."""
+        """Collate pairs to `source` with `lengths`, decoder input `target`, and `answers`."""
         tokenizer = self._tokenizer
         sources = [self.sources[index] for index in indices]
         targets = [self.targets[index] for index in indices]
@@ -176,22 +179,22 @@ class PairBatches:
         }
 
     def count(self, indices: Sequence[int]) -> int:
-        """How many answers count."""
+        """Return the number of target tokens."""
         return sum(len(self.targets[index]) + 1 for index in indices)
 
 
-# How many made-up pairs are held out.
+# Number of generated pairs that are held out.
 _MADE_UP = 400
 
 
 @dataclass(frozen=True, eq=False)
 class ParallelCorpus:
-    """What is trained on, and what is held out.
+    """Pairs split into a training and a held-out part.
 
     Attributes:
-        training: The pairs to train on.
-        held_out: The pairs that are not.
-        empty: How many pairs were left out, as one side of them has no word.
+        training: Pairs to train on.
+        held_out: Pairs for validation.
+        empty: Number of pairs dropped, as one side is empty.
     """
 
     training: Pairs
@@ -200,7 +203,7 @@ class ParallelCorpus:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What they tell of the run's data."""
+        """Facts about the data that a run records: `sha256`, `pairs`."""
         sides = [
             [pair[side] for pair in part]
             for part in (self.training, self.held_out)
@@ -210,9 +213,9 @@ class ParallelCorpus:
 
 
 def read_corpus(data: TranslateData) -> ParallelCorpus:
-    """The pairs of the files, or made-up ones.
+    """Read the pairs of the files, or generate pairs, and split them.
 
-    Without files of their own to be held out, a share is, drawn at random and always the same.
+    Without held-out files, a share of the pairs is held out, drawn at random with a fixed seed.
 
     Errors: an OSError or ValueError where a file cannot be read, or there are too few pairs.
     """
@@ -239,7 +242,7 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
 
 
 def make_tokenizer(data: TranslateData, corpus: ParallelCorpus) -> Tokenizer:
-    """One tokenizer for texts and translations; it knows those to train on alone."""
+    """Train a tokenizer on both sides of the training pairs."""
     texts = [text for pair in corpus.training for text in pair]
     return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
 

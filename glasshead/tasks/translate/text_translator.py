@@ -1,4 +1,4 @@
-"""A trained translator with its tokenizer: translations, their alignment, their BLEU."""
+"""A trained translator with its tokenizer: translation, cross-attention and evaluation."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -21,23 +21,23 @@ from glasshead.tasks.translate.data import Pairs, place_of, read_pairs
 from glasshead.tasks.translate.train import TRANSLATE, TranslateSettings
 from glasshead.watching import watch
 
-# How Vaswani et al. 2017 search, section 6.1, but for one text more and a penalty of 1.
+# Beam search as in Vaswani et al. 2017, section 6.1, but with a beam of 5 and length penalty 1.
 SEARCH = Beam(5, length_penalty=1.0)
-# How many tokens of sources are translated at once; a beam has some times as many.
+# Source tokens of a batch; a beam multiplies them by its width.
 _AT_ONCE = 1500
-# In which steps the most tokens of a translation grow with the text.
+# The maximum length of a translation is rounded up to a multiple of this.
 _STEP = 32
 
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a text.
+    """A text with its translation.
 
     Attributes:
         source: The text.
         text: Its translation.
-        source_tokens: The text in tokens.
-        tokens: The translation in tokens, as the model wrote them.
+        source_tokens: Token ids of the text.
+        tokens: Token ids of the translation, as generated.
     """
 
     source: str
@@ -48,14 +48,13 @@ class Translation:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the translations that a search found for a text.
+    """A candidate translation found by decoding.
 
     Attributes:
-        translation: What it is.
-        score: By which it was ranked: the log-probability, for a beam divided by its penalty of
-            the length.
-        log_probability: Σ ln p(token | those before, text), that of the end with it, in nats.
-        ended: Whether it came to its end, or was cut off.
+        translation: The translation.
+        score: Ranking score: the log-probability, divided by the length penalty for a beam.
+        log_probability: Σ ln p(token | preceding tokens, text), including the end token, in nats.
+        ended: Whether it reached the end token, or was truncated.
     """
 
     translation: Translation
@@ -66,12 +65,12 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class TextTranslator:
-    """A translator of texts.
+    """A trained translator.
 
     Attributes:
-        model: What translates.
-        tokenizer: What makes tokens of a text, and text of tokens.
-        settings: What it was trained on, and how.
+        model: The model.
+        tokenizer: The tokenizer of both languages.
+        settings: The settings of its training run.
     """
 
     model: Translator
@@ -80,10 +79,10 @@ class TextTranslator:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model of a run folder.
+        """Load the model of a run folder.
 
-        Errors: an OSError where the folder is none, or not whole; a ValueError where it is another
-        task's, or its parts do not fit each other.
+        Errors: an OSError where the folder is missing or incomplete; a ValueError where it is of
+        another task, or its parts do not fit each other.
         """
         return cls(*TRANSLATE.load(folder))
 
@@ -94,17 +93,17 @@ class TextTranslator:
         progress: Callable[[int, int], None] | None = None,
         name: Callable[[int], str] = "text {}".format,
     ) -> list[Translation]:
-        """The translation of each text; the same for a text alone as among others.
+        """Translate texts; the result of a text does not depend on the others.
 
-        A text without a word has a translation without one.
+        An empty text has an empty translation.
 
         Args:
-            texts: A sentence each, as in training.
-            strategy: How the translation is searched for.
-            progress: Is told how many texts are done, and of how many.
-            name: What errors call a text, given its number, from 1.
+            texts: Sentences, as in training.
+            strategy: Decoding strategy.
+            progress: Called with the number of texts done and in all.
+            name: Returns the name of a text in error messages, given its number from 1.
 
-        Errors: a ValueError where a text is longer than what the model reads.
+        Errors: a ValueError where a text is longer than the model's context.
         """
         return [
             found[0].translation if found else Translation(text, "")
@@ -121,15 +120,15 @@ class TextTranslator:
         name: Callable[[int], str] = "text {}".format,
         each_step: Callable[[], None] | None = None,
     ) -> list[list[Candidate]]:
-        """The translations that were found for each text, the best first.
+        """Return the candidate translations of each text, best first.
 
-        There is one, or as many as `Beam(width, candidates=…)` asks for, or there are. The more are
-        asked for, the longer a beam is searched: the first one has the score of `translate`'s at
-        least. A text without a word has none.
+        There is one, or up to the number in `Beam(width, candidates=…)`. More candidates make a
+        beam search longer: the score of the first is at least that of `translate`'s. An empty text
+        has none.
 
         Args:
             texts, strategy, progress, name: As for `translate`.
-            each_step: Is called before each step of the model; what it raises ends the search.
+            each_step: Called before each decoding step; an exception ends the search.
 
         Errors: as for `translate`.
         """
@@ -159,9 +158,9 @@ class TextTranslator:
         return Candidate(translation, found.score, found.log_probability, found.ended)
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
-        """The places of texts with words, and how many tokens their translations may have.
+        """Group texts by the maximum length of their translations, and then into batches.
 
-        Those of a batch may have as many: a text is to be translated the same in any company.
+        All texts of a batch have the same maximum, so that results do not depend on the batch.
         """
         by_most: dict[int, list[int]] = {}
         for place, source in enumerate(sources):
@@ -173,7 +172,7 @@ class TextTranslator:
                 yield [places[at] for at in batch], most
 
     def _most(self, length: int) -> int:
-        # Whoever has not ended by then goes round in circles.
+        # A longer output is a repetition loop.
         steps = math.ceil((2 * length + 10) / _STEP)
         return min(steps * _STEP, self.model.config.context_length)
 
@@ -188,7 +187,7 @@ class TextTranslator:
         lengths = torch.tensor([len(source) for source in sources])
         steps: Steps = TranslatorSteps(self.model, pad(sources, tokenizer.pad_id), lengths)
         return generate(
-            steps if each_step is None else _Told(steps, each_step),
+            steps if each_step is None else _NotifyingSteps(steps, each_step),
             torch.full((len(sources), 1), tokenizer.start_id),
             strategy,
             max_tokens=most,
@@ -206,12 +205,12 @@ class TextTranslator:
                 )
 
 
-class _Told:
-    """Steps that tell of each before it is made.
+class _NotifyingSteps:
+    """Decoding steps that call a function before each.
 
     Args:
-        steps: Those of the model.
-        each: Is called.
+        steps: The model's steps.
+        each: The function to call.
     """
 
     def __init__(self, steps: Steps, each: Callable[[], None]) -> None:
@@ -227,16 +226,16 @@ class _Told:
 
 @dataclass(frozen=True)
 class TranslationEvaluation:
-    """How well a translator does.
+    """Evaluation of a translator.
 
     Attributes:
         bleu: BLEU, 0 to 100.
-        bleu_signature: How sacreBLEU counted it.
+        bleu_signature: sacreBLEU's signature of BLEU.
         chrf: chrF, 0 to 100.
-        chrf_signature: How sacreBLEU counted that.
-        exact: The share of translations that are just as expected.
-        texts: How many there were.
-        translations: What the model made of each text.
+        chrf_signature: sacreBLEU's signature of chrF.
+        exact: Fraction of translations equal to the reference.
+        texts: Number of texts.
+        translations: The translations.
     """
 
     bleu: float
@@ -254,18 +253,18 @@ def evaluate(
     strategy: Strategy = SEARCH,
     progress: Callable[[int, int], None] | None = None,
 ) -> TranslationEvaluation:
-    """BLEU and chrF, as sacreBLEU counts them; over files, or over what was held out.
+    """Compute BLEU and chrF by sacreBLEU on files, or on the held-out data.
 
-    A model of small letters is compared in small letters, as the signatures say (`case:lc`).
+    For a lowercase model the comparison is lowercase, as the signatures say (`case:lc`).
 
     Args:
-        translator: What is evaluated.
-        files: Texts and their translations, as for training; none: those that the run held out.
-        strategy: How translations are searched for.
-        progress: Is told how many texts are done, and of how many.
+        translator: The translator.
+        files: Parallel texts, as for training; none: those that the run held out.
+        strategy: Decoding strategy.
+        progress: Called with the number of texts done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read, or a text is longer than what the
-    model reads; a ValueError where what was held out is not there any more.
+    Errors: an OSError or ValueError where a file cannot be read, or a text is longer than the
+    model's context; a ValueError where the held-out data has changed.
 
     Source: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018 (a call for clarity in
     reporting BLEU scores), section 3, for the signatures.
@@ -304,13 +303,12 @@ _NO_WORDS = WholeWords((), torch.zeros(0, 0))
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """What each word of a translation took from each word of the text.
+    """A soft alignment: attention weights between the words of a translation and its source.
 
     Attributes:
-        source: The words of the text.
-        target: Those of the translation.
-        weights: A row for each word of the translation, which sums to 1, a column for each of the
-            text.
+        source: Words of the source text.
+        target: Words of the translation.
+        weights: Rows are target words and sum to 1; columns are source words.
     """
 
     source: tuple[str, ...]
@@ -318,7 +316,7 @@ class Alignment:
     weights: Float[Tensor, "target source"]
 
     def pairs(self) -> list[tuple[str, str, float]]:
-        """Each word of the translation, the word that it looked at most, and how much."""
+        """Return each target word with the source word of the largest weight, and that weight."""
         if not self.target:
             return []
         most = self.weights.max(-1)
@@ -332,12 +330,12 @@ class Alignment:
 
 @dataclass(frozen=True, eq=False)
 class CrossAttention:
-    """What each word of a translation took from each word of the text, in every head.
+    """Cross-attention weights between the words of a translation and its source, in every head.
 
     Attributes:
-        source: The words of the text.
-        target: Those of the translation.
-        weights: Of each layer of the decoder and each head, as those of an `Alignment`.
+        source: Words of the source text.
+        target: Words of the translation.
+        weights: Weights by decoder layer and head, each matrix as in `Alignment`.
     """
 
     source: tuple[str, ...]
@@ -345,7 +343,7 @@ class CrossAttention:
     weights: Float[Tensor, "layers heads target source"]
 
     def of(self, layer: int | None = None, head: int | None = None) -> Alignment:
-        """One layer's, the last one's if not given; one head's, the mean of all if not given."""
+        """Return the alignment of a layer, by default the last, and a head, by default the mean."""
         chosen = self.weights[-1 if layer is None else layer]
         weights = chosen.mean(0) if head is None else chosen[head]
         return Alignment(self.source, self.target, weights)
@@ -353,15 +351,14 @@ class CrossAttention:
 
 @torch.inference_mode()
 def cross_attention(translator: TextTranslator, translation: Translation) -> CrossAttention:
-    """The weights of the decoder's attention to the text, of whole words, in every head.
+    """Compute the decoder's cross-attention between whole words, in every layer and head.
 
-    A word's row is that of the moment at which it is written, when the query is the word before
-    it. Where a word is several tokens, its row is the mean of theirs, and its column their sum.
-    The model runs once.
+    A word's row is that of the query which predicts it, the token before it. Where a word is
+    several tokens, its row is the mean of theirs, and its column their sum. The model runs once.
 
     Args:
-        translator: What translated.
-        translation: What it made of a text; one without a word has no weights.
+        translator: The translator.
+        translation: A translation by it; an empty one has no weights.
 
     Source: Bahdanau et al. 2015, section 5.2.1 and figure 3.
     """
@@ -375,10 +372,10 @@ def cross_attention(translator: TextTranslator, translation: Translation) -> Cro
             len(model.decoder), model.config.num_heads, len(rows.words), len(columns.words)
         )
         return CrossAttention(columns.words, rows.words, nothing)
-    shown = torch.tensor([[tokenizer.start_id, *target[:-1]]])
+    inputs = torch.tensor([[tokenizer.start_id, *target[:-1]]])
     statistics = [PooledMap(len(target), len(source))]
     with watch(model.decoder, statistics, layers="*.cross_attention") as seen:
-        model(torch.tensor([source]), torch.tensor([len(source)]), shown)
+        model(torch.tensor([source]), torch.tensor([len(source)]), inputs)
     # Each is [1, heads, target tokens, source tokens], in the order of the layers.
     weights = torch.cat([each.pooled_map for each in seen.values()]).float()
     return CrossAttention(columns.words, rows.words, rows.mean @ weights @ columns.sum.T)
@@ -390,13 +387,13 @@ def align(
     layer: int | None = None,
     head: int | None = None,
 ) -> Alignment:
-    """One layer's `cross_attention`, of one head or the mean of all.
+    """Compute the alignment of a translation in one layer, of one head or the mean of all.
 
     Args:
-        translator: What translated.
-        translation: What it made of a text.
-        layer: Of the decoder, counted from 0; the last one if not given.
-        head: Counted from 0; the mean of all if not given.
+        translator: The translator.
+        translation: A translation by it.
+        layer: Decoder layer, counted from 0; by default the last.
+        head: Head, counted from 0; by default the mean of all.
 
     Errors: a ValueError where there is no such layer or head.
     """
@@ -407,7 +404,10 @@ def align(
 
 
 def check_choice(translator: TextTranslator, layer: int | None, head: int | None) -> None:
-    """Raise a ValueError where there is no such layer of the decoder, or no such head."""
+    """Check the indices of a decoder layer and a head.
+
+    Errors: a ValueError where one is out of range.
+    """
     model = translator.model
     for name, number, count in (
         ("layer", layer, len(model.decoder)),

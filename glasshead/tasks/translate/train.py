@@ -18,9 +18,9 @@ from glasshead.tasks.translate.data import (
     read_corpus,
 )
 
-# What serves a small model better than the parts of 2017: Touvron et al. 2023, section 2.2.
+# Better for small models than the components of 2017: Touvron et al. 2023, section 2.2.
 _MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
-# Muon makes more of each step than AdamW: Jordan et al. 2024.
+# Muon converges in fewer steps than AdamW: Jordan et al. 2024.
 _MUON = {"optimizer": "muon", "betas": (0.9, 0.98), "label_smoothing": 0.1}
 
 PRESETS = {
@@ -91,7 +91,7 @@ PRESETS = {
 
 
 class TranslateSettings(RunSettings):
-    """Which texts and translations, which model, how to train it.
+    """Settings of a translator's training run: data, model and training.
 
     >>> TranslateSettings.from_preset("small", ["steps=500", "d_model=64"]).training.steps
     500
@@ -104,28 +104,28 @@ class TranslateSettings(RunSettings):
 
 
 class TranslateObjective(CrossEntropyObjective[Translator]):
-    """-Σ_t ln p(y_t | y_0 … y_{t-1}, x), in nats; smoothed where it is trained.
+    """Cross-entropy, -Σ_t ln p(y_t | y_0 … y_{t-1}, x), in nats, with label smoothing.
 
-    Args: as of `RightAnswers`.
+    Args: as of `CrossEntropyObjective`.
 
     Source: Vaswani et al. 2017, section 5.4, for the smoothing.
     """
 
     def logits(self, batch: dict[str, Tensor]) -> Float[Tensor, "batch length vocab"]:
-        """Of the token after each of the translation."""
+        """Return the logits of the next token at each position of the translation."""
         return self.model(batch["source"], batch["lengths"], batch["target"])
 
     def metrics(self, sums: dict[str, float]) -> dict[str, float]:
-        """The loss in nats a token, the perplexity, and the share of tokens that are likeliest."""
-        known = super().metrics(sums)
-        perplexity = math.exp(min(known["loss"], 700.0))
-        return {"loss": known["loss"], "perplexity": perplexity, "accuracy": known["accuracy"]}
+        """Return the loss in nats per token, the perplexity, and the token accuracy."""
+        metrics = super().metrics(sums)
+        perplexity = math.exp(min(metrics["loss"], 700.0))
+        return {"loss": metrics["loss"], "perplexity": perplexity, "accuracy": metrics["accuracy"]}
 
 
 def prepare(
     settings: TranslateSettings, corpus: ParallelCorpus, tokenizer: Tokenizer
 ) -> Prepared[TranslateSettings]:
-    """The untrained model, and the pairs that it is trained on.
+    """Build the untrained model and the batches of pairs.
 
     Errors: a ValueError where a text is longer than the model's context, or than a batch.
     """

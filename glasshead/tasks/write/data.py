@@ -1,4 +1,4 @@
-"""Texts as tokens: read, split, cut to windows."""
+"""Texts for language modelling: reading, splitting, tokenizing and cutting into windows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters
 
-# How many tokens are told at once, which is no more than a step of a large model takes.
+# Tokens of a validation batch, no more than a training step of a large model.
 _AT_ONCE = 8192
 
 
 class Windows:
-    """Pieces of `length` tokens, each with the tokens that follow; their numbers are their places.
+    """Windows of `length` tokens with next-token targets; an example's index is its position.
 
     Args:
-        tokens: The text.
-        length: How many tokens a piece has.
-        batch_size: How many pieces make a batch.
+        tokens: Token ids of the text.
+        length: Tokens of a window.
+        batch_size: Windows of a batch.
     """
 
     def __init__(self, tokens: Int[Tensor, " tokens"], length: int, batch_size: int) -> None:
@@ -37,7 +37,7 @@ class Windows:
         self._within = torch.arange(length + 1)
 
     def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "pieces length"]]:
-        """The pieces that begin at these places, and what follows each of their tokens."""
+        """Collate the windows at these positions to `tokens` and next-token `targets`."""
         places = torch.tensor(indices)[:, None] + self._within
         last = len(self.tokens) - 1
         pieces = self.tokens[places.clamp(max=last)]
@@ -47,19 +47,19 @@ class Windows:
         return {"tokens": pieces[:, :-1], "targets": targets}
 
     def count(self, indices: Sequence[int]) -> int:
-        """How many targets there are."""
+        """Return the number of targets."""
         last = len(self.tokens) - 1
         return sum(min(self.length, last - index) for index in indices)
 
 
 class TrainingWindows(Windows):
-    """The text cut into pieces, elsewhere in each epoch, and shuffled.
+    """Shuffled windows, cut at another offset in each epoch.
 
-    Each token is seen once an epoch, but for what is left over at the ends.
+    Each token is seen once per epoch, except for remainders at both ends.
 
     Args:
-        tokens, length, batch_size: As of `Windows`.
-        seed: Of the cuts and the order.
+        tokens, length, batch_size: As for `Windows`.
+        seed: Random seed of the offsets and the order.
 
     >>> windows = TrainingWindows(torch.arange(100), length=7, batch_size=3, seed=0)
     >>> len(windows.batches(epoch=0)), windows.batches(0) == windows.batches(0)
@@ -73,7 +73,7 @@ class TrainingWindows(Windows):
         self.seed = seed
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """The places of each batch, the same for the same epoch."""
+        """Return the positions of the windows in each batch of an epoch, deterministically."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         spare = len(self.tokens) - self.length
         first = int(torch.randint(min(self.length, spare), (), generator=generator))
@@ -84,11 +84,11 @@ class TrainingWindows(Windows):
 
 
 class HeldOutWindows(Windows):
-    """The text in pieces from its first token to its last, in order.
+    """Consecutive windows from the first token to the last.
 
     Args:
-        tokens: The text.
-        length: How many tokens a piece has.
+        tokens: Token ids of the text.
+        length: Tokens of a window.
 
     >>> HeldOutWindows(torch.arange(10), length=4).batches()
     [[0, 4, 8]]
@@ -98,7 +98,7 @@ class HeldOutWindows(Windows):
         super().__init__(tokens, length, max(1, _AT_ONCE // length))
 
     def batches(self, epoch: int = 0) -> list[list[int]]:
-        """The places of each batch."""
+        """Return the positions of the windows in each batch."""
         del epoch
         places = list(range(0, len(self.tokens) - 1, self.length))
         return [places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)]
@@ -109,18 +109,20 @@ TOKENIZERS = ("characters", "bpe", "wordpiece", "gpt2")
 
 @dataclass(frozen=True, kw_only=True)
 class WriteData(RunData):
-    """Which texts, in which tokens; without files, little stories that are made up.
+    """Data settings of a language model: files, tokenizer and batches.
+
+    Without files, generated stories are used.
 
     Attributes:
         field: The column of tables that holds the text.
-        tokenizer: "characters", "bpe" or "wordpiece", made from the texts; or "gpt2".
-        vocabulary: How many tokens bpe and wordpiece make, at most; 2²⁰ is the most.
+        tokenizer: "characters", "bpe" or "wordpiece", trained on the texts; or "gpt2".
+        vocabulary: Maximum vocabulary size of bpe and wordpiece, at most 2²⁰.
         gpt2: The folder with GPT-2's encoder.json and vocab.bpe.
-        stories: How many stories are made up, 10⁶ at most.
-        batch_size: How many pieces of `context_length` tokens make one step.
-        texts: How many there are to train on; of several, each is ended.
+        stories: Number of generated stories, at most 10⁶.
+        batch_size: Windows of `context_length` tokens per step.
+        texts: Number of training texts; several are each followed by the end token.
 
-    Errors: a ValueError or TypeError that names what is wrong.
+    Errors: a ValueError or TypeError that names the invalid setting.
     """
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "texts")
@@ -151,11 +153,11 @@ class WriteData(RunData):
 
 @dataclass(frozen=True, eq=False)
 class TextCorpus:
-    """What is trained on, and what is held out.
+    """Texts split into a training and a held-out part.
 
     Attributes:
-        training: The texts to train on.
-        held_out: The texts that are not.
+        training: Texts to train on.
+        held_out: Texts for validation.
     """
 
     training: tuple[str, ...]
@@ -163,15 +165,14 @@ class TextCorpus:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What they tell of the run's data."""
+        """Facts about the data that a run records: `sha256`, `texts`."""
         return {"sha256": digest(self.training, self.held_out), "texts": len(self.training)}
 
 
 def read_corpus(data: WriteData) -> TextCorpus:
-    """The texts of the files, or made-up stories; the last share of them held out.
+    """Read the texts of the files, or generate stories, and hold out the last share.
 
-    Without files of their own to be held out, a single text is cut within, and of several the last
-    ones are held out.
+    Without held-out files, a single text is cut in two, and of several the last ones are held out.
 
     Errors: an OSError or ValueError where a file cannot be read, or there is too little text.
     """
@@ -193,9 +194,9 @@ def read_corpus(data: WriteData) -> TextCorpus:
 
 
 def make_tokenizer(data: WriteData, corpus: TextCorpus) -> Tokenizer:
-    """The tokenizer that the data ask for; one that is made knows the training texts alone.
+    """Load or train the tokenizer of the settings, on the training texts only.
 
-    The characters are those of all texts: an alphabet tells nothing of what is held out.
+    Characters are those of all texts, as an alphabet leaks nothing about the held-out part.
 
     Errors: an OSError or ValueError where GPT-2's files cannot be read.
     """
@@ -209,12 +210,11 @@ def make_tokenizer(data: WriteData, corpus: TextCorpus) -> Tokenizer:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Texts one after another, as tokens.
+    """Concatenated texts as tokens.
 
     Attributes:
-        ids: The tokens.
-        characters: How many characters all tokens but the first one stand for, which are those that
-            a model can tell.
+        ids: Token ids.
+        characters: Number of characters of all tokens but the first, those that a model predicts.
     """
 
     ids: Int[Tensor, " tokens"]
@@ -222,7 +222,7 @@ class Tokens:
 
 
 def tokenized(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
-    """The texts one after another; where there are several, each is ended."""
+    """Tokenize and concatenate texts; several are each followed by the end token."""
     encoded = tokenizer.encode_batch(texts)
     if len(texts) > 1:
         encoded = [[*tokens, tokenizer.end_id] for tokens in encoded]

@@ -21,9 +21,9 @@ from glasshead.tasks.write.data import (
     tokenized,
 )
 
-# What serves a small model better than GPT-2's parts: Touvron et al. 2023 (Llama), section 2.2.
+# Better for small models than GPT-2's components: Touvron et al. 2023 (Llama), section 2.2.
 _MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
-# Muon makes more of each step than AdamW: Jordan et al. 2024.
+# Muon converges in fewer steps than AdamW: Jordan et al. 2024.
 _MUON = {"optimizer": "muon", "betas": (0.9, 0.99)}
 
 PRESETS = {
@@ -103,7 +103,7 @@ PRESETS = {
         },
         training={
             "steps": 2000,
-            # Three times nanoGPT's, by which its 2000 steps reach further.
+            # Three times nanoGPT's, which reaches a lower loss in 2000 steps.
             "learning_rate": 3e-3,
             "minimum_learning_rate": 3e-4,
             "warmup": 100,
@@ -116,7 +116,7 @@ PRESETS = {
 
 
 class WriteSettings(RunSettings):
-    """Which texts, which model, how to train it.
+    """Settings of a language model's training run: data, model and training.
 
     >>> WriteSettings.from_preset("nano", ["steps=500", "d_model=64"]).training.steps
     500
@@ -129,12 +129,12 @@ class WriteSettings(RunSettings):
 
 
 class LanguageModelObjective:
-    """-Σ_t ln p(token_{t+1} | token_0 … token_t), in nats.
+    """Cross-entropy of the next token, -Σ_t ln p(token_{t+1} | token_0 … token_t), in nats.
 
     Args:
-        model: What tells.
-        characters: How many characters the held-out targets have, by which its bits are told.
-        smoothing: The share that all tokens are given alike, in training alone.
+        model: The language model.
+        characters: Number of characters of the held-out targets, for bits per character.
+        smoothing: Label smoothing ε, in training only.
     """
 
     monitor = "loss"
@@ -146,15 +146,15 @@ class LanguageModelObjective:
         self.smoothing = smoothing
 
     def loss(self, batch: dict[str, Tensor]) -> Float[Tensor, ""]:
-        """The sum over the targets, in nats."""
+        """Return the loss, summed over the targets, in nats, with label smoothing."""
         return self._loss(batch, self.smoothing)
 
     def validate(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The loss, and how many targets it is of."""
+        """Return the sums `loss`, without smoothing, and `targets` of a batch."""
         return {"loss": self._loss(batch, 0.0), "targets": torch.sum(batch["targets"] != IGNORED)}
 
     def metrics(self, sums: dict[str, float]) -> dict[str, float]:
-        """The loss in nats a token, the perplexity, and bits a character."""
+        """Return the loss in nats per token, the perplexity, and bits per character."""
         loss = sums["loss"] / sums["targets"]
         return {
             "loss": loss,
@@ -169,9 +169,9 @@ class LanguageModelObjective:
 def prepare(
     settings: WriteSettings, corpus: TextCorpus, tokenizer: Tokenizer
 ) -> Prepared[WriteSettings]:
-    """The untrained model, and the pieces of text that it is trained on.
+    """Build the untrained model and the windows of text.
 
-    Errors: a ValueError where there is less text than the model's context.
+    Errors: a ValueError where the text is shorter than the model's context.
     """
     config = settings.model_config(vocab_size=tokenizer.vocab_size)
     length = config.context_length

@@ -1,4 +1,4 @@
-"""A language model with its tokenizer: text streamed up to a stop, and its perplexity."""
+"""A language model with its tokenizer: text generation with stop strings, and perplexity."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import torch
 
-from glasshead.drawing.printable import printable
 from glasshead.models import LanguageModel
 from glasshead.models.decoding import Beam, Strategy, generate, stream
 from glasshead.models.language_model import LanguageModelSteps
 from glasshead.models.pretrained import is_llama2c, load_pretrained
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import in_order, pad
+from glasshead.tasks.data.files import shown
 from glasshead.tasks.data.tables import read_texts
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
@@ -23,18 +23,18 @@ from glasshead.tasks.write.train import WRITE, LanguageModelObjective, WriteSett
 
 
 class StoppedText:
-    """The text of tokens as they come, up to the first stop string, no part of which is shown.
+    """Incremental decoding up to the first stop string, no part of which is emitted.
 
-    Of several stop strings it is the one that is complete first, of those the longest: the same in
-    whatever pieces the text comes. What may become one is held back until it cannot.
+    Of several stop strings the one that is complete first counts, of those the longest, however the
+    text is divided into tokens. Text that may become a stop string is held back.
 
     Args:
-        tokenizer: What makes text of tokens.
-        before: Tokens that were shown already.
-        stop: The stop strings; a part of one among the tokens shown already does not count.
+        tokenizer: The tokenizer.
+        before: Preceding tokens.
+        stop: The stop strings; preceding tokens do not count as part of one.
 
     Attributes:
-        stopped: Whether a stop string has come.
+        stopped: Whether a stop string has occurred.
 
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["one two"])
@@ -52,11 +52,11 @@ class StoppedText:
         self.stopped = False
 
     def add(self, token: int) -> str:
-        """What is sure to be shown with this token."""
+        """Add a token and return the text that can be emitted."""
         return self._shown(self._stream.add(token))
 
     def rest(self) -> str:
-        """What was held back, where no stop string became of it."""
+        """Return the text held back at the end, if it did not become a stop string."""
         if self.stopped:
             return ""
         shown = self._shown(self._stream.rest())
@@ -71,7 +71,7 @@ class StoppedText:
         return shown
 
     def _begins(self) -> int:
-        """Where a stop string begins, or what may become one."""
+        """Return the index where a stop string, or a prefix of one at the end, begins."""
         held = self._held
         found = [(at + len(one), at) for one in self._stop if (at := held.find(one)) >= 0]
         if found:
@@ -87,7 +87,10 @@ class StoppedText:
 
 
 def checked_stop(stop: Any) -> tuple[str, ...]:
-    """The stop strings, or an error where they are none."""
+    """Check stop strings and return them as a tuple.
+
+    Errors: a TypeError or ValueError where they are not a sequence of non-empty texts.
+    """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
         raise TypeError(f"stop takes several texts, and got {stop!r}: put one into a list.")
     for one in stop:
@@ -102,9 +105,9 @@ Loaded = tuple[LanguageModel, Tokenizer, WriteSettings | None]
 
 
 def loaded(path: str | Path) -> Loaded:
-    """The model of a run folder, of a folder of Hugging Face, or of a file of llama2.c.
+    """Load a language model from a run folder, a Hugging Face folder or a llama2.c file.
 
-    Errors: an OSError or ValueError where it is none of these, is not whole, or does not write.
+    Errors: an OSError or ValueError where it is none of these, incomplete, or no language model.
     """
     place = Path(path)
     file = llama2c_file(place)
@@ -117,14 +120,14 @@ def loaded(path: str | Path) -> Loaded:
 
 def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     model: Any = load_pretrained(place)
-    name = printable(str(place))
+    name = shown(place)
     if not isinstance(model, LanguageModel):
-        raise ValueError(  # noqa: TRY004 - what the folder has is a value
+        raise ValueError(  # noqa: TRY004 - the folder's content is wrong, not an argument's type
             f"{name} has an encoder, which reads a text and does not go on with it: name a model "
             "such as GPT-2 or Llama."
         )
     tokenizer = huggingface_tokenizer(place) if tokenizer is None else tokenizer
-    # A vocabulary is often filled up to a round number.
+    # Vocabularies of models are often padded to a round number.
     if tokenizer.vocab_size > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer of {name} has {tokenizer.vocab_size} tokens, and the model "
@@ -134,7 +137,7 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
 
 
 def llama2c_file(place: Path) -> Path | None:
-    """The model of llama2.c that a file is, or that a folder holds; None where there is none.
+    """Return the llama2.c model file of a path, a file or a folder that holds one, or None.
 
     Errors: a ValueError where a folder holds several.
     """
@@ -145,36 +148,36 @@ def llama2c_file(place: Path) -> Path | None:
     found = [file for file in sorted(place.glob("*.bin")) if is_llama2c(file)]
     if len(found) > 1:
         raise ValueError(
-            f"{printable(str(place))} has several models, {found[0].name} and {found[1].name} "
+            f"{shown(place)} has several models, {found[0].name} and {found[1].name} "
             "among them: name one."
         )
     return found[0] if found else None
 
 
 def _beside(file: Path) -> Path:
-    """The tokenizer beside a file of llama2.c."""
+    """Return the tokenizer file beside a llama2.c model file."""
     found = [one for one in sorted(file.parent.glob("tok*.bin")) if one != file]
     if len(found) == 1:
         return found[0]
     there = f"there are {', '.join(one.name for one in found)}" if found else "there is none"
     raise FileNotFoundError(
-        f"{printable(str(file))} takes one tokenizer beside it, such as tok512.bin, and {there}: "
+        f"{shown(file)} takes one tokenizer beside it, such as tok512.bin, and {there}: "
         "put the one there that it was trained with."
     )
 
 
-# How many tokens are written at once, those of the prompts with them, where texts are short.
+# Tokens of a generation batch, including prompts.
 _AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class Writer:
-    """A language model that writes.
+    """A language model for text generation.
 
     Attributes:
-        model: What tells the next token.
-        tokenizer: What makes tokens of a text, and text of tokens.
-        settings: What it was trained on, and how; None where no run of ours tells it.
+        model: The language model.
+        tokenizer: Its tokenizer.
+        settings: The settings of its training run; None for published models.
     """
 
     model: LanguageModel
@@ -183,35 +186,34 @@ class Writer:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The model of a run folder, of a folder of Hugging Face, or of a file of llama2.c.
+        """Load a language model from a run folder, a Hugging Face folder or a llama2.c file.
 
-        A folder of Hugging Face has config.json, safetensors, and tokenizer.json or GPT-2's
-        vocab.json and merges.txt. Beside a file of llama2.c, such as stories260K.bin, lies its
-        tokenizer, such as tok512.bin. Nothing is unpickled, and no code is run.
+        A Hugging Face folder has config.json, safetensors, and tokenizer.json or GPT-2's
+        vocab.json and merges.txt. A llama2.c file, such as stories260K.bin, has its tokenizer
+        beside it, such as tok512.bin. Nothing is unpickled, and no remote code is run.
 
-        Errors: an OSError where it is none of these, or not whole; a ValueError where it is another
-        task's, does not write, or its parts do not fit each other.
+        Errors: an OSError where it is none of these, or incomplete; a ValueError where it is of
+        another task, no language model, or its parts do not fit each other.
         """
         return cls(*loaded(path))
 
     def write(
         self, prompt: str, strategy: Strategy, *, max_tokens: int, stop: Sequence[str] = ()
     ) -> Iterator[str]:
-        r"""The text that follows a prompt, in pieces as they come.
+        r"""Generate the continuation of a prompt, streamed in pieces.
 
-        A beam gives it whole at the end, and is cut at a stop string then.
+        Beam search returns it as a whole at the end, truncated at a stop string.
 
         Args:
-            prompt: How the text begins.
-            strategy: How tokens are chosen.
-            max_tokens: How many at most.
-            stop: Texts before the first of which it ends, such as "\n\n"; nothing is computed after
-                one has come, and no part of it is given.
+            prompt: The prompt.
+            strategy: Decoding strategy.
+            max_tokens: Maximum number of new tokens.
+            stop: Stop strings, such as "\n\n"; generation ends at the first, which is not included.
 
-        Errors: a ValueError where the prompt has something that the tokenizer does not know.
+        Errors: a ValueError where the prompt contains unknown tokens.
         """
-        shown = [self._encoded(prompt)]
-        pieces = self._pieces(shown, strategy, (0,), max_tokens, checked_stop(stop))
+        encoded = [self._encoded(prompt)]
+        pieces = self._pieces(encoded, strategy, (0,), max_tokens, checked_stop(stop))
         return (piece for _, piece in pieces)
 
     def write_all(
@@ -222,34 +224,34 @@ class Writer:
         max_tokens: int,
         stop: Sequence[str] = (),
     ) -> list[str]:
-        """The text that follows each prompt, which are written side by side.
+        """Generate the continuations of several prompts in batches.
 
-        A prompt has the text that it has alone. Where tokens are drawn, the prompt's place among
-        the others decides what is drawn for it, so that equal prompts have texts of their own.
+        A result does not depend on the other prompts, except that sampling depends on a prompt's
+        position, so that equal prompts have different continuations.
 
         Args:
-            prompts: How the texts begin, in any lengths.
-            strategy, max_tokens, stop: As of `write`.
+            prompts: Prompts of any lengths.
+            strategy, max_tokens, stop: As for `write`.
 
         Errors: as of `write`; a TypeError for one prompt alone.
         """
         if isinstance(prompts, str):
             raise TypeError("prompts takes several texts, and got one: put it into a list.")
-        shown = [self._encoded(prompt) for prompt in prompts]
+        encoded = [self._encoded(prompt) for prompt in prompts]
         stop = checked_stop(stop)
-        texts = [""] * len(shown)
-        for places in self._batches(shown, whole_number(max_tokens, "max_tokens", least=1)):
-            some = [shown[place] for place in places]
+        texts = [""] * len(encoded)
+        for places in self._batches(encoded, whole_number(max_tokens, "max_tokens", least=1)):
+            some = [encoded[place] for place in places]
             for row, piece in self._pieces(some, strategy, places, max_tokens, stop):
                 texts[places[row]] += piece
         return texts
 
-    def _batches(self, shown: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
-        """The places of prompts that are written together, and of those that are alone.
+    def _batches(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+        """Group prompts into batches; those that exceed the context are batches of their own.
 
-        Beyond the model's context it is seen from some place on, which is another among others.
+        Beyond the context the window slides, by an offset that would differ within a batch.
         """
-        lengths = [len(self._fed(one)) + max_tokens for one in shown]
+        lengths = [len(self._inputs(prompt)) + max_tokens for prompt in prompts]
         most = self.model.config.context_length
         within = [place for place, length in enumerate(lengths) if length <= most]
         batches = in_order([lengths[place] for place in within], _AT_ONCE)
@@ -258,37 +260,38 @@ class Writer:
 
     def _pieces(
         self,
-        shown: Sequence[Sequence[int]],
+        prompts: Sequence[Sequence[int]],
         strategy: Strategy,
         rows: Sequence[int],
         max_tokens: int,
         stop: Sequence[str],
     ) -> Iterator[tuple[int, str]]:
-        """The text that follows each prompt, in pieces, each with the place of the prompt."""
-        fed = [self._fed(one) for one in shown]
+        """Generate continuations in pieces, each with the index of its prompt."""
+        inputs = [self._inputs(prompt) for prompt in prompts]
         device = next(self.model.parameters()).device
-        padding = torch.tensor([max(map(len, fed)) - len(one) for one in fed], device=device)
-        tokens = _chosen(
-            LanguageModelSteps(self.model, padding if len(fed) > 1 else None),
-            pad(fed, self.tokenizer.pad_id, side="left").to(device),
+        longest = max(map(len, inputs))
+        padding = torch.tensor([longest - len(row) for row in inputs], device=device)
+        tokens = _generated(
+            LanguageModelSteps(self.model, padding if len(inputs) > 1 else None),
+            pad(inputs, self.tokenizer.pad_id, side="left").to(device),
             strategy,
             max_tokens=max_tokens,
             end=self.tokenizer.special.ends,
-            never=self._never(),
+            never=self._suppressed_tokens(),
             rows=rows,
             padding=padding,
         )
-        texts = {row: StoppedText(self.tokenizer, one, stop) for row, one in enumerate(shown)}
-        return _written(texts, tokens)
+        texts = {row: StoppedText(self.tokenizer, x, stop) for row, x in enumerate(prompts)}
+        return _decoded(texts, tokens)
 
-    def _fed(self, shown: Sequence[int]) -> list[int]:
-        return [*self.tokenizer.special.before, *shown] or [self._before_a_text()]
+    def _inputs(self, prompt: Sequence[int]) -> list[int]:
+        return [*self.tokenizer.special.before, *prompt] or [self._first_token()]
 
-    def _never(self) -> list[int]:
-        """What is not to be written."""
+    def _suppressed_tokens(self) -> list[int]:
+        """Return the tokens that are never generated."""
         tokenizer = self.tokenizer
         if self.settings is None:
-            # As others write: all that the tokenizer has.
+            # Published models generate any token of the tokenizer.
             return list(range(tokenizer.vocab_size, self.model.config.vocab_size))
         unwritten = {tokenizer.pad_id, tokenizer.start_id, tokenizer.unknown_id}
         return sorted(unwritten - {tokenizer.end_id})
@@ -302,8 +305,8 @@ class Writer:
         lacking = "the texts of this run never had" if self.settings else "no token stands for"
         raise ValueError(f"the prompt has {wrong!r}, which {lacking}: leave it out.")
 
-    def _before_a_text(self) -> int:
-        """What a text is begun after: the end of another, or of a line."""
+    def _first_token(self) -> int:
+        """Return the token that stands for an empty prompt: an end token or a line break."""
         if self.settings is None:
             return self.tokenizer.start_id
         line = self.tokenizer.encode("\n")
@@ -312,20 +315,20 @@ class Writer:
         return self.tokenizer.end_id if several or not known else line[0]
 
 
-def _chosen(
-    steps: LanguageModelSteps, prompt: torch.Tensor, strategy: Strategy, **asked: Any
+def _generated(
+    steps: LanguageModelSteps, prompt: torch.Tensor, strategy: Strategy, **options: Any
 ) -> Iterator[tuple[int, int]]:
-    """The tokens that follow, each with its row; those of a beam once all are there."""
+    """Generate tokens with their rows; a beam returns all of them at the end."""
     if isinstance(strategy, Beam):
-        rows = generate(steps, prompt, strategy, **asked).tokens
+        rows = generate(steps, prompt, strategy, **options).tokens
         return ((row, token) for row, tokens in enumerate(rows) for token in tokens)
-    return ((row, token) for row, token, _ in stream(steps, prompt, strategy, **asked))
+    return ((row, token) for row, token, _ in stream(steps, prompt, strategy, **options))
 
 
-def _written(
+def _decoded(
     texts: dict[int, StoppedText], tokens: Iterator[tuple[int, int]]
 ) -> Iterator[tuple[int, str]]:
-    """The text of the tokens of each row; no token is asked for once all have stopped."""
+    """Decode the tokens of each row until all have stopped."""
     for row, token in tokens:
         if row not in texts:
             continue
@@ -344,18 +347,19 @@ def evaluate(
     field: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Loss in nats a token, perplexity, bits a character; over files, or over what was held out.
+    """Compute loss, perplexity and bits per character on files, or on the held-out text.
 
-    The text is told in pieces of the model's context, each from its own beginning.
+    The text is divided into windows of the context length, without overlap. The loss is in nats per
+    token.
 
     Args:
         writer: The model.
-        files: The texts; none: those that the run held out.
-        field: The column of tables that holds the text; that of the run if not given.
-        progress: Is told how many batches are done, and of how many.
+        files: Text files; none: the texts that the run held out.
+        field: The column of tables that holds the text; by default that of the run.
+        progress: Called with the number of batches done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read, has less than two tokens, is not
-    the one that the run held a part of out, or there is neither a file nor a run.
+    Errors: an OSError or ValueError where a file cannot be read or has less than two tokens, the
+    held-out text has changed, or there is neither a file nor a run.
     """
     data = None if writer.settings is None else writer.settings.data
     if files:

@@ -92,7 +92,7 @@ def test_the_head_that_is_opened_first_tells_most():
 
 def test_small_maps_are_pooled_and_tell_what_the_first_token_gets(reading, weights, monkeypatch):
     monkeypatch.setattr(heads, "SIDE", 7)
-    maps = heads.small_maps(replace(reading, _known={}))
+    maps = heads.small_maps(replace(reading, _derived={}))
     length = weights.shape[-1]
     assert maps.shape == (LAYERS * HEADS, 7, 8)
     trace = weights.flatten(0, 1)
@@ -106,7 +106,7 @@ def test_small_maps_are_pooled_and_tell_what_the_first_token_gets(reading, weigh
 
 
 def test_what_follows_from_a_reading_is_computed_once_and_left_when_nobody_waits(reading):
-    anew = replace(reading, _known={})
+    anew = replace(reading, _derived={})
     gone = Work()
     gone.cancel()
     with pytest.raises(Cancelled):

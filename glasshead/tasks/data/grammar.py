@@ -1,0 +1,37 @@
+"""Expansion of the grammars of generated texts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from glasshead.tasks.data.batches import one_of
+
+SLOT = re.compile(r"\{([^}]+)\}")
+"""A slot of a line, such as {thing}: a fact, or another rule."""
+
+
+def lines_of_rule(lines: str) -> list[str]:
+    """Split the lines of a rule, without indentation."""
+    return [line.strip() for line in lines.strip().splitlines()]
+
+
+def expand(
+    rule: str, lines: Mapping[str, Sequence[str]], facts: Mapping[str, str], random: Random
+) -> str:
+    """Choose a line of a rule at random, and fill its slots by facts or other rules.
+
+    Args:
+        rule: The rule to expand.
+        lines: Alternative lines of each rule.
+        facts: Values of the slots that are no rules.
+        random: Chooses the lines.
+
+    >>> expand("story", {"story": ["{name} {verb}."], "verb": ["ran"]}, {"name": "Lily"}, Random(0))
+    'Lily ran.'
+    """
+
+    def filled(slot: re.Match[str]) -> str:
+        name = slot[1]
+        return facts[name] if name in facts else expand(name, lines, facts, random)
+
+    return SLOT.sub(filled, one_of(lines[rule], random))
