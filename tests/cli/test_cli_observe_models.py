@@ -342,7 +342,7 @@ class Bars:
 @pytest.mark.parametrize("texts", [[LONG[:10]], [LONG, LONG[:7], LONG]])
 def test_progress_is_told_within_a_batch_and_ends_with_all(command, place, monkeypatch, texts):
     monkeypatch.setattr(Bars, "told", {})
-    monkeypatch.setattr("glasshead.cli.observing_texts.Counter", Bars)
+    monkeypatch.setattr("glasshead.cli.observe_model.Counter", Bars)
     rows = [json.dumps({"text": " ".join(words)}) for words in texts]
     (place / "rows.jsonl").write_text("\n".join(rows) + "\n")
     observe(command, "llama", "--text", "rows.jsonl", "--length", "whole", "--truncate")
@@ -442,8 +442,8 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
 
 DIES = """
 import os, sys
-from glasshead.cli.corpus_observer import Gathering
-Gathering.gathered = lambda self: os._exit(9)
+from glasshead.cli.corpus_observer import CorpusObserver
+CorpusObserver.gathered = lambda self: os._exit(9)
 from glasshead.cli import main
 sys.exit(main())
 """
