@@ -1,5 +1,177 @@
-"""The command line."""
+"""The command line: run a command, and print what went wrong in one sentence."""
 
-from glasshead.cli.program import main
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import Any
+
+from glasshead.out_of_memory import is_out_of_memory
 
 __all__ = ["main"]
+
+_DONE, _CLOSED_PIPE, _BAD_INPUT, _INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
+_IMPORTING = "<frozen importlib._bootstrap>"
+
+_TOO_LARGE = (
+    "this takes more memory than there is: give it fewer tokens, or a smaller model or batch."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Bad input, which commands raise as ValueError, TypeError or OSError, becomes one line on
+    standard error and the code 2. An interruption gives 130; a closed pipe, as of `head`, or a
+    closed standard output gives 1 without a message.
+
+    Args:
+        arguments: The arguments after the program's name; those of the process if not given.
+
+    >>> main(["--version"])
+    glasshead 0.1.0
+    0
+    """
+    if sys.stdout is None:
+        return _CLOSED_PIPE
+    try:
+        if arguments is None:
+            _keep_own_descriptors()
+        _check_output()
+        _check_columns()
+        with _interruptible() if arguments is None else nullcontext():
+            code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return _CLOSED_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _drop_output()
+        return _refuse(_TOO_LARGE)
+    except (ValueError, TypeError, OSError) as error:
+        _drop_output()
+        return _refuse(_sentence(error))
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imported late, so that an interruption meets `main` from the first moment on.
+    import typer
+
+    from glasshead.cli.app import app
+
+    try:
+        code = typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments),
+            prog_name="glasshead",
+            standalone_mode=False,
+        )
+    except typer.TyperException as error:
+        return _refuse(_usage(error.format_message(), getattr(error, "ctx", None)))
+    except typer.Abort:
+        return _INTERRUPTED
+    return code if isinstance(code, int) else _DONE
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """End this process on a Ctrl-C during an import; elsewhere, raise a KeyboardInterrupt.
+
+    Libraries that start others from C, as torch does numpy, take a KeyboardInterrupt for a library
+    that is missing, and go on without it: the interruption would be lost, or become a traceback.
+    """
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not ours:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            os._exit(_INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _check_output() -> None:
+    """Replace characters that the terminal's encoding lacks by question marks."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def _keep_own_descriptors() -> None:
+    """Keep descriptors 0 to 2 for what they are, and write to a copy of that of standard error.
+
+    A file that is opened while one of them is closed would get its number, and what libraries and
+    handlers write there. The number 2 is libraries' alone, so that what they write can be set aside
+    while a bar is drawn.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest that is free, which is this one.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is not None and sys.stderr.fileno() == 2:
+        old = sys.stderr
+        sys.stderr = os.fdopen(
+            os.dup(2), "w", buffering=1, encoding=old.encoding, errors=old.errors
+        )
+
+
+def _check_columns() -> None:
+    """Replace a COLUMNS that is no width by 80: with 0, rich would print nothing, not even help."""
+    written = os.environ.get("COLUMNS")
+    if written and (not re.fullmatch("[0-9]{1,6}", written) or int(written) == 0):
+        os.environ["COLUMNS"] = "80"
+
+
+def _refuse(sentence: str) -> int:
+    if sys.stderr is not None:
+        from glasshead.drawing.printable import one_line
+
+        sys.stderr.write(f"glasshead: error: {one_line(sentence)}\n")
+    return _BAD_INPUT
+
+
+def _sentence(error: ValueError | TypeError | OSError) -> str:
+    """Return an error's message; of an OSError of the system, its file and reason."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'the output cannot be written'}: {error.strerror}."
+    return str(error)
+
+
+def _usage(message: str, context: Any) -> str:
+    command = "glasshead" if context is None else context.command_path
+    see = " See" if message.endswith("?") else "; see"
+    return f"{message.removesuffix('.')}{see} {command} --help."
+
+
+def _drop_output() -> None:
+    """Flush or drop the output buffer, which Python would fail to write again at exit."""
+    try:
+        sys.stdout.flush()
+    except (AttributeError, OSError, ValueError):
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (AttributeError, OSError, ValueError):
+            sys.stdout = None

@@ -1,10 +1,26 @@
-"""The command `demo`: all at once, from three words to a trained translator."""
+"""The command `demo`: explain the worked example, train a translator, and show its attention."""
 
-from typing import Annotated
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer import Option
 
-from glasshead.cli.inputs.files import output_folder
+from glasshead.cli.explain import explain_sentence, recipe_for
+from glasshead.cli.inputs.files import output_folder, shown
+from glasshead.cli.inputs.messages import check_extra, print_stderr
+from glasshead.cli.output import check_target, print_drawing, write_page
+from glasshead.cli.train import train_run
+from glasshead.cli.translate import alignment_blocks
+
+if TYPE_CHECKING:
+    from glasshead.drawing import Block
+    from glasshead.tasks.run_folder import RunFolder
+    from glasshead.tasks.translate import TextTranslator
+
+_PAGE, _RUN = "glasshead.html", "translator"
+_ANOTHER = "Wir müssen heute die Tür aufmachen."
 
 
 def demo(
@@ -14,9 +30,119 @@ def demo(
     ] = "demo",
 ) -> None:
     """Explain the worked example, train a translator, and see which words it looks at."""
-    from glasshead.cli.inputs.messages import check_extra
-
     check_extra("train", "glasshead demo")
-    from glasshead.cli.demonstrating import run_demo
+    place = output_folder(folder, "--folder")
+    page, run = place / _PAGE, place / _RUN
+    check_target(page)
+    from glasshead.drawing import Document, Heading, Paragraph
 
-    run_demo(output_folder(folder, "--folder"))
+    explanation = explain_sentence(None, None, recipe_for(None, None), lang="en").document()
+    _print(Paragraph(_plan(place)), title="glasshead: attention you can see through")
+    typer.echo()
+    print_drawing(explanation)
+    _print(Paragraph(_TRAINING), title="A translator, trained from nothing")
+    translator = trained(run)
+    blocks = _translated(translator)
+    _print(*blocks, title="A sentence that it has never seen")
+    all_parts = Document(
+        [
+            Heading("A sentence that a translator has never seen"),
+            *blocks,
+            Paragraph(_TRAINING),
+            Heading(explanation.title),
+            *explanation.blocks,
+        ],
+        title="glasshead: attention you can see through",
+    )
+    write_page(page, all_parts.html())
+    _say_where(page, run)
+
+
+_TRAINING = (
+    "An encoder reads German, a decoder writes English, and between them stands the attention of "
+    "the worked example: for each word that is about to be written, the words of the German "
+    "sentence are compared, weighed and mixed. It learns from sentences that are made up, in which "
+    "German puts its verbs elsewhere than English does."
+)
+
+
+def _plan(folder: Path) -> str:
+    return (
+        "First an attention of three words is worked out by hand. Then a translator is trained, in "
+        "a minute or two. Then it is shown a sentence that it has never seen, and each word that "
+        f"it writes says where it looked. All of it is put into {shown(folder)}."
+    )
+
+
+def _translated(translator: "TextTranslator") -> "list[Block]":
+    """Translate a held-out sentence; draw the translation and its cross-attention."""
+    from glasshead.drawing import Paragraph
+    from glasshead.tasks.data.sentences import HELD_OUT
+    from glasshead.tasks.translate import align
+
+    translation = translator.translate([HELD_OUT.german])[0]
+    expected = "as it should be" if translation.text == HELD_OUT.english else "not as it should be"
+    return [
+        Paragraph(f"German: {translation.source}"),
+        Paragraph(f"English: {translation.text} ({expected})"),
+        *alignment_blocks(align(translator, translation)),
+    ]
+
+
+def trained(run: Path) -> "TextTranslator":
+    """Train the translator in a folder to its end; a finished one is loaded.
+
+    Errors: an OSError or ValueError where the folder has another run.
+    """
+    from glasshead.tasks.run_folder import RunFolder
+    from glasshead.tasks.training import Hardware
+    from glasshead.tasks.translate import TRANSLATE, TextTranslator, TranslateSettings
+
+    cpu = Hardware(accelerator="cpu")
+    folder = RunFolder(run)
+    if folder.config.exists() and _steps(folder) >= _wanted(folder):
+        print_stderr(f"It is there already, from the last time; remove {run} to train anew.")
+        return TextTranslator.load(run)
+    with folder.locked():
+        if not folder.config.exists():
+            settings = TranslateSettings.from_preset("tiny")
+            prepared = TRANSLATE.begin(settings, folder, "glasshead demo")
+            train_run(prepared, folder, cpu, resume=False)
+        else:
+            train_run(TRANSLATE.go_on(folder), folder, cpu, resume=True)
+    return TextTranslator.load(run)
+
+
+def _wanted(folder: "RunFolder") -> int:
+    """Return the number of training steps in the run's settings."""
+    from glasshead.tasks.translate import TranslateSettings
+
+    return TranslateSettings.from_run(folder).training.steps
+
+
+def _steps(folder: "RunFolder") -> int:
+    """Return the step of the last validation."""
+    if not folder.metrics.exists():
+        return 0
+    return int(folder.read_metrics()["last"]["step"])
+
+
+def _say_where(page: Path, run: Path) -> None:
+    name = shlex.quote(shown(run))
+    lines = {
+        shown(page): "is all of this as a page: open it in a browser",
+        shown(run): "is the translator; ask it yourself, or look into it in the studio:",
+    }
+    width = max(map(len, lines))
+    typer.echo()
+    for place, said in lines.items():
+        typer.echo(f"{place:<{width}}  {said}")
+    typer.echo(f"glasshead translate {name} '{_ANOTHER}' --attention")
+    typer.echo(f"glasshead studio {name}")
+
+
+def _print(*blocks: "Block", title: str) -> None:
+    from glasshead.drawing import Document
+
+    typer.echo()
+    print_drawing(Document(list(blocks), title=title))

@@ -1,13 +1,14 @@
-"""The command `explain`: one attention, step by step."""
+"""The command `explain`: explain one attention step by step."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import input_file, output_file
-from glasshead.cli.inputs.messages import whole_number
+from glasshead.cli.inputs.files import input_file, output_file, shown
+from glasshead.cli.inputs.messages import listed, whole_number
 from glasshead.cli.output import (
     OUTPUT,
     Width,
@@ -15,83 +16,22 @@ from glasshead.cli.output import (
     check_language,
     check_target,
     check_width,
+    chosen_language,
+    print_drawing,
+    print_json,
+    print_stderr,
+    write_page,
 )
 from glasshead.cli.recipe_options import RecipeOptions
-from glasshead.ladder.worked_example import is_the_texts_own
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+
+if TYPE_CHECKING:
+    from glasshead.explanation import Explanation
+    from glasshead.explanation.embeddings import Embeddings, Projection
+    from glasshead.recipe.problem import Trace
 
 # Wider vectors than these are read from a file; a seed is what a generator takes.
 _WIDEST_VECTOR, _LARGEST_SEED = 4096, 2**63 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainRequest:
-    """What the user wrote; the fields are the options of the command."""
-
-    text: str | None = None
-    vectors: Path | None = None
-    query: str | None = None
-    seed: int = 123
-    dim: int | None = None
-    mask: str = "none"
-    beta: str | None = None
-    score: str | None = None
-    normalizer: str | None = None
-    heads: int = 1
-    head: int = 0
-    weights: Path | None = None
-    lang: str | None = None
-    html: Path | None = None
-    json: bool = False
-    width: int | None = None
-
-    def check(self) -> None:
-        """Raise where an option is wrong by itself, before torch is imported.
-
-        Errors: a ValueError or an OSError that names the option.
-        """
-        self.recipe()
-        if not 0 <= self.head < self.heads:
-            raise ValueError(
-                f"--head takes a head from 0 to {self.heads - 1}, and got {self.head}: there are "
-                f"as many as --heads says."
-            )
-        check_width(self.width)
-        check_language(self.lang)
-        if self.html is not None:
-            check_target(self.html)
-            check_apart(self.html, (self.vectors, self.weights))
-        if not 0 <= self.seed <= _LARGEST_SEED:
-            raise ValueError(
-                f"--seed takes a whole number from 0 to 2^63 - 1, and got {self.seed}: try 123."
-            )
-        if self.dim is None:
-            return
-        if not 1 <= self.dim <= _WIDEST_VECTOR:
-            raise ValueError(
-                f"--dim takes a whole number from 1 to {_WIDEST_VECTOR}, and got {self.dim}: try 4."
-            )
-        if self.is_worked_example or self.vectors is not None:
-            raise ValueError(
-                "--dim is the width of made-up vectors, and these are not made up: leave it out."
-            )
-
-    def recipe(self) -> RecipeOptions:
-        """The attention that is asked for."""
-        own = "dot" if self.is_worked_example else "scaled-dot"
-        return RecipeOptions.parsed(
-            score=own if self.score is None else self.score,
-            beta=self.beta,
-            normalizer=self.normalizer,
-            mask=self.mask,
-            heads=self.heads,
-        )
-
-    @property
-    def is_worked_example(self) -> bool:
-        """Whether no other sentence is given than that of the texts."""
-        return self.vectors is None and is_the_texts_own(self.text)
-
-
 _SENTENCE, _RECIPE = "The sentence", "The attention"
 
 
@@ -122,8 +62,8 @@ def explain(
             metavar="WORD",
             show_default=False,
             rich_help_panel=_SENTENCE,
-            help="The word to explain, or its place: #2 is the second token. If not given, the "
-            "last word.",
+            help="The query to explain: a word, or a position, as in #2, the second token. If not "
+            "given, the last word.",
         ),
     ] = None,
     seed: Annotated[
@@ -132,7 +72,7 @@ def explain(
             metavar="N",
             parser=whole_number,
             rich_help_panel=_SENTENCE,
-            help="What made-up numbers are made up from.",
+            help="Random seed of made-up vectors and parameters.",
         ),
     ] = 123,
     dim: Annotated[
@@ -142,7 +82,7 @@ def explain(
             parser=whole_number,
             show_default=False,
             rich_help_panel=_SENTENCE,
-            help="How many numbers a made-up vector has. If not given, 4, or what --weights takes.",
+            help="Dimension of made-up vectors. If not given, 4, or that which --weights takes.",
         ),
     ] = None,
     mask: Annotated[
@@ -150,8 +90,8 @@ def explain(
         Option(
             metavar="M",
             rich_help_panel=_RECIPE,
-            help="What a word sees: none hides nothing; causal: nothing later; window:3: itself "
-            "and 3 before; window:3:1: and 1 after; causal+window:3:1: what both show.",
+            help="Attention mask: none; causal; window:3: each query's own key and 3 before; "
+            "window:3:1: and 1 after; causal+window:3:1: the keys that both show.",
         ),
     ] = "none",
     beta: Annotated[
@@ -160,8 +100,8 @@ def explain(
             metavar="B",
             show_default=False,
             rich_help_panel=_RECIPE,
-            help="How sharp: a number above 0, auto (1/√d), or inf, the hardest. If not given, "
-            "auto for scaled-dot and 1 for others.",
+            help="Scale β of the scores: a number above 0, auto (1/√d), or inf (hardmax). If not "
+            "given, auto for scaled-dot and 1 for others.",
         ),
     ] = None,
     score: Annotated[
@@ -170,8 +110,8 @@ def explain(
             metavar="S",
             show_default=False,
             rich_help_panel=_RECIPE,
-            help="How a query meets a key: scaled-dot, dot, cosine, gaussian or additive. If not "
-            "given, scaled-dot, and dot for the worked example.",
+            help="Score function: scaled-dot, dot, cosine, gaussian or additive. If not given, "
+            "scaled-dot, and dot for the worked example.",
         ),
     ] = None,
     normalizer: Annotated[
@@ -180,8 +120,8 @@ def explain(
             metavar="N",
             show_default=False,
             rich_help_panel=_RECIPE,
-            help="How scores become weights: softmax, softmax-one, hardmax, sparsemax, entmax15 "
-            "or sigmoid. If not given, softmax.",
+            help="Normalizer of the scores: softmax, softmax-one, hardmax, sparsemax, entmax15 or "
+            "sigmoid. If not given, softmax.",
         ),
     ] = None,
     heads: Annotated[
@@ -190,7 +130,7 @@ def explain(
             metavar="H",
             parser=whole_number,
             rich_help_panel=_RECIPE,
-            help="In how many heads the vectors are split.",
+            help="Number of heads that the vectors are split into.",
         ),
     ] = 1,
     head: Annotated[
@@ -199,7 +139,7 @@ def explain(
             metavar="N",
             parser=whole_number,
             rich_help_panel=_RECIPE,
-            help="Which of the heads is told, from 0.",
+            help="The head to explain, from 0.",
         ),
     ] = 0,
     weights: Annotated[
@@ -207,8 +147,8 @@ def explain(
         Option(
             metavar="FILE",
             rich_help_panel=_RECIPE,
-            help="A projection, as safetensors: W_query, W_key and W_value \\[d_in, d_out], or the "
-            "state of nn.Linears, W_query.weight … with or without biases.",
+            help="Projections, as safetensors: W_query, W_key and W_value \\[d_in, d_out], or "
+            "the state dict of nn.Linear layers, W_query.weight … with or without biases.",
         ),
     ] = None,
     lang: Annotated[
@@ -217,8 +157,8 @@ def explain(
             metavar="L",
             show_default=False,
             rich_help_panel=OUTPUT,
-            help="en, tr, es, zh-Hant or zh-Hans. If not given, what LC_ALL, LC_MESSAGES or LANG "
-            "says, else en.",
+            help="Language: en, tr, es, zh-Hant or zh-Hans. If not given, that of LC_ALL, "
+            "LC_MESSAGES or LANG, else en.",
         ),
     ] = None,
     html: Annotated[
@@ -235,25 +175,231 @@ def explain(
     width: Width = None,
 ) -> None:
     """Explain one attention step by step, with the formula, the numbers and why."""
-    request = ExplainRequest(
-        text=text,
-        vectors=input_file(vectors, "--vectors"),
+    vectors_file = input_file(vectors, "--vectors")
+    weights_file = input_file(weights, "--weights")
+    page_file = output_file(html, "--html")
+    recipe = recipe_for(
+        text,
+        vectors_file,
+        score=score,
+        beta=beta,
+        normalizer=normalizer,
+        mask=mask,
+        heads=heads,
+    )
+    if not 0 <= head < heads:
+        raise ValueError(
+            f"--head takes a head from 0 to {heads - 1}, and got {head}: there are as many as "
+            f"--heads says."
+        )
+    check_width(width)
+    check_language(lang)
+    if page_file is not None:
+        check_target(page_file)
+        check_apart(page_file, (vectors_file, weights_file))
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(
+            f"--seed takes a whole number from 0 to 2^63 - 1, and got {seed}: try 123."
+        )
+    _check_dim(dim, made_up=vectors_file is None and not is_the_texts_own(text))
+    explanation = explain_sentence(
+        text,
+        vectors_file,
+        recipe,
         query=query,
         seed=seed,
         dim=dim,
-        mask=mask,
-        beta=beta,
-        score=score,
-        normalizer=normalizer,
-        heads=heads,
         head=head,
-        weights=input_file(weights, "--weights"),
+        weights=weights_file,
         lang=lang,
-        html=output_file(html, "--html"),
         json=json,
-        width=width,
     )
-    request.check()
-    from glasshead.cli.explaining import run
+    if page_file is not None:
+        write_page(page_file, explanation.html())
+    if json:
+        print_json(explanation.to_dict())
+    else:
+        print_drawing(explanation, width)
+    if page_file is not None:
+        print_stderr(f"The page is at {shown(page_file)}")
 
-    run(request)
+
+def recipe_for(
+    text: str | None, vectors: Path | None, *, score: str | None = None, **options: Any
+) -> RecipeOptions:
+    """Parse the options of an attention; the worked example has the dot score by default.
+
+    Errors: as of `RecipeOptions.parsed`.
+    """
+    default = "dot" if vectors is None and is_the_texts_own(text) else "scaled-dot"
+    return RecipeOptions.parsed(score=default if score is None else score, **options)
+
+
+def _check_dim(dim: int | None, *, made_up: bool) -> None:
+    """Raise a ValueError where no made-up vector can have this dimension."""
+    if dim is None:
+        return
+    if not 1 <= dim <= _WIDEST_VECTOR:
+        raise ValueError(
+            f"--dim takes a whole number from 1 to {_WIDEST_VECTOR}, and got {dim}: try 4."
+        )
+    if not made_up:
+        raise ValueError(
+            "--dim is the width of made-up vectors, and these are not made up: leave it out."
+        )
+
+
+def explain_sentence(
+    text: str | None,
+    vectors: Path | None,
+    recipe: RecipeOptions,
+    *,
+    query: str | None = None,
+    seed: int = 123,
+    dim: int | None = None,
+    head: int = 0,
+    weights: Path | None = None,
+    lang: str | None = None,
+    json: bool = False,
+) -> "Explanation":
+    """Explain the self-attention of a sentence.
+
+    Errors: a ValueError, TypeError or OSError in one sentence.
+    """
+    import glasshead as gh
+    from glasshead.cli.inputs.sentences import VectorSource, query_position, sentence_of
+    from glasshead.cli.inputs.tensors import read_weights
+    from glasshead.explanation.embeddings import composed
+
+    language = chosen_language(lang, os.environ)
+    matrices = None if weights is None else read_weights(weights)
+    if dim is None and matrices is not None:
+        dim = matrices.d_in
+    most = max_tokens(recipe, json=json)
+    sentence = sentence_of(text, vectors, dim=dim, seed=seed, most=most)
+    embeddings = sentence.embeddings
+    asked = None if query is None else composed(query)
+    # The texts explain a word of their own.
+    if asked is None and sentence.source is VectorSource.TEXTS:
+        asked = HELLO_SHINY_SUN.query
+    position = query_position(embeddings.tokens, asked)
+    projection = None if matrices is None else matrices.projection(embeddings.vectors)
+    is_printed = (
+        sentence.source is VectorSource.TEXTS
+        and weights is None
+        and recipe.is_the_texts_own()
+        and HELLO_SHINY_SUN.tokens[position] == HELLO_SHINY_SUN.query
+    )
+    explanation = gh.explain(
+        _trace(embeddings, projection, recipe, seed=seed, json=json),
+        tokens=embeddings.tokens,
+        query=position,
+        lang=language,
+        index=None if recipe.heads == 1 else (0, head),
+        projection=projection,
+        printed=HELLO_SHINY_SUN if is_printed else None,
+    )
+    made_up = sentence.source is VectorSource.MADE_UP
+    for note in _notes(recipe, seed, head, language, made_up=made_up):
+        explanation = explanation.with_note(note)
+    return explanation
+
+
+def _notes(
+    recipe: RecipeOptions, seed: int, head: int, language: str, *, made_up: bool
+) -> Iterator[str]:
+    """Yield notes on made-up numbers and the chosen head, in the language of the explanation.
+
+    >>> list(_notes(RecipeOptions(), 123, 0, "en", made_up=False))
+    []
+    """
+    from glasshead.explanation.explanation import (
+        on_made_up_embeddings,
+        on_made_up_score,
+        on_one_of_heads,
+    )
+    from glasshead.explanation.language import Say
+
+    say = Say(language)
+    if made_up:
+        yield on_made_up_embeddings(say, seed)
+    if recipe.heads > 1:
+        yield on_one_of_heads(say, recipe.heads, head)
+    if recipe.score == "additive":
+        yield on_made_up_score(say, seed)
+
+
+# Measured for a pair of words: the steps and their drawing; as JSON, lists and text.
+_BYTES_PER_PAIR, _BYTES_PER_PAIR_AS_JSON = 110, 650
+_MAX_BYTES = 2**31
+# These two keep [queries, keys, dim] twice.
+_PAIRWISE = ("gaussian", "additive")
+
+
+def _trace(
+    embeddings: "Embeddings",
+    projection: "Projection | None",
+    recipe: RecipeOptions,
+    *,
+    seed: int,
+    json: bool,
+) -> "Trace":
+    """Trace the self-attention of embeddings.
+
+    Args:
+        embeddings: The sentence.
+        projection: Projects the embeddings to queries, keys and values; None: they are all three.
+        recipe: The attention.
+        seed: Random seed of made-up parameters.
+        json: Whether every number will be written out, which takes more memory.
+
+    Errors: a ValueError where the heads do not divide the widths, the trace would not fit into 2
+    GiB, or numbers overflow.
+    """
+    from glasshead.explanation.embeddings import in_heads
+
+    inputs = (embeddings.vectors,) * 3
+    if projection is not None:
+        inputs = (projection.queries, projection.keys, projection.values)
+    for vectors in inputs:
+        _check_heads(vectors.shape[-1], recipe.heads)
+    dim = inputs[0].shape[-1] // recipe.heads
+    _check_size(len(embeddings.tokens), recipe, dim, json=json)
+    attention = recipe.attention(dim, seed)
+    trace = attention.trace(*(in_heads(x, recipe.heads) for x in inputs))
+    if not (trace.scaled.isfinite().all() and trace.context.isfinite().all()):
+        raise ValueError(
+            "the scores grow beyond all numbers: take smaller vectors, or a smaller --beta."
+        )
+    return trace
+
+
+def max_tokens(recipe: RecipeOptions, *, json: bool, dim: int = 0) -> int:
+    """Return the maximum number of tokens, for any head width where `dim` is not given."""
+    return int((_MAX_BYTES / _bytes_per_pair(recipe, dim, json=json)) ** 0.5)
+
+
+def _bytes_per_pair(recipe: RecipeOptions, dim: int, *, json: bool) -> int:
+    per_head = _BYTES_PER_PAIR_AS_JSON if json else _BYTES_PER_PAIR
+    per_head += 2 * 8 * dim if recipe.score in _PAIRWISE else 0
+    return per_head * recipe.heads
+
+
+def _check_heads(width: int, heads: int) -> None:
+    from glasshead.explanation.embeddings import head_counts
+
+    if width % heads:
+        raise ValueError(
+            f"--heads {heads} does not divide vectors of {width} numbers into equal parts: "
+            f"take one of {listed(map(str, head_counts(width)))}."
+        )
+
+
+def _check_size(tokens: int, recipe: RecipeOptions, dim: int, *, json: bool) -> None:
+    needed = _bytes_per_pair(recipe, dim, json=json) * tokens**2
+    if needed > _MAX_BYTES:
+        most = max_tokens(recipe, json=json, dim=dim)
+        raise ValueError(
+            f"{tokens:,} tokens are too many to explain in full (about {needed / 2**30:.1f} GiB "
+            f"with these options): give at most {most:,}."
+        )

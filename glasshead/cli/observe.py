@@ -2,16 +2,16 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from os.path import realpath
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import input_file, output_file, shown
+from glasshead.cli.inputs.files import input_file, output_file, shown, text_files
 from glasshead.cli.inputs.messages import check_extra, one_of, quoted, whole_number
 from glasshead.cli.output import (
     OBSERVATION,
@@ -21,241 +21,22 @@ from glasshead.cli.output import (
     check_apart,
     check_target,
     check_width,
+    going_on,
+    print_drawing,
+    print_stderr,
+    write_page,
 )
-from glasshead.cli.recipe_options import Band, parse_mask
+from glasshead.cli.recipe_options import parse_mask
 from glasshead.cli.statistic_options import DEFAULT, STATISTICS, StatisticOption, parse_statistics
 
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the user wrote; the fields are the options of the command."""
-
-    stat: tuple[str, ...] = ()
-    layer: int | None = None
-    head: int | None = None
-    save: Path | None = None
-    html: Path | None = None
-    width: int | None = None
-
-    def statistics(self) -> tuple[StatisticOption, ...]:
-        """The statistics that are asked for; none where the choice is ours."""
-        return parse_statistics(self.stat)
-
-    def check_outputs(self, sources: Iterable[Path | None]) -> None:
-        """Raise where an option of the output is wrong by itself.
-
-        Args:
-            sources: The files that are read, which are not to be written.
-
-        Errors: a ValueError or an OSError that names the option.
-        """
-        if self.head is not None and self.head < 0:
-            raise ValueError(f"--head takes a head, counted from 0, and got {self.head}.")
-        check_width(self.width)
-        sources = tuple(sources)
-        for kind, path in ((PAGE, self.html), (OBSERVATION, self.save)):
-            if path is not None:
-                check_target(path, kind)
-                check_apart(path, sources, kind)
-        # Links may lead in a circle, which Path.resolve does not bear.
-        if self.html and self.save and realpath(self.html) == realpath(self.save):
-            raise ValueError(
-                f"--html and --save take a file each, and both got {shown(self.html)}: name two."
-            )
-
-
-def check_place(noun: str, place: int | None, count: int) -> None:
-    """Raise a ValueError where there is no such head, or layer, among `count`.
-
-    >>> check_place("head", 4, 4)
-    Traceback (most recent call last):
-    ValueError: --head takes a head from 0 to 3, and got 4: there are 4 heads.
-    """
-    if place is not None and place >= count:
-        there = f"is one {noun}" if count == 1 else f"are {count} {noun}s"
-        raise ValueError(
-            f"--{noun} takes a {noun} from 0 to {count - 1}, and got {place}: there {there}."
-        )
-
+if TYPE_CHECKING:
+    from glasshead.drawing import Document
 
 # By name, so that options are checked before torch is there.
 ENGINES = ("auto", "fused", "streaming", "reference")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObserveRequest(Options):
-    """What the user wrote to have one attention observed."""
-
-    text: str | None = None
-    vectors: Path | None = None
-    mask: str = "none"
-    engine: str = "auto"
-
-    def check(self) -> None:
-        """Raise where an option is wrong by itself, before torch is imported.
-
-        Errors: a ValueError or an OSError that names the option.
-        """
-        self.bands()
-        self.statistics()
-        one_of(self.engine, ENGINES, "--engine")
-        if self.layer is not None:
-            raise ValueError(
-                "--layer takes a layer of a model, which here is none: name the folder of a run, "
-                "and add --text FILE."
-            )
-        self.check_outputs([self.vectors])
-
-    def bands(self) -> tuple[Band, ...]:
-        """The mask that is asked for."""
-        return parse_mask(self.mask)
-
-    def execute(self) -> None:
-        """Observe, write and print."""
-        from glasshead.cli.observing import run
-
-        run(self)
-
-
-# What it tells each of them.
-_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-def rank_from_environment(name: str, default: str = "") -> int:
-    """A number that the launcher tells by a variable of the environment.
-
-    Errors: a ValueError where it is none.
-    """
-    told = os.environ.get(name, default)
-    if not told.isdecimal():
-        raise ValueError(
-            f"the launcher tells a whole number by {name}, and it is {told!r}: start with torchrun."
-        )
-    return int(told)
-
-
-def started_together() -> int:
-    """How many processes were started to do one work; 0 for one that is alone.
-
-    >>> started_together()
-    0
-    """
-    if not all(os.environ.get(name) for name in _TOLD):
-        return 0
-    count = rank_from_environment("WORLD_SIZE")
-    return count if count > 1 else 0
-
-
-# It names keys, and those of one piece are not those of the next.
+# It names keys, and those of one sequence are not those of the next.
 _OF_ONE_TEXT = "top-k"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObserveRunRequest(Options):
-    """What the user wrote to have a model observed; the last three belong to one attention."""
-
-    run: str | None
-    text: Path
-    vectors: Path | None = None
-    mask: str | None = None
-    engine: str | None = None
-    length: int | str | None = None
-    truncate: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run, or of the model."""
-        return Path(self.run or "")
-
-    @cached_property
-    def of_huggingface(self) -> bool:
-        """Whether the folder is that of a model of Hugging Face."""
-        from glasshead.tasks.run_folder import is_of_huggingface
-
-        return is_of_huggingface(self.folder)
-
-    def check(self) -> None:
-        """Raise where an option is wrong by itself, before torch is imported.
-
-        Of several processes that torchrun has started, one may find wrong what others do not; they
-        check it in `execute`, where they can tell each other.
-
-        Errors: a ValueError or an OSError that names the option.
-        """
-        if not started_together():
-            self.check_options()
-
-    def check_options(self) -> None:
-        """The same in any case."""
-        if not self.run:
-            raise ValueError(
-                "--text takes the folder of a run whose model reads it: name it, as in glasshead "
-                f"observe RUN --text {shown(self.text)}."
-            )
-        for option, why in self._of_one_attention():
-            raise ValueError(f"{option} does not go with --text, as {why}: leave one out.")
-        self.statistics()
-        if self.truncate and self.length != "whole":
-            raise ValueError(
-                "--truncate cuts texts that are read whole: add --length whole, or leave it out."
-            )
-        if self.head is not None and self.layer is None:
-            raise ValueError(
-                "--head takes the layer that the head is in, too: add --layer N, or leave it out."
-            )
-        if self.layer is not None and self.layer < 0:
-            raise ValueError(f"--layer takes a layer, counted from 0, and got {self.layer}.")
-        self.check_outputs([*self._texts(), *self._files_of_the_model()])
-        if self.of_huggingface:
-            check_extra("hf", "glasshead observe MODEL")
-        else:
-            check_extra("train", "glasshead observe RUN")
-
-    def statistics(self) -> tuple[StatisticOption, ...]:
-        """The statistics that are asked for, or else those of one attention that a model has too.
-
-        Errors: as of `parse_statistics`, and a ValueError for what only one text has.
-        """
-        asked = parse_statistics(
-            self.stat or [name for name in DEFAULT if not name.startswith(_OF_ONE_TEXT)]
-        )
-        for one in asked:
-            if one.form is STATISTICS[_OF_ONE_TEXT]:
-                others = ", ".join(name for name in STATISTICS if name != _OF_ONE_TEXT)
-                raise ValueError(
-                    f"--stat {one.written} names the keys of one text, and a model reads many "
-                    f"pieces: take {others}."
-                )
-        return asked
-
-    def execute(self) -> None:
-        """Observe, write and print."""
-        from glasshead.cli.observing_texts import run
-
-        run(self)
-
-    def _of_one_attention(self) -> Iterator[tuple[str, str]]:
-        """The options that are given in vain, and why."""
-        if self.vectors is not None:
-            yield "--vectors", "the model makes its own vectors"
-        if self.mask is not None:
-            yield "--mask", "the model has its own mask"
-        if self.engine is not None:
-            yield "--engine", "the model chooses its own engine"
-
-    def _texts(self) -> list[Path]:
-        from glasshead.cli.text_chunks import text_files
-
-        return text_files(self.text)
-
-    def _files_of_the_model(self) -> list[Path]:
-        from glasshead.tasks.run_folder import RunFolder
-
-        own = list(self.folder.iterdir()) if self.folder.is_dir() else []
-        return [*own, RunFolder(self.folder).checkpoint]
-
-
-_SUBJECT, _RECIPE = "What is observed", "The attention"
+_SUBJECT, _RECIPE = "Input and statistics", "The attention"
 
 
 def observe(
@@ -287,8 +68,8 @@ def observe(
             metavar="N|whole",
             show_default=False,
             rich_help_panel=_SUBJECT,
-            help="How many tokens MODEL reads at once, of all texts one after another; whole: each "
-            "text on its own. If not given, as many as it can, at most 1024.",
+            help="Tokens per sequence, cut from all texts concatenated; whole: one sequence per "
+            "text. If not given, the context of MODEL, at most 1024.",
         ),
     ] = None,
     truncate: Annotated[
@@ -296,8 +77,8 @@ def observe(
         Option(
             "--truncate",
             rich_help_panel=_SUBJECT,
-            help="With --length whole: cut a text that is longer than MODEL reads at once to what "
-            "it reads, and tell how many were cut. If not given, such a text is refused.",
+            help="With --length whole: truncate a text that is longer than the context of MODEL, "
+            "and count such texts. If not given, such a text is an error.",
         ),
     ] = False,
     vectors: Annotated[
@@ -316,9 +97,9 @@ def observe(
             metavar="M",
             show_default=False,
             rich_help_panel=_RECIPE,
-            help="What a query sees: none hides nothing; causal: nothing later; window:3: itself "
-            "and 3 before; window:3:1: and 1 after; causal+window:3:1: what both show. If not "
-            "given: none; a model has its own.",
+            help="Attention mask: none; causal; window:3: each query's own key and 3 before; "
+            "window:3:1: and 1 after; causal+window:3:1: the keys that both show. If not given: "
+            "none; a model has its own.",
         ),
     ] = None,
     engine: Annotated[
@@ -327,8 +108,8 @@ def observe(
             metavar="E",
             show_default=False,
             rich_help_panel=_RECIPE,
-            help="What computes it: auto, the fastest; fused, streaming or reference. If not "
-            "given: auto; a model has its own.",
+            help="Engine: auto, the fastest; fused, streaming or reference. If not given: auto; a "
+            "model has its own.",
         ),
     ] = None,
     stat: Annotated[
@@ -350,7 +131,7 @@ def observe(
             parser=whole_number,
             show_default=False,
             rich_help_panel=OUTPUT,
-            help="Which layer's keys and map are drawn, from 0, of a model. If not given, the mean "
+            help="Layer whose keys and map are drawn, from 0, of a model. If not given, the mean "
             "over all.",
         ),
     ] = None,
@@ -361,7 +142,7 @@ def observe(
             parser=whole_number,
             show_default=False,
             rich_help_panel=OUTPUT,
-            help="Which head's keys and map are drawn, from 0. If not given, the mean over all.",
+            help="Head whose keys and map are drawn, from 0. If not given, the mean over all.",
         ),
     ] = None,
     save: Annotated[
@@ -385,37 +166,226 @@ def observe(
     width: Width = None,
 ) -> None:
     """Observe attention: one of any length, or every one of a model while it reads a text."""
-    options: dict[str, Any] = {
-        "stat": tuple(stat or ()),
-        "layer": layer,
-        "head": head,
-        "vectors": input_file(vectors, "--vectors"),
-        "save": output_file(save, "--save"),
-        "html": output_file(html, "--html"),
-        "width": width,
-    }
-    recipe = {"mask": mask, "engine": engine}
-    options |= {name: written for name, written in recipe.items() if written is not None}
-    file = input_file(text, "--text")
-    if file is None:
-        if length is not None:
+    vectors_file = input_file(vectors, "--vectors")
+    outputs = _Outputs(output_file(save, "--save"), output_file(html, "--html"), width)
+    text_file = input_file(text, "--text")
+    statistics = tuple(stat or ())
+    if text_file is not None:
+        _observe_model(
+            subject,
+            text_file,
+            statistics,
+            length=_length(length),
+            truncate=truncate,
+            layer=layer,
+            head=head,
+            outputs=outputs,
+            check_given=partial(_check_none_given, vectors=vectors, mask=mask, engine=engine),
+        )
+        return
+    if length is not None:
+        raise ValueError("--length goes with --text, which a model reads: add it, or leave it out.")
+    if truncate:
+        raise ValueError(
+            "--truncate goes with --text FILE and --length whole: add them, or leave it out."
+        )
+    bands = parse_mask("none" if mask is None else mask)
+    asked = parse_statistics(statistics)
+    engine = one_of("auto" if engine is None else engine, ENGINES, "--engine")
+    if layer is not None:
+        raise ValueError(
+            "--layer takes a layer of a model, which here is none: name the folder of a run, "
+            "and add --text FILE."
+        )
+    outputs.check(head, [vectors_file])
+    from glasshead.cli.observe_attention import observed, report, subject_of
+
+    with going_on("Observing…"):
+        inputs = subject_of(subject, vectors_file)
+        found = observed(inputs, asked, bands=bands, engine=engine, head=head)
+    outputs.write(report(found, head), found.seen.save)
+
+
+def _observe_model(
+    run: str | None,
+    text: Path,
+    statistics: tuple[str, ...],
+    *,
+    length: int | str | None,
+    truncate: bool,
+    layer: int | None,
+    head: int | None,
+    outputs: "_Outputs",
+    check_given: Callable[[], None],
+) -> None:
+    """Observe every attention of a model while it reads a text."""
+    folder = Path(run or "")
+
+    def checked_statistics() -> tuple[StatisticOption, ...]:
+        if not run:
             raise ValueError(
-                "--length goes with --text, which a model reads: add it, or leave it out."
+                "--text takes the folder of a run whose model reads it: name it, as in glasshead "
+                f"observe RUN --text {shown(text)}."
             )
-        if truncate:
+        check_given()
+        asked = _model_statistics(statistics)
+        if truncate and length != "whole":
             raise ValueError(
-                "--truncate goes with --text FILE and --length whole: add them, or leave it out."
+                "--truncate cuts texts that are read whole: add --length whole, or leave it out."
             )
-        request = ObserveRequest(text=subject, **options)
+        if head is not None and layer is None:
+            raise ValueError(
+                "--head takes the layer that the head is in, too: add --layer N, or leave it out."
+            )
+        if layer is not None and layer < 0:
+            raise ValueError(f"--layer takes a layer, counted from 0, and got {layer}.")
+        outputs.check(head, [*text_files(text), *_model_files(folder)])
+        _check_libraries(folder)
+        return asked
+
+    # Of several processes, one may find wrong what others do not; they check the options where
+    # they can tell each other.
+    processes = world_size()
+    asked = () if processes else checked_statistics()
+    from glasshead.cli.observe_model import HeadChoice, left_out, observe_model, report, save
+
+    observed = observe_model(
+        folder,
+        text,
+        checked_statistics if processes else lambda: asked,
+        length=length,
+        truncate=truncate,
+        choice=HeadChoice(layer, head),
+        world_size=processes,
+        local_rank=_rank_from_environment("LOCAL_RANK", "0"),
+    )
+    if observed is not None:
+        outputs.write(report(observed), partial(save, observed))
+        for sentence in left_out(observed.pieces, observed.reader):
+            print_stderr(sentence)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The files to write, and the width of the printed text."""
+
+    save: Path | None
+    html: Path | None
+    width: int | None
+
+    def check(self, head: int | None, sources: Iterable[Path | None]) -> None:
+        """Check the options of the output, given the files that are read.
+
+        Errors: a ValueError or an OSError that names the option.
+        """
+        if head is not None and head < 0:
+            raise ValueError(f"--head takes a head, counted from 0, and got {head}.")
+        check_width(self.width)
+        sources = tuple(sources)
+        for kind, path in ((PAGE, self.html), (OBSERVATION, self.save)):
+            if path is not None:
+                check_target(path, kind)
+                check_apart(path, sources, kind)
+        # Links may lead in a circle, which Path.resolve does not bear.
+        if self.html and self.save and realpath(self.html) == realpath(self.save):
+            raise ValueError(
+                f"--html and --save take a file each, and both got {shown(self.html)}: name two."
+            )
+
+    def write(self, document: "Document", save: Callable[[Path], None]) -> None:
+        """Write the files, print the document, then print where the files are.
+
+        Errors: an OSError where a file cannot be written. Then nothing was printed.
+        """
+        if self.save is not None:
+            self.save.parent.mkdir(parents=True, exist_ok=True)
+            save(self.save)
+        if self.html is not None:
+            write_page(self.html, document.html())
+        print_drawing(document, self.width)
+        if self.save is not None:
+            print_stderr(f"The observation is at {shown(self.save)}")
+        if self.html is not None:
+            print_stderr(f"The page is at {shown(self.html)}")
+
+
+def _check_none_given(*, vectors: str | None, mask: str | None, engine: str | None) -> None:
+    """Raise a ValueError for options of one attention, which a model does not take."""
+    for option, written, why in (
+        ("--vectors", vectors, "the model makes its own vectors"),
+        ("--mask", mask, "the model has its own mask"),
+        ("--engine", engine, "the model chooses its own engine"),
+    ):
+        if written is not None:
+            raise ValueError(f"{option} does not go with --text, as {why}: leave one out.")
+
+
+def _model_statistics(written: tuple[str, ...]) -> tuple[StatisticOption, ...]:
+    """Parse the statistics of a model; by default, those of one attention that a model has too.
+
+    Errors: as of `parse_statistics`, and a ValueError for a statistic that only one text has.
+    """
+    asked = parse_statistics(
+        written or [name for name in DEFAULT if not name.startswith(_OF_ONE_TEXT)]
+    )
+    for one in asked:
+        if one.form is STATISTICS[_OF_ONE_TEXT]:
+            others = ", ".join(name for name in STATISTICS if name != _OF_ONE_TEXT)
+            raise ValueError(
+                f"--stat {one.written} names the keys of one text, and a model reads many "
+                f"pieces: take {others}."
+            )
+    return asked
+
+
+def _model_files(folder: Path) -> list[Path]:
+    from glasshead.tasks.run_folder import RunFolder
+
+    own = list(folder.iterdir()) if folder.is_dir() else []
+    return [*own, RunFolder(folder).checkpoint]
+
+
+def _check_libraries(folder: Path) -> None:
+    from glasshead.tasks.run_folder import is_of_huggingface
+
+    if is_of_huggingface(folder):
+        check_extra("hf", "glasshead observe MODEL")
     else:
-        options |= {"length": _length(length), "truncate": truncate}
-        request = ObserveRunRequest(run=subject, text=file, **options)
-    request.check()
-    request.execute()
+        check_extra("train", "glasshead observe RUN")
+
+
+# Variables that torchrun sets in each process.
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def _rank_from_environment(name: str, default: str = "") -> int:
+    """Read a whole number from a variable that the launcher sets.
+
+    Errors: a ValueError where it is none.
+    """
+    value = os.environ.get(name, default)
+    if not value.isdecimal():
+        raise ValueError(
+            f"the launcher tells a whole number by {name}, and it is {value!r}: start with "
+            f"torchrun."
+        )
+    return int(value)
+
+
+def world_size() -> int:
+    """Return the number of processes that torchrun started; 0 where it started none.
+
+    >>> world_size()
+    0
+    """
+    if not all(os.environ.get(name) for name in _LAUNCHER):
+        return 0
+    count = _rank_from_environment("WORLD_SIZE")
+    return count if count > 1 else 0
 
 
 def _length(written: str | None) -> int | str | None:
-    """The length of a piece.
+    """Parse the number of tokens per sequence, or "whole".
 
     Errors: a ValueError where it is none.
 

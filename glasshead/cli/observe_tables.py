@@ -1,10 +1,9 @@
-"""Tables and maps of what was observed, and the files that they are written to."""
+"""Tables and maps of observed statistics."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, fsum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
@@ -13,10 +12,7 @@ from rich.text import Text
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.cli.inputs.files import shown
-from glasshead.cli.observe import Options
-from glasshead.cli.output import print_drawing, print_stderr, write_page
-from glasshead.drawing import Document, Table, number
+from glasshead.drawing import HeatMap, Table, number
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
 from glasshead.drawing.heat_map import heat_map_html, heat_map_lines
 from glasshead.drawing.pooling import Grid, Value
@@ -35,16 +31,16 @@ _NAME, _CELL = 24, 2
 
 @dataclass(frozen=True)
 class WeightsMap(Block):
-    """Sums over blocks of keys, means over blocks of queries, drawn as wide as there is room.
+    """A pooled map of weights: sums over blocks of keys, means over blocks of queries.
 
-    A terminal that has fewer columns than the map gets neighbours added to each other, and the
-    blocks are named by the keys that they really hold.
+    In a terminal with fewer columns than the map, neighbouring blocks are added, and named by the
+    keys that they hold.
 
     Args:
         values: The weights of each block; None where all of it is hidden.
-        row_edges, column_edges: Where each block begins, and the last one ends.
-        names: What queries and keys are called, where each is drawn on its own.
-        caption: What the map shows.
+        row_edges, column_edges: Start of each block, and the end of the last.
+        names: Names of queries and keys, where each is drawn on its own.
+        caption: Caption of the map.
 
     Example:
         >>> drawn = WeightsMap([[0.75, 0.25]], (0, 2), (0, 2, 4), None, "Two blocks")
@@ -74,7 +70,7 @@ class WeightsMap(Block):
         return heat_map_html(self._grid(len(self.column_edges)), self.caption, None, words)
 
     def _grid(self, most: int) -> Grid:
-        """The cells, with neighbouring columns added where there are more than so many."""
+        """Return the cells, neighbouring columns added where there are more than `most`."""
         together = ceil((len(self.column_edges) - 1) / most)
         edges = (*self.column_edges[:-1:together], self.column_edges[-1])
         values = tuple(
@@ -90,7 +86,7 @@ class WeightsMap(Block):
         )
 
     def _named(self, edges: Sequence[int]) -> tuple[str, ...]:
-        """Each block by its one name, or by its first place and its last."""
+        """Name each block by its one name, or by its first position and its last."""
         names = []
         for start, stop in pairwise(edges):
             if stop - start > 1:
@@ -105,16 +101,62 @@ def _largest(edges: Sequence[int]) -> int:
 
 
 def _total(cells: Sequence[Value]) -> Value:
-    """The sum of what is not hidden; None where all is."""
+    """Sum the cells that are not hidden; None where all are."""
     seen = [cell for cell in cells if cell is not None]
     return fsum(seen) if seen else None
+
+
+_BETWEEN = 2
+
+
+@dataclass(frozen=True)
+class HeadsTable(Block):
+    """Numbers by layer and head: tables in a terminal, a heat map on a page.
+
+    Args:
+        values: One row per layer, one column per head.
+        caption: Caption of the table.
+
+    Example:
+        >>> print(HeadsTable([[0.5, 0.25]], "entropy, nats").as_text())
+        entropy, nats
+        layer  head 0  head 1
+        ─────────────────────
+            0     0.5    0.25
+    """
+
+    values: list[list[float]]
+    caption: str
+
+    def lines(self, canvas: Canvas) -> Iterator[Text]:
+        """Draw tables, one below the other where the heads are many."""
+        names, rows = self._names(), [[number(x) for x in row] for row in self.values]
+        widest = max(cell_len(cell) for row in (names, *rows) for cell in row)
+        side = max(1, (canvas.width - len("layer")) // (widest + _BETWEEN))
+        for first in range(0, len(names), side):
+            yield from Table(
+                ["layer", *names[first : first + side]],
+                [[f"{layer}", *row[first : first + side]] for layer, row in enumerate(rows)],
+                caption=None if first else self.caption,
+            ).lines(canvas)
+
+    def html(self, words: Words = ENGLISH) -> str:
+        """Draw a heat map; what can be below 0 has no place on its scale, and is a table."""
+        names, layers = self._names(), [f"layer {layer}" for layer in range(len(self.values))]
+        if min(map(min, self.values)) >= 0:
+            return HeatMap(self.values, layers, names, caption=self.caption).html(words)
+        rows = [[layer, *map(number, row)] for layer, row in zip(layers, self.values, strict=True)]
+        return Table(["", *names], rows, caption=self.caption).html(words)
+
+    def _names(self) -> list[str]:
+        return [f"head {head}" for head in range(len(self.values[0]))]
 
 
 MAP = "pooled_map"
 
 
 def pooled_map(queries: int, keys: int) -> PooledMap:
-    """The whole matrix, no larger than it can be looked at."""
+    """Return the statistic that pools the weights to at most 32 × 64 blocks."""
     return PooledMap(min(ROWS, queries), min(COLUMNS, keys))
 
 
@@ -125,14 +167,14 @@ def drawn_map(
     names: Sequence[str] | None,
     caption: str,
 ) -> WeightsMap:
-    """A pooled matrix as a heat map, in which what the mask hides is seen as hidden.
+    """Draw a pooled matrix as a heat map; hidden blocks are left empty.
 
     Args:
-        pooled: As the statistic gives it.
-        mask: Which pairs see each other; None: all.
-        lengths: How many queries and keys there are.
-        names: What queries and keys are called, where they have names.
-        caption: What the map shows.
+        pooled: Value of the statistic.
+        mask: Mask of the attention; None: no mask.
+        lengths: Number of queries and of keys.
+        names: Names of queries and keys, if any.
+        caption: Caption of the map.
     """
     rows, columns = (edges(length, n) for length, n in zip(lengths, pooled.shape, strict=True))
     values = [
@@ -143,7 +185,7 @@ def drawn_map(
 
 
 def _hidden(mask: "Mask | None", rows: list[int], columns: list[int]) -> list[list[bool]]:
-    """Whether the mask hides all of a block."""
+    """Return, for each block, whether the mask hides all of it."""
     if mask is None:
         return [[False] * (len(columns) - 1) for _ in rows[1:]]
     offset = columns[-1] - rows[-1]
@@ -162,7 +204,7 @@ _MOST_RECEIVING = 5
 def receiving_table(
     mass: Float[Tensor, " keys"], tokens: tuple[str, ...] | None, caption: str
 ) -> Table:
-    """The keys that receive most, with their share of all that is given."""
+    """Tabulate the keys that receive most weight, with their share of the total."""
     largest, keys = mass.topk(min(_MOST_RECEIVING, len(mass)))
     total, rows = mass.sum().item(), []
     for weight, key in zip(largest.tolist(), keys.tolist(), strict=True):
@@ -179,7 +221,7 @@ def histogram_table(
     names: Sequence[str],
     label: str,
 ) -> Table:
-    """How much weight lies in each bin, in columns of these names."""
+    """Tabulate the weight in each distance bin, one column per name."""
     rows = [
         [f"{low:g} to {high:g}", *(number(share) for share in means[:, place])]
         for place, (low, high) in enumerate(pairwise(statistic.edges))
@@ -193,7 +235,7 @@ def histogram_table(
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
-    """A number of things.
+    """Format a count with its noun.
 
     >>> counted(1, "query", "queries"), counted(2000, "head")
     ('1 query', '2,000 heads')
@@ -201,18 +243,15 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
-def deliver(document: Document, save: Callable[[Path], None], options: Options) -> None:
-    """Write the files, then print the document, then say where the files are.
+def check_place(noun: str, place: int | None, count: int) -> None:
+    """Check that the index of a head, or layer, is below `count`.
 
-    Errors: an OSError where a file cannot be written. Then nothing was printed.
+    >>> check_place("head", 4, 4)
+    Traceback (most recent call last):
+    ValueError: --head takes a head from 0 to 3, and got 4: there are 4 heads.
     """
-    if options.save is not None:
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        save(options.save)
-    if options.html is not None:
-        write_page(options.html, document.html())
-    print_drawing(document, options.width)
-    if options.save is not None:
-        print_stderr(f"The observation is at {shown(options.save)}")
-    if options.html is not None:
-        print_stderr(f"The page is at {shown(options.html)}")
+    if place is not None and place >= count:
+        there = f"is one {noun}" if count == 1 else f"are {count} {noun}s"
+        raise ValueError(
+            f"--{noun} takes a {noun} from 0 to {count - 1}, and got {place}: there {there}."
+        )

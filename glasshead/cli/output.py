@@ -115,12 +115,6 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def print_stderr(text: str) -> None:
-    """Print a line beside the output, where a pipe does not take it."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"{text}\n")
-
-
 _SECONDS = 2.0
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.exits import INTERRUPTED
-from glasshead.cli.inputs.messages import check_extra, whole_number
-from glasshead.cli.output import going_on, print_stderr
+from glasshead.cli.inputs.messages import check_extra, print_stderr, whole_number
+from glasshead.cli.output import going_on
 
 if TYPE_CHECKING:
     from glasshead.tasks.job import Job, Prepared
@@ -230,7 +229,7 @@ def train_run(
         return train_to_the_end(prepared, folder, hardware, resume=resume, watch=watch)
     except Interrupted as interrupted:
         print_stderr(str(interrupted))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Abort from None
 
 
 def _alarms(folder: "RunFolder") -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glasshead.cli import explaining as tracing
+import glasshead.cli.explain as tracing
 
 SENTENCE = "the shiny sun and the moon"
 
@@ -187,7 +187,7 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(command, place, monke
 
 
 def test_too_many_tokens_are_refused_before_they_take_memory(command, monkeypatch):
-    monkeypatch.setattr(tracing, "_MOST_BYTES", 2**16)
+    monkeypatch.setattr(tracing, "_MAX_BYTES", 2**16)
     text = " ".join(f"word{place}" for place in range(25))
     assert command("explain", f"{text[:-7]}").code == 0
     outcome = command("explain", text)
@@ -209,7 +209,7 @@ def test_memory_that_runs_out_is_told(command, monkeypatch):
     def fail(*_arguments, **_options):
         raise MemoryError
 
-    monkeypatch.setattr("glasshead.cli.explaining.run", fail)
+    monkeypatch.setattr("glasshead.cli.explain.explain_sentence", fail)
     outcome = command("explain")
     assert outcome.code == 2
     assert "this takes more memory than there is" in outcome.err
@@ -220,7 +220,7 @@ def test_who_stops_it_gets_no_traceback(command, monkeypatch, error, code):
     def stop(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr("glasshead.cli.explaining.run", stop)
+    monkeypatch.setattr("glasshead.cli.explain.explain_sentence", stop)
     outcome = command("explain")
     assert (outcome.code, outcome.err) == (code, "")
 
@@ -229,6 +229,6 @@ def test_a_mistake_of_ours_is_not_taken_for_the_users(monkeypatch, command):
     def fail(*_arguments, **_options):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("glasshead.cli.explaining.run", fail)
+    monkeypatch.setattr("glasshead.cli.explain.explain_sentence", fail)
     with pytest.raises(ZeroDivisionError):
         command("explain")

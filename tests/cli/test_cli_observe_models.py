@@ -342,7 +342,7 @@ class Bars:
 @pytest.mark.parametrize("texts", [[LONG[:10]], [LONG, LONG[:7], LONG]])
 def test_progress_is_told_within_a_batch_and_ends_with_all(command, place, monkeypatch, texts):
     monkeypatch.setattr(Bars, "told", {})
-    monkeypatch.setattr("glasshead.cli.observing_texts.Counter", Bars)
+    monkeypatch.setattr("glasshead.cli.observe_model.Counter", Bars)
     rows = [json.dumps({"text": " ".join(words)}) for words in texts]
     (place / "rows.jsonl").write_text("\n".join(rows) + "\n")
     observe(command, "llama", "--text", "rows.jsonl", "--length", "whole", "--truncate")

@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import glasshead as gh
-from glasshead.cli import text_chunks as cutting
-from glasshead.cli.observing_texts import HeadsTable
+from glasshead.cli.inputs import texts as cutting
+from glasshead.cli.observe_tables import HeadsTable
 from glasshead.models.saving import write_weights
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.train_tokenizer import characters

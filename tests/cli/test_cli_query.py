@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from glasshead.cli.explaining import query_position
+from glasshead.cli.inputs.sentences import query_position
 
 SENTENCE = ("the", "shiny", "sun", "and", "the", "moon", "!")
 

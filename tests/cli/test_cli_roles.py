@@ -14,7 +14,7 @@ from torch import nn
 
 import glasshead as gh
 from cli.word_models import WordModels
-from glasshead.cli.finding_roles import repeated
+from glasshead.cli.roles_report import repeated
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.write import Writer
 from written import written

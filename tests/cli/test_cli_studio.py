@@ -14,7 +14,7 @@ import pytest
 
 from cli.lines_of_a_process import talking
 from glasshead.cli.inputs import messages as extras
-from glasshead.cli.studio import StudioRequest
+from glasshead.cli.studio import studio
 from glasshead.studio.server import serving
 from translated import translated
 
@@ -174,25 +174,20 @@ def served(monkeypatch):
     return given
 
 
-def request(**named):
-    options = {"model": None, "host": "127.0.0.1", "port": 0, "opens": True, **named}
-    return StudioRequest(**options)
-
-
 def test_without_a_folder_it_opens_the_run_of_the_demo_where_there_is_one(
     served, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    request().execute()
+    studio()
     assert served["of"].subject.folder is None
     translated(tmp_path / "demo" / "translator")
-    request().execute()
+    studio()
     assert served["of"].subject.folder == Path("demo/translator")
     assert served["of"].subject.kind == "translate"
 
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):
-    request().execute()
+    studio()
     served["told"]("http://127.0.0.1:5/")
     assert capsys.readouterr().out == "The studio is at http://127.0.0.1:5/\nCtrl-C ends it.\n"
     served["told"]("http://192.168.0.7:5/?token=x")

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.cli.explain import ExplainRequest
-from glasshead.cli.explaining import explained
+from glasshead.cli.explain import explain_sentence, recipe_for
 from glasshead.explanation.embeddings import Embeddings
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_words
@@ -138,14 +137,16 @@ def test_what_never_becomes_hard_has_no_infinite_beta():
 @pytest.mark.parametrize("lang", ["en", "tr", "zh-Hant"])
 def test_the_words_are_those_of_explain(given, lang):
     told = steps_words(StepsRequest(**given), lang, LIMITS)
-    options = {
-        **given,
-        "lang": lang,
-        "mask": {"window": "window:1:1"}.get(given.get("mask"), given.get("mask", "none")),
-    }
-    if "query" in given:
-        options["query"] = f"#{given['query'] + 1}"
-    theirs = explained(ExplainRequest(**options)).to_dict()
+    text, mask = given.get("text"), given.get("mask", "none")
+    recipe = {name: given[name] for name in ("beta", "normalizer", "heads") if name in given}
+    theirs = explain_sentence(
+        text,
+        None,
+        recipe_for(text, None, mask={"window": "window:1:1"}.get(mask, mask), **recipe),
+        query=f"#{given['query'] + 1}" if "query" in given else None,
+        head=given.get("head", 0),
+        lang=lang,
+    ).to_dict()
     assert (told["title"], told["query"]) == (theirs["title"], theirs["query"])
     assert told["notes"] == theirs["notes"]
     for part in ("name", "title", "text", "why"):

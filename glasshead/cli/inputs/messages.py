@@ -1,6 +1,7 @@
 """Words of errors: choices, near misses, missing extras."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -121,3 +122,9 @@ def check_extra_of(folder: Path, command: str) -> None:
     from glasshead.tasks.run_folder import is_of_huggingface
 
     check_extra("hf" if is_of_huggingface(folder) else "train", command)
+
+
+def print_stderr(text: str) -> None:
+    """Print a line beside the output, where a pipe does not take it."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from glasshead.cli.inputs.files import Row, read_text, shown
-from glasshead.cli.inputs.messages import quoted
-from glasshead.cli.output import print_stderr
+from glasshead.cli.inputs.messages import print_stderr, quoted
 from glasshead.explanation.embeddings import Embeddings, composed
 
 # A whole number of no more digits is also a float.

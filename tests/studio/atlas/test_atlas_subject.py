@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.cli.studio import StudioRequest
+from glasshead.cli.studio import check_options
 from glasshead.studio.studio import Studio, about
 from glasshead.studio.views.atlas import Atlases
 from glasshead.studio.work import NotThere, Work
@@ -63,8 +63,8 @@ def test_a_model_has_no_stored_weights(run):
 
 
 def test_the_command_takes_a_file_of_weights(file, tmp_path):
-    StudioRequest(model=str(file), host="127.0.0.1", port=0, opens=False).check()
+    check_options(str(file), "127.0.0.1", 0)
     other = tmp_path / "notes.txt"
     other.write_text("no weights")
     with pytest.raises(FileNotFoundError, match="or a .safetensors file of weights"):
-        StudioRequest(model=str(other), host="127.0.0.1", port=0, opens=False).check()
+        check_options(str(other), "127.0.0.1", 0)

@@ -8,38 +8,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.cli.inputs.files import shown
-from glasshead.tasks.data.files import ending
-from glasshead.tasks.data.tables import PLAIN, TABLES, read_texts
+from glasshead.cli.inputs.files import shown, text_files
+from glasshead.tasks.data.tables import read_texts
 from glasshead.tasks.readers.base import Reader
 
-
-def text_files(source: Path) -> list[Path]:
-    """A file, or every text below a folder, in the order of their names.
-
-    Errors: a ValueError where a folder has none.
-    """
-    if not source.is_dir():
-        return [source]
-    files = [
-        file
-        for file in sorted(source.rglob("*"))
-        if file.is_file() and ending(file) in (*PLAIN, *TABLES) and not _hidden(file, source)
-    ]
-    if not files:
-        raise ValueError(
-            f"{shown(source)} has no texts in it: name a folder with files that end in "
-            f"{', '.join((*PLAIN, *TABLES))}."
-        )
-    return files
-
-
-def _hidden(file: Path, source: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(source).parts)
-
-
 # A length that is not asked for is no longer than this.
-_MOST = 1024
+_MAX_LENGTH = 1024
 _TOKENS_AT_ONCE = 8192
 _CHARACTERS_AT_ONCE = 2**20
 
@@ -49,12 +23,12 @@ Length = int | str | None
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What of the texts the model does not read, where each is read on its own.
+    """Counts of what is not read, where each text is read whole.
 
     Attributes:
-        texts: How many texts were cut, as they are longer than the model reads at once.
-        tokens: How many tokens these have beyond that.
-        empty: How many texts have no token.
+        texts: Number of texts truncated to the context of the model.
+        tokens: Number of tokens that truncation drops.
+        empty: Number of texts without a token.
     """
 
     texts: int = 0
@@ -64,61 +38,61 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class TextChunks:
-    """What a model reads, each piece from its own beginning.
+    """Chunks of tokens, each read from its own beginning.
 
     Attributes:
-        groups: Pieces of one length each, the longest first.
-        texts: Whether a piece is a text, and not part of all texts one after another.
-        of_one_text: Whether all pieces are parts of one text, in their order.
-        left_out: What is not read.
+        groups: Chunks of one length each, the longest first.
+        texts: Whether a chunk is a whole text, not a part of all texts concatenated.
+        of_one_text: Whether all chunks are parts of one text, in order.
+        left_out: Counts of what is not read.
     """
 
-    groups: tuple[Int[Tensor, "pieces length"], ...]
+    groups: tuple[Int[Tensor, "chunks length"], ...]
     texts: bool
     of_one_text: bool = False
     left_out: LeftOut = LeftOut()
 
     @property
     def length(self) -> int:
-        """Of the longest."""
+        """Length of the longest chunk."""
         return self.groups[0].shape[1]
 
     @property
     def count(self) -> int:
-        """How many pieces there are."""
+        """Number of chunks."""
         return sum(map(len, self.groups))
 
     @property
     def full(self) -> int:
-        """How many of them are as long as the longest."""
+        """Number of chunks that are as long as the longest."""
         return len(self.groups[0])
 
     @property
     def tokens(self) -> int:
-        """How many tokens they have."""
+        """Number of tokens in all chunks."""
         return sum(group.numel() for group in self.groups)
 
     @property
     def uneven(self) -> bool:
-        """Whether they are texts of several lengths, of which none is the rule."""
+        """Whether the chunks are whole texts of different lengths."""
         return self.texts and len(self.groups) > 1
 
-    def of(self, token: int) -> int:
-        """How many of the tokens are this one."""
+    def count_token(self, token: int) -> int:
+        """Count the occurrences of a token."""
         return sum(int((group == token).sum()) for group in self.groups)
 
-    def share(self, place: int, of: int) -> "list[Int[Tensor, 'pieces length']]":
-        """The batches of one of several readers, each of one length; there may be none."""
+    def shard(self, rank: int, world_size: int) -> "list[Int[Tensor, 'chunks length']]":
+        """Return the batches of one rank, each of one length; there may be none."""
         batches, before = [], 0
         for group in self.groups:
             # Each goes on counting where the last group has ended, so that shares are even.
-            own = group[(place - before) % of :: of]
+            own = group[(rank - before) % world_size :: world_size]
             batches += own.split(max(1, _TOKENS_AT_ONCE // group.shape[1])) if len(own) else []
             before += len(group)
         return batches
 
 
-def read_pieces(
+def read_chunks(
     reader: Reader,
     source: Path,
     length: Length,
@@ -126,15 +100,15 @@ def read_pieces(
     truncate: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> TextChunks:
-    """The texts of a file or a folder, as a model reads them.
+    """Read the texts of a file or a folder as chunks of tokens.
 
     Args:
         reader: The model.
-        source: Where they are.
-        length: How many tokens a piece has, "whole" for a text each; None: as the context of the
-            model, but at most 1024.
-        truncate: Whether a whole text that the model does not read at once is cut to what it reads.
-        progress: Is told how many characters are tokens, and of how many.
+        source: The file or folder.
+        length: Tokens per chunk, or "whole" for one chunk per text; None: the context of the
+            model, at most 1024.
+        truncate: Whether to cut whole texts to the context of the model.
+        progress: Called with the number of characters tokenized, and the total.
 
     Errors: an OSError or ValueError where a file cannot be read, there is no token, or the model
     does not read as many at once.
@@ -148,15 +122,15 @@ def read_pieces(
     ending = reader.ending if len(encoded) > 1 else ()
     tokens = torch.tensor([token for text in encoded for token in (*text, *ending)])
     own = _length(reader, length) - len(before) - len(after)
-    pieces = _cut(tokens, own, before, after)
-    _check_context(reader, pieces.length)
-    return replace(pieces, of_one_text=len(encoded) == 1)
+    chunks = _split(tokens, own, before, after)
+    _check_context(reader, chunks.length)
+    return replace(chunks, of_one_text=len(encoded) == 1)
 
 
 def _encoded(
     reader: Reader, texts: Sequence[str], progress: Callable[[int, int], None] | None
 ) -> list[list[int]]:
-    """The tokens of each text; a million characters at once, so that progress can be told."""
+    """Tokenize each text; a million characters at once, to report progress."""
     encoded: list[list[int]] = []
     done, total = 0, sum(map(len, texts))
     while len(encoded) < len(texts):
@@ -174,7 +148,7 @@ def _encoded(
 
 
 def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) -> TextChunks:
-    """Each text as a piece, those without a token left out.
+    """Make each text a chunk; texts without a token are left out.
 
     Errors: a ValueError where the model does not read one at once, and it is not to be cut.
     """
@@ -187,7 +161,7 @@ def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) ->
         raise ValueError(
             f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
             f"have {longest:,}: take --truncate too, which cuts {len(long):,} of {len(texts):,} "
-            f"texts, or --length {min(room + around, _MOST)}, which cuts all into pieces."
+            f"texts, or --length {min(room + around, _MAX_LENGTH)}, which cuts all into pieces."
         )
     by_length: dict[int, list[Sequence[int]]] = {}
     for tokens in filter(None, texts):
@@ -205,33 +179,33 @@ def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) ->
     return TextChunks(groups, texts=True, of_one_text=len(texts) == 1, left_out=left_out)
 
 
-def _cut(
+def _split(
     tokens: Int[Tensor, " tokens"], length: int, before: Sequence[int], after: Sequence[int]
 ) -> TextChunks:
-    """TextChunks of one length, and the rest."""
+    """Split tokens into chunks of one length, and the rest."""
     length = min(length, len(tokens))
     end = len(tokens) // length * length
     groups = [tokens[:end].view(-1, length), tokens[None, end:]]
     return TextChunks(
-        tuple(_put(group, before, after) for group in groups if group.numel()), texts=False
+        tuple(_surround(group, before, after) for group in groups if group.numel()), texts=False
     )
 
 
-def _put(
-    pieces: Int[Tensor, "pieces length"], before: Sequence[int], after: Sequence[int]
-) -> Int[Tensor, "pieces longer"]:
-    """What stands around each piece, put there."""
+def _surround(
+    chunks: Int[Tensor, "chunks length"], before: Sequence[int], after: Sequence[int]
+) -> Int[Tensor, "chunks longer"]:
+    """Add the special tokens before and after each chunk."""
     sides = (
-        torch.tensor(side, dtype=pieces.dtype).expand(len(pieces), -1) for side in (before, after)
+        torch.tensor(side, dtype=chunks.dtype).expand(len(chunks), -1) for side in (before, after)
     )
     first, last = sides
-    return torch.cat([first, pieces, last], 1)
+    return torch.cat([first, chunks, last], 1)
 
 
 def _length(reader: Reader, asked: Length) -> int:
-    """How many tokens a piece has."""
+    """Return the number of tokens per chunk, with the special tokens around it."""
     if not isinstance(asked, int):
-        return min(reader.context or _MOST, _MOST)
+        return min(reader.context or _MAX_LENGTH, _MAX_LENGTH)
     _check_context(reader, asked)
     least = sum(map(len, reader.around)) + 1
     if asked < least:
@@ -246,6 +220,6 @@ def _check_context(reader: Reader, length: int) -> None:
     if reader.context is not None and length > reader.context:
         raise ValueError(
             f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-            f"have {length:,}: take --length {min(reader.context, _MOST)}, or another up to "
+            f"have {length:,}: take --length {min(reader.context, _MAX_LENGTH)}, or another up to "
             f"{reader.context}."
         )

@@ -1,4 +1,4 @@
-"""The work of `glasshead observe` on the tensors of one attention."""
+"""Observe one attention: inputs, statistics and report."""
 
 import time
 from collections.abc import Iterator
@@ -12,23 +12,21 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention import Observation, Plan
-from glasshead.cli.explaining import Sentence, VectorSource, sentence_of
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.messages import quoted
+from glasshead.cli.inputs.sentences import Sentence, VectorSource, sentence_of
 from glasshead.cli.inputs.tensors import is_tensors_file, read_attention
-from glasshead.cli.observe import ObserveRequest, check_place
 from glasshead.cli.observe_tables import (
     MAP,
     WeightsMap,
+    check_place,
     counted,
-    deliver,
     drawn_map,
     histogram_table,
     pooled_map,
     receiving_table,
 )
-from glasshead.cli.output import going_on
-from glasshead.cli.recipe_options import build_mask
+from glasshead.cli.recipe_options import Band, build_mask
 from glasshead.cli.statistic_options import StatisticOption, default_statistics
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
@@ -48,13 +46,13 @@ _NOTES = {
 
 @dataclass(frozen=True, eq=False)
 class ObservedInputs:
-    """What an attention is computed from, and what must be said of it.
+    """Inputs of the observed attention.
 
     Attributes:
-        title: What is observed, in few words.
+        title: Title of the report.
         query, key, value: `[batch, heads, length, dim]`.
-        tokens: What the queries and the keys are called, where they have names.
-        note: What the reader has to know of where the numbers come from.
+        tokens: Names of the queries and keys, if any.
+        note: Note on the origin of the numbers.
     """
 
     title: str
@@ -66,12 +64,12 @@ class ObservedInputs:
 
     @property
     def heads(self) -> int:
-        """How many heads look."""
+        """Number of query heads."""
         return self.query.shape[1]
 
 
 def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
-    """What the command line asks to be observed.
+    """Read the inputs that the command line names.
 
     Args:
         text: A sentence; None: all of `vectors`, or else the worked example of the texts.
@@ -115,15 +113,15 @@ _MOST_BYTES = 2**32
 
 @dataclass(frozen=True, eq=False)
 class ObservedAttention:
-    """What was seen, and how.
+    """Statistics of an attention, with the plan that computed them.
 
     Attributes:
-        subject: Whose attention it is.
-        asked: The statistics; the map is one more.
-        mask: Which pairs see each other; None: all.
-        seen: Their values.
-        plan: Which engine it was, and at what price.
-        seconds: How long it took.
+        subject: The inputs.
+        asked: The statistics; the pooled map is one more.
+        mask: The mask; None: no mask.
+        seen: Values of the statistics.
+        plan: Engine and cost.
+        seconds: Elapsed time.
     """
 
     subject: ObservedInputs
@@ -134,23 +132,37 @@ class ObservedAttention:
     seconds: float
 
     def of_heads(self, value: Float[Tensor, "batch heads *rest"], head: int | None) -> Tensor:
-        """A value of one head, or its mean over all, over the batch in any case."""
+        """Average a value over the batch, and over all heads if `head` is None."""
         return (value if head is None else value[:, head : head + 1]).double().mean((0, 1))
 
 
-def observed(subject: ObservedInputs, request: ObserveRequest) -> ObservedAttention:
-    """The statistics of a subject's attention.
+def observed(
+    subject: ObservedInputs,
+    asked: tuple[StatisticOption, ...],
+    *,
+    bands: tuple[Band, ...],
+    engine: str,
+    head: int | None,
+) -> ObservedAttention:
+    """Observe the attention of some inputs.
+
+    Args:
+        subject: The inputs.
+        asked: The statistics; the default ones if empty.
+        bands: The mask.
+        engine: Name of the engine.
+        head: Head that the report draws; None: the mean over all heads.
 
     Errors: a ValueError where the head is not there, a statistic does not fit, the engine does not
     serve or would take more than 4 GiB, or numbers overflow.
     """
-    check_place("head", request.head, subject.heads)
+    check_place("head", head, subject.heads)
     queries, keys = subject.query.shape[-2], subject.key.shape[-2]
-    asked = request.statistics() or default_statistics(keys)
+    asked = asked or default_statistics(keys)
     statistics = {one.name: one.build() for one in asked}
     statistics[MAP] = pooled_map(queries, keys)
-    mask = build_mask(request.bands())
-    attention = gh.Attention(mask=mask, engine=request.engine).eval()
+    mask = build_mask(bands)
+    attention = gh.Attention(mask=mask, engine=engine).eval()
     inputs = subject.query, subject.key, subject.value
     plan = attention.plan(*inputs, statistics=statistics)
     if plan.bytes > _MOST_BYTES:
@@ -168,11 +180,11 @@ def observed(subject: ObservedInputs, request: ObserveRequest) -> ObservedAttent
 
 
 def report(observed: ObservedAttention, head: int | None) -> Document:
-    """The plan, the statistics of each head, the keys that receive most, and the map.
+    """Report the plan, the statistics of each head, the keys that receive most, and the map.
 
     Args:
-        observed: What was seen.
-        head: Whose keys and map are drawn; None: the mean over all heads.
+        observed: The observation.
+        head: Head whose keys and map are drawn; None: the mean over all heads.
     """
     blocks: list[Block] = [Paragraph(_inputs(observed)), Paragraph(_plan(observed))]
     if observed.subject.note is not None:
@@ -206,7 +218,7 @@ def _plan(observed: ObservedAttention) -> str:
 
 
 def _statistics(observed: ObservedAttention) -> Iterator[Table]:
-    """One table of all statistics, or, of several heads, one for each."""
+    """Yield one table of all statistics, or, for several heads, one per statistic."""
     heads, alone = observed.subject.heads, []
     for one in observed.asked:
         statistic, value = observed.seen.statistics[one.name], observed.seen[one.name]
@@ -226,7 +238,7 @@ def _statistics(observed: ObservedAttention) -> Iterator[Table]:
 
 
 def _histogram(statistic: DistanceHistogram, value: Tensor, one: StatisticOption) -> Table:
-    """How much weight lies in each bin, a column a head."""
+    """Tabulate the weight in each distance bin, one column per head."""
     means = value.double().mean(0)
     return histogram_table(
         statistic,
@@ -241,18 +253,18 @@ def _label(one: StatisticOption, statistic: Statistic) -> str:
 
 
 def _numbers(value: Tensor | TopK | tuple[Tensor, ...]) -> Tensor:
-    """`[batch, heads, …]`: a value as it is; of the largest weights, their sum."""
+    """Return a value as `[batch, heads, …]`; the largest weights are summed."""
     return value if isinstance(value, Tensor) else value[0].sum(-1)  # type: ignore[index]
 
 
 def _over(statistic: Statistic) -> str:
-    """What the numbers of a head are counted over."""
+    """Name the axis that the numbers of a head are averaged over."""
     plurals = {("key",): "keys", (): "batch rows"}
     return plurals.get(statistic.axes, "queries")
 
 
 def _spread(numbers: Tensor) -> list[str]:
-    """The mean, the least and the largest, of what is finite: a query may see nothing."""
+    """Format mean, minimum and maximum of the finite numbers: a query may see nothing."""
     finite = numbers.double()
     finite = finite[finite.isfinite()]
     if not len(finite):
@@ -261,7 +273,7 @@ def _spread(numbers: Tensor) -> list[str]:
 
 
 def _receiving(observed: ObservedAttention, head: int | None) -> Iterator[Table]:
-    """The keys that receive most, where that was asked for."""
+    """Yield a table of the keys that receive most, if that statistic was requested."""
     statistics = observed.seen.statistics
     name = next((n for n, one in statistics.items() if isinstance(one, Received)), None)
     if name is None:
@@ -275,7 +287,7 @@ def _receiving(observed: ObservedAttention, head: int | None) -> Iterator[Table]
 
 
 def _map(observed: ObservedAttention, head: int | None) -> WeightsMap:
-    """The weights, pooled where they are many."""
+    """Draw the weights, pooled where they are many."""
     return drawn_map(
         observed.of_heads(observed.seen[MAP], head),
         observed.mask,
@@ -286,19 +298,9 @@ def _map(observed: ObservedAttention, head: int | None) -> WeightsMap:
 
 
 def _whose(observed: ObservedAttention, head: int | None) -> str:
-    """Of which heads, and of how many batch rows, something is the mean."""
+    """Describe the heads and batch rows that a value is the mean over."""
     batch, heads = observed.subject.query.shape[:2]
     of = f"of head {head}" if head is not None else "of the one head"
     if head is None and heads > 1:
         of = f"mean over {heads} heads"
     return f"{of}, mean over {batch:,} batch rows" if batch > 1 else of
-
-
-def run(request: ObserveRequest) -> None:
-    """Observe, write what is to be written, and print.
-
-    Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed.
-    """
-    with going_on("Observing…"):
-        found = observed(subject_of(request.text, request.vectors), request)
-    deliver(report(found, request.head), found.seen.save, request)

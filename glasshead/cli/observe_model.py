@@ -1,47 +1,39 @@
-"""The work of `glasshead observe MODEL --text`."""
+"""Observe a model over texts: statistics by layer and head, report and file."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from rich.cells import cell_len
-from rich.text import Text
 from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention.io import describe_values
 from glasshead.attention.tensor_files import write
-from glasshead.cli.corpus_observer import CorpusObserver, Gathered
+from glasshead.cli.corpus_observer import CorpusObserver, Gathered, connected_ranks
 from glasshead.cli.inputs.files import shown
-from glasshead.cli.observe import ObserveRunRequest, check_place
+from glasshead.cli.inputs.texts import Length, TextChunks, read_chunks
 from glasshead.cli.observe_tables import (
     MAP,
+    HeadsTable,
     WeightsMap,
+    check_place,
     counted,
-    deliver,
     drawn_map,
     histogram_table,
     receiving_table,
 )
-from glasshead.cli.output import Counter, print_stderr
-from glasshead.cli.ranks import Ranks, processes
+from glasshead.cli.output import Counter
 from glasshead.cli.statistic_options import StatisticOption
-from glasshead.cli.text_chunks import TextChunks, read_pieces
 from glasshead.drawing import (
-    ENGLISH,
     Block,
-    Canvas,
     Document,
     HeatMap,
     Note,
     Paragraph,
-    Table,
-    Words,
     number,
 )
 from glasshead.recipe.masks import Mask
@@ -54,40 +46,40 @@ from glasshead.watching.corpus.result import OF_A_MODEL
 
 @dataclass(frozen=True)
 class HeadChoice:
-    """A head of a layer, a layer, or all.
+    """The heads that the report draws: one head, one layer, or all.
 
     Attributes:
-        layer: Counted from 0; None: the mean over all.
-        head: Of the layer; None: the mean over all.
+        layer: Layer index; None: the mean over all layers.
+        head: Head index in the layer; None: the mean over all heads.
     """
 
     layer: int | None
     head: int | None
 
     def check(self, layers: int, heads: int) -> None:
-        """Raise a ValueError where there are fewer."""
+        """Check the indices against the number of layers and heads."""
         check_place("layer", self.layer, layers)
         check_place("head", self.head, heads)
 
     def mean(self, values: Float[Tensor, "layers heads *rest"]) -> Float[Tensor, "*rest"]:
-        """The mean over what is chosen."""
+        """Average over the chosen heads."""
         return self.rows(values).mean(0)
 
     def rows(self, values: Float[Tensor, "layers heads *rest"]) -> Float[Tensor, "rows *rest"]:
-        """A row for each layer, the mean over its heads; or for each head of the one layer."""
+        """Return one row per layer, the mean over its heads, or one per head of the one layer."""
         if self.layer is None:
             return values.mean(1)
         heads = values[self.layer]
         return heads if self.head is None else heads[self.head : self.head + 1]
 
     def names(self, layers: int, heads: int) -> list[str]:
-        """What the rows are called."""
+        """Name the rows."""
         if self.layer is None:
             return [f"layer {layer}" for layer in range(layers)]
         return [f"head {head}" for head in (range(heads) if self.head is None else [self.head])]
 
     def said(self, layers: int, heads: int) -> str:
-        """Of whom the mean is."""
+        """Describe the heads that the mean is over."""
         if self.head is not None or (self.layer is not None and heads == 1):
             return f"of layer {self.layer}, head {self.head or 0}"
         if self.layer is not None:
@@ -97,73 +89,27 @@ class HeadChoice:
         return f"mean over all {layers * heads} heads"
 
     def said_of_rows(self) -> str:
-        """Of whom each row is."""
+        """Describe the heads that each row is the mean over."""
         if self.layer is None:
             return "in each layer, mean over its heads"
         return f"in {'each head of ' if self.head is None else ''}layer {self.layer}"
 
 
-_BETWEEN = 2
-
-
-@dataclass(frozen=True)
-class HeadsTable(Block):
-    """Numbers in a terminal, so many heads side by side as there is room; painted on a page.
-
-    Args:
-        values: A row a layer, a column a head.
-        caption: What the numbers are.
-
-    Example:
-        >>> print(HeadsTable([[0.5, 0.25]], "entropy, nats").as_text())
-        entropy, nats
-        layer  head 0  head 1
-        ─────────────────────
-            0     0.5    0.25
-    """
-
-    values: list[list[float]]
-    caption: str
-
-    def lines(self, canvas: Canvas) -> Iterator[Text]:
-        """Draw tables, one below the other where the heads are many."""
-        names, rows = self._names(), [[number(x) for x in row] for row in self.values]
-        widest = max(cell_len(cell) for row in (names, *rows) for cell in row)
-        side = max(1, (canvas.width - len("layer")) // (widest + _BETWEEN))
-        for first in range(0, len(names), side):
-            yield from Table(
-                ["layer", *names[first : first + side]],
-                [[f"{layer}", *row[first : first + side]] for layer, row in enumerate(rows)],
-                caption=None if first else self.caption,
-            ).lines(canvas)
-
-    def html(self, words: Words = ENGLISH) -> str:
-        """Draw a heat map; what can be below 0 has no place on its scale, and is a table."""
-        names, layers = self._names(), [f"layer {layer}" for layer in range(len(self.values))]
-        if min(map(min, self.values)) >= 0:
-            return HeatMap(self.values, layers, names, caption=self.caption).html(words)
-        rows = [[layer, *map(number, row)] for layer, row in zip(layers, self.values, strict=True)]
-        return Table(["", *names], rows, caption=self.caption).html(words)
-
-    def _names(self) -> list[str]:
-        return [f"head {head}" for head in range(len(self.values[0]))]
-
-
 @dataclass(frozen=True, eq=False)
 class ObservedModel:
-    """What was seen of a model, and whose of its heads are drawn.
+    """Statistics of a model over texts.
 
     Attributes:
         reader: The model.
-        text: What the text is called.
-        pieces: What it read.
-        names: The tokens of the piece, where one alone has the full length.
-        tokens: All tokens in their order, where they are those of one text.
+        text: Name of the text.
+        pieces: The chunks that were read.
+        names: The tokens of the chunk, where only one has the full length.
+        tokens: All tokens in order, where they are those of one text.
         asked: The statistics.
-        gathered: Their values.
-        mask: Which pairs of a piece see each other.
-        choice: Whose keys and map are drawn.
-        seconds: How long it took.
+        gathered: Values of the statistics.
+        mask: Mask within a chunk.
+        choice: The heads whose keys and map are drawn.
+        seconds: Elapsed time.
     """
 
     reader: Reader
@@ -179,13 +125,13 @@ class ObservedModel:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many layers there are, and how many heads each has."""
+        """Number of layers, and of heads per layer."""
         layers, heads = next(iter(self.gathered.values.values())).shape[:2]
         return layers, heads
 
 
 def report(observed: ObservedModel) -> Document:
-    """The pieces, each statistic of all layers and heads, and the map of those that are chosen."""
+    """Report the chunks, each statistic of all layers and heads, and the map of the choice."""
     blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
     for one in observed.asked:
         statistic = observed.gathered.statistics[one.name]
@@ -214,7 +160,7 @@ def _inputs(observed: ObservedModel) -> str:
 
 
 def _cut(pieces: TextChunks) -> str:
-    """How many pieces there are, and how long they are."""
+    """Describe the number and length of the chunks."""
     said = counted(pieces.count, "text" if pieces.texts else "piece")
     if pieces.count == 1:
         return said
@@ -227,7 +173,7 @@ def _cut(pieces: TextChunks) -> str:
 
 def _notes(observed: ObservedModel) -> Iterator[Note]:
     pieces, token = observed.pieces, observed.reader.unknown
-    unknown = 0 if token is None else pieces.of(token)
+    unknown = 0 if token is None else pieces.count_token(token)
     if unknown:
         yield Note(
             f"The model does not know {counted(unknown, 'token')} of the text, "
@@ -243,7 +189,7 @@ def _notes(observed: ObservedModel) -> Iterator[Note]:
 
 
 def left_out(pieces: TextChunks, reader: Reader) -> list[str]:
-    """What was not read of the texts, a sentence each."""
+    """Describe the texts and tokens that were not read, in one sentence each."""
     out, sentences = pieces.left_out, []
     if out.texts:
         of = f"{out.texts:,} of {counted(pieces.count, 'text')}"
@@ -261,7 +207,7 @@ def left_out(pieces: TextChunks, reader: Reader) -> list[str]:
 def _heads(
     one: StatisticOption, statistic: Statistic, value: Float[Tensor, "layers heads"]
 ) -> Iterator[Block]:
-    """A number for each head of each layer, and which are the extremes."""
+    """Tabulate a statistic by layer and head, and name its extremes."""
     of = "the largest of all pieces" if isinstance(statistic, MaxScore) else "mean over all tokens"
     yield HeadsTable(value.tolist(), f"{one.written}, {statistic.unit}: {of}")
     if value.numel() > 1:
@@ -277,7 +223,7 @@ def _place(value: Float[Tensor, "layers heads"], at: int) -> str:
 def _received(
     observed: ObservedModel, one: StatisticOption, value: Float[Tensor, "layers heads keys"]
 ) -> Iterator[Block]:
-    """The mass by position, and the positions that receive most."""
+    """Draw the received mass by position, and tabulate the positions that receive most."""
     said, over = observed.choice.said(*observed.shape), _over(observed)
     yield HeatMap(
         observed.choice.rows(value),
@@ -294,7 +240,7 @@ def _received(
 
 
 def _map(observed: ObservedModel) -> WeightsMap:
-    """The weights, pooled where they are many."""
+    """Draw the weights, pooled where they are many."""
     length = observed.pieces.length
     return drawn_map(
         observed.choice.mean(observed.gathered.values[MAP]),
@@ -311,7 +257,7 @@ def _positions(observed: ObservedModel) -> Sequence[str]:
 
 
 def _over(observed: ObservedModel) -> str:
-    """Over which pieces something is the mean, where there are several."""
+    """Describe the chunks that a value is the mean over, if several."""
     pieces = observed.pieces
     if pieces.uneven:
         return ", mean over the texts that are as long"
@@ -322,7 +268,7 @@ def _over(observed: ObservedModel) -> str:
 
 
 def save(observed: ObservedModel, file: Path) -> None:
-    """Write safetensors: of each layer and statistic the means `[heads, …]`, in float64.
+    """Write the means `[heads, …]` of each layer and statistic as safetensors, in float64.
 
     A tensor is called as its layer and its statistic, such as blocks.0.attention.entropy, and
     `safetensors.torch.load_file(file)` gives all by name. What each statistic is, of which text and
@@ -358,76 +304,76 @@ def save(observed: ObservedModel, file: Path) -> None:
 
 
 def _left(axes: tuple[str, ...]) -> list[str]:
-    """The axes that are left after the mean over all queries."""
+    """Return the axes that remain after the mean over all queries."""
     return [axis for axis in axes if axis != "query"]
 
 
-# What is written of each token is no larger than a file's head may be.
-_MOST_TOKENS = 2**20
+# The tokens must fit into the header of a safetensors file.
+_MAX_TOKENS = 2**20
 
 
-def run(request: ObserveRunRequest) -> None:
-    """Observe, write what is to be written, and print.
+def observe_model(
+    folder: Path,
+    text: Path,
+    checked_statistics: Callable[[], tuple[StatisticOption, ...]],
+    *,
+    length: Length,
+    truncate: bool,
+    choice: HeadChoice,
+    world_size: int,
+    local_rank: int,
+) -> ObservedModel | None:
+    """Observe a model while it reads texts; of several processes, each reads its share.
 
-    Of several processes each reads its share, and the first one writes and prints.
+    Args:
+        folder: The folder of the run, or of the model.
+        text: A file or a folder of texts.
+        checked_statistics: Checks the options, and returns the statistics.
+        length, truncate: As of `read_chunks`.
+        choice: The head that the report draws.
+        world_size, local_rank: Of the processes that torchrun started; 0 where it started none.
 
-    Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed.
+    Returns: the observation; None in a process other than the first.
+
+    Errors: a ValueError, TypeError or OSError in one sentence.
     """
-    with processes() as all_of_them:
-        observed = _observed(request, all_of_them)
-    if observed is not None:
-        deliver(report(observed), partial(save, observed), request)
-        for sentence in left_out(observed.pieces, observed.reader):
-            print_stderr(sentence)
-
-
-def _observed(request: ObserveRunRequest, processes: Ranks) -> ObservedModel | None:
-    """What was seen; None in a process that only helps."""
-    choice = HeadChoice(request.layer, request.head)
-    with processes.together():
-        if processes.count > 1:
-            request.check_options()
-        reader = open_reader(request.folder, processes.device)
-        with Counter("reading texts", shown=processes.leads) as counter:
-            pieces = read_pieces(
-                reader,
-                request.text,
-                request.length,
-                truncate=request.truncate,
-                progress=counter.show,
-            )
-        asked = request.statistics()
-        gathering = CorpusObserver(reader, pieces, asked, processes)
-    start = time.perf_counter()
-    with Counter("observing", shown=processes.leads) as counter:
-        gathering.read(choice.check, counter.show)
-    gathered = gathering.gathered()
-    if not processes.leads:
-        return None
-    return ObservedModel(
-        reader=reader,
-        text=shown(request.text),
-        pieces=pieces,
-        names=_names(reader, pieces),
-        tokens=_tokens(reader, pieces),
-        asked=asked,
-        gathered=gathered,
-        mask=_mask(reader, pieces, gathered),
-        choice=choice,
-        seconds=time.perf_counter() - start,
-    )
+    with connected_ranks(world_size, local_rank) as ranks:
+        with ranks.together():
+            asked = checked_statistics()
+            reader = open_reader(folder, ranks.device)
+            with Counter("reading texts", shown=ranks.is_rank_zero) as counter:
+                pieces = read_chunks(reader, text, length, truncate=truncate, progress=counter.show)
+            observer = CorpusObserver(reader, pieces, asked, ranks)
+        start = time.perf_counter()
+        with Counter("observing", shown=ranks.is_rank_zero) as counter:
+            observer.read(choice.check, counter.show)
+        gathered = observer.gathered()
+        if not ranks.is_rank_zero:
+            return None
+        return ObservedModel(
+            reader=reader,
+            text=shown(text),
+            pieces=pieces,
+            names=_names(reader, pieces),
+            tokens=_tokens(reader, pieces),
+            asked=asked,
+            gathered=gathered,
+            mask=_mask(reader, pieces, gathered),
+            choice=choice,
+            seconds=time.perf_counter() - start,
+        )
 
 
 def _names(reader: Reader, pieces: TextChunks) -> tuple[str, ...] | None:
-    """The tokens of the one piece of full length; of several, a position has no name."""
+    """Return the tokens of the one chunk of full length; None where several have it."""
     if pieces.full > 1 or pieces.uneven:
         return None
     return tuple(map(reader.token, pieces.groups[0][0].tolist()))
 
 
 def _tokens(reader: Reader, pieces: TextChunks) -> list[str] | None:
-    """All tokens in their order, where they are those of one text; None of a very long one."""
-    if not pieces.of_one_text or pieces.tokens > _MOST_TOKENS:
+    """Return all tokens in order, if they are those of one text; None for a very long one."""
+    if not pieces.of_one_text or pieces.tokens > _MAX_TOKENS:
         return None
     numbers = [token for group in pieces.groups for token in group.flatten().tolist()]
     written = {token: reader.token(token) for token in set(numbers)}
@@ -435,7 +381,7 @@ def _tokens(reader: Reader, pieces: TextChunks) -> list[str] | None:
 
 
 def _mask(reader: Reader, pieces: TextChunks, gathered: Gathered) -> Mask | None:
-    """Which pairs see each other, as the model says, or as its weights show."""
+    """Return the mask of the model, or the one that its weights show."""
     if reader.mask is not None or MAP not in gathered.values:
         return reader.mask
     pooled = gathered.values[MAP]

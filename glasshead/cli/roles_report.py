@@ -1,10 +1,9 @@
-"""The work of `glasshead roles`."""
+"""Roles of the heads of a model: test texts, scores, tables and pictures."""
 
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.cli.corpus_observer import in_a_sentence
+from glasshead.cli.corpus_observer import unseen_as_value_error
 from glasshead.cli.inputs.files import shown
-from glasshead.cli.output import Counter, print_drawing, print_stderr, write_bytes
-from glasshead.cli.roles import PICTURE, SCORES, RolesRequest
-from glasshead.cli.text_chunks import TextChunks, read_pieces
+from glasshead.cli.inputs.texts import TextChunks, read_chunks
+from glasshead.cli.output import Counter
 from glasshead.drawing import Block, Document, Heading, Note, Paragraph, Table, shorten
 from glasshead.tasks.readers.base import Reader
-from glasshead.tasks.readers.open_reader import open_reader
 from glasshead.watching.analytics.role_scores import ROLES, THRESHOLDS
 from glasshead.watching.analytics.roles import NEAR, Masses, masses_of_layers, roles_of
 
@@ -32,12 +29,12 @@ _ROWS = 8
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """Random tokens and the same again.
+    """Random tokens, repeated.
 
     Attributes:
-        tokens: What the model reads.
-        period: How many tokens are repeated.
-        times: How often they stand there.
+        tokens: Input of the model.
+        period: Number of random tokens before the first repetition.
+        times: Number of periods in a row.
     """
 
     tokens: Int[Tensor, "rows length"]
@@ -45,8 +42,8 @@ class Repeated:
     times: int
 
     @property
-    def said(self) -> str:
-        """What it is, in words."""
+    def description(self) -> str:
+        """The texts, in words."""
         rows, length = self.tokens.shape
         return (
             f"{rows} texts of {length} tokens: {self.period} at random, none of them special or "
@@ -55,7 +52,7 @@ class Repeated:
 
 
 def repeated(reader: Reader, asked: int | None, seed: int) -> Repeated:
-    """Texts of repeated tokens, within what the model knows and reads at once.
+    """Draw rows of repeated random tokens, within the vocabulary and context of the model.
 
     Errors: a ValueError where there is no room for two periods, or too few tokens to draw from.
     """
@@ -91,38 +88,38 @@ _BUDGET = 2**34
 
 
 @dataclass(frozen=True, eq=False)
-class FoundRoles:
-    """The roles of the heads on some texts.
+class RoleScores:
+    """Role scores of all heads on some texts.
 
     Attributes:
-        name: Of the texts.
-        said: What they are, in words.
-        tokens: How many there are.
-        roles: What was found.
+        name: Name of the texts.
+        description: The texts, in words.
+        tokens: Number of tokens.
+        roles: Scores and roles of the heads.
         sees_later: Whether a query sees keys after it.
     """
 
     name: str
-    said: str
+    description: str
     tokens: int
     roles: gh.HeadRoles
     sees_later: bool
 
 
-def found(
+def score_roles(
     reader: Reader,
     name: str,
-    said: str,
+    description: str,
     groups: Sequence[Int[Tensor, "texts length"]],
     progress: Callable[[int, int], None],
-) -> FoundRoles:
-    """What the heads do on texts, in groups of one length.
+) -> RoleScores:
+    """Score the roles of all heads on texts, in groups of one length.
 
     Args:
-        reader: What reads.
-        name, said: Of the texts.
+        reader: The model.
+        name, description: Of the texts.
         groups: Their tokens.
-        progress: Is told how many batches are done, and of how many.
+        progress: Called with the number of batches done, and the total.
 
     Errors: a ValueError where an attention cannot be seen, or its numbers overflow.
     """
@@ -135,7 +132,7 @@ def found(
     sees_later = False
     for done, batch in enumerate(batches):
         progress(done, len(batches))
-        with torch.inference_mode(), in_a_sentence():
+        with torch.inference_mode(), unseen_as_value_error():
             with gh.watch(reader.model, keep="weights", budget=_BUDGET) as seen:
                 reader.read(batch)
             sees_later = sees_later or _sees_later(seen)
@@ -145,7 +142,7 @@ def found(
             "the scores grow beyond all numbers: train the model again, or name another."
         )
     tokens = sum(group.numel() for group in groups)
-    return FoundRoles(name, said, tokens, roles_of(masses, THRESHOLDS), sees_later)
+    return RoleScores(name, description, tokens, roles_of(masses, THRESHOLDS), sees_later)
 
 
 def _sees_later(seen: gh.Seen) -> bool:
@@ -172,19 +169,19 @@ _LATER = (
 )
 
 
-def report(name: str, tests: list[FoundRoles]) -> Document:
-    """For each text the role of every head, and the best head of each role; then what they mean."""
+def report(name: str, tests: list[RoleScores]) -> Document:
+    """Tabulate the role of every head and the best head of each role, with a legend."""
     blocks = [block for test in tests for block in _of(test)]
     return Document([*blocks, *_legend(tests)], title=f"The roles of the heads of {name}")
 
 
-def _of(test: FoundRoles) -> Iterator[Block]:
+def _of(test: RoleScores) -> Iterator[Block]:
     yield Heading(f"On {test.name}")
-    yield Paragraph(test.said)
+    yield Paragraph(test.description)
     yield from test.roles.document().blocks
 
 
-def _legend(tests: list[FoundRoles]) -> Iterator[Block]:
+def _legend(tests: list[RoleScores]) -> Iterator[Block]:
     rows = [[role, meaning] for role, meaning in MEANINGS.items()]
     yield Heading("What they mean")
     yield Table(["role", "a query looks at"], rows)
@@ -205,8 +202,8 @@ _MOST_HEADS, _MOST_LAYERS = 16, 32
 _LONGEST_NAME = 50
 
 
-def picture(name: str, tests: list[FoundRoles]) -> bytes:
-    """A map for each role, of one text below the other; heads that have the role are framed."""
+def picture(name: str, tests: list[RoleScores]) -> bytes:
+    """Draw the scores of each role and text as a PNG; heads that have the role are framed."""
     from matplotlib.figure import Figure
 
     layers = len(tests[0].roles.names)
@@ -225,10 +222,10 @@ def picture(name: str, tests: list[FoundRoles]) -> bytes:
     return written.getvalue()
 
 
-def _draw(part: Any, test: FoundRoles) -> None:
-    """The panels of one text, under its name."""
-    said = f"on {shorten(test.name, _LONGEST_NAME)}: {test.said}"
-    part.suptitle(said, fontsize=9, color="0.3", parse_math=False)
+def _draw(part: Any, test: RoleScores) -> None:
+    """Draw the panels of one text, under its name."""
+    title = f"on {shorten(test.name, _LONGEST_NAME)}: {test.description}"
+    part.suptitle(title, fontsize=9, color="0.3", parse_math=False)
     rows = math.ceil(len(ROLES) / _ACROSS)
     panels = part.subplots(rows, _ACROSS, sharex=True, sharey=True)
     image: Any = None
@@ -244,7 +241,7 @@ def _draw(part: Any, test: FoundRoles) -> None:
     bar.outline.set_visible(False)
 
 
-def _panel(axes: Any, test: FoundRoles, role: str) -> Any:
+def _panel(axes: Any, test: RoleScores, role: str) -> Any:
     scores = test.roles.scores[role]
     layers, heads = scores.shape
     image = axes.imshow(scores.tolist(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -270,8 +267,8 @@ def _panel(axes: Any, test: FoundRoles, role: str) -> Any:
     return image
 
 
-def _cells(axes: Any, test: FoundRoles, role: str) -> None:
-    """The numbers, where there is room, and a frame around each head that has the role."""
+def _cells(axes: Any, test: RoleScores, role: str) -> None:
+    """Write the scores where there is room, and frame each head that has the role."""
     from matplotlib.patches import Rectangle
 
     layers, heads = test.roles.scores[role].shape
@@ -288,8 +285,8 @@ def _cells(axes: Any, test: FoundRoles, role: str) -> None:
                 axes.add_patch(Rectangle(corner, 0.9, 0.84, fill=False, color=_MARK, lw=1.8))
 
 
-def told(reader: Reader, tests: list[FoundRoles]) -> str:
-    """JSON with an entry for each text: layers, roles, scores, and what an even look would score.
+def scores_json(reader: Reader, tests: list[RoleScores]) -> str:
+    """Return JSON with an entry for each text: layers, roles, scores, and those of uniform weights.
 
     A score that no query counts for is null, and so is the role of a head that has none.
     """
@@ -318,59 +315,48 @@ def _numbers(values: Mapping[str, Float[Tensor, "layers heads"]]) -> dict[str, A
 _LEAST = 3
 
 
-def run(request: RolesRequest) -> None:
-    """Find the roles, write what is to be written, and print.
+def score_texts(
+    reader: Reader, text: Path | None, *, period: int | None, seed: int
+) -> list[RoleScores]:
+    """Score the roles on repeated random tokens, and on a text where one is given.
 
-    Errors: a ValueError, TypeError or OSError in one sentence. Then nothing was printed.
+    Errors: a ValueError where the model cannot read a test text, before it reads any.
     """
-    reader = open_reader(request.folder)
-    tests = list(_tests(request, reader))
-    if request.png is not None:
-        write_bytes(request.png, picture(reader.name, tests), PICTURE)
-    if request.json is not None:
-        write_bytes(request.json, told(reader, tests).encode(), SCORES)
-    print_drawing(report(reader.name, tests), request.width)
-    for what, path in (("The picture is", request.png), ("The scores are", request.json)):
-        if path is not None:
-            print_stderr(f"{what} at {shown(path)}")
+    random = repeated(reader, period, seed)
+    chunks = None if text is None else _chunks(reader, text)
+    tests: list[tuple[str, str, tuple[Tensor, ...]]] = [
+        ("repeated random tokens", random.description, (random.tokens,))
+    ]
+    if chunks is not None and text is not None:
+        tests.append((shown(text), _description(chunks), chunks.groups))
+    scores = []
+    for name, description, groups in tests:
+        with Counter(f"reading {name}") as counter:
+            scores.append(score_roles(reader, name, description, groups, counter.show))
+    return scores
 
 
-def _tests(request: RolesRequest, reader: Reader) -> Iterator[FoundRoles]:
-    """Both texts are made before either is read, so that what is wrong is told at once."""
-    random = repeated(reader, request.period, request.seed)
-    pieces = None if request.text is None else _pieces(reader, request.text)
-    look = partial(_found, reader)
-    yield look("repeated random tokens", random.said, (random.tokens,))
-    if pieces is not None and request.text is not None:
-        yield look(shown(request.text), _said(pieces), pieces.groups)
-
-
-def _found(reader: Reader, name: str, said: str, groups: tuple[torch.Tensor, ...]) -> FoundRoles:
-    with Counter(f"reading {name}") as counter:
-        return found(reader, name, said, groups, counter.show)
-
-
-def _pieces(reader: Reader, text: Path) -> TextChunks:
-    """The text in pieces that the model can read.
+def _chunks(reader: Reader, text: Path) -> TextChunks:
+    """Read a text in chunks that fit into the context of the model.
 
     Errors: a ValueError where it is too short for a query to have a choice.
     """
     with Counter("reading texts") as counter:
-        pieces = read_pieces(reader, text, None, progress=counter.show)
-    if pieces.length < _LEAST:
+        chunks = read_chunks(reader, text, None, progress=counter.show)
+    if chunks.length < _LEAST:
         raise ValueError(
             f"a head has a role among {_LEAST} tokens at least, and {shown(text)} has "
-            f"{pieces.length}: name a longer text."
+            f"{chunks.length}: name a longer text."
         )
-    return pieces
+    return chunks
 
 
-def _said(pieces: TextChunks) -> str:
-    """How many tokens there are, in how many pieces."""
-    if pieces.count == 1:
-        return f"{pieces.tokens:,} tokens."
-    last = "" if len(pieces.groups) == 1 else f", the last of {pieces.groups[-1].shape[1]:,}"
+def _description(chunks: TextChunks) -> str:
+    """Describe the number and length of the chunks."""
+    if chunks.count == 1:
+        return f"{chunks.tokens:,} tokens."
+    last = "" if len(chunks.groups) == 1 else f", the last of {chunks.groups[-1].shape[1]:,}"
     return (
-        f"{pieces.tokens:,} tokens in {pieces.count:,} pieces of {pieces.length:,}{last}, each "
+        f"{chunks.tokens:,} tokens in {chunks.count:,} pieces of {chunks.length:,}{last}, each "
         f"read from its own beginning."
     )
