@@ -1,4 +1,4 @@
-"""App: the commands by name; what they need is imported when they run."""
+"""Commands by name; heavy libraries are imported when a command runs."""
 
 from typing import Annotated
 

@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import check_extra
-from glasshead.cli.output import (
-    check_target,
-    print_drawing,
-    print_json,
-    print_stderr,
-    print_text,
-    write_page,
-)
+from glasshead.cli.inputs.messages import check_extra, print_stderr
+from glasshead.cli.output import check_target, print_drawing, print_json, print_text, write_page
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block, HeatMap

@@ -13,15 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, distributed, nn
 
 import glasshead as gh
+from glasshead.cli.attention_options import StatisticOption
 from glasshead.cli.inputs.texts import TextChunks
 from glasshead.cli.observe_tables import MAP, pooled_map
-from glasshead.cli.statistic_options import StatisticOption
 from glasshead.statistics import Statistic
 from glasshead.tasks.readers.base import Reader
 from glasshead.watching import UnseenError
-
-# Statistics by position are those of chunks which have all positions.
-_BY_POSITION = (("key",), ("row", "column"))
 
 # A rank that has much to read is waited for; one that has died is noticed at once.
 _PATIENCE = timedelta(hours=2)
@@ -78,6 +75,62 @@ class Ranks:
             raise own
         place, sentence = next((place, said) for place, said in enumerate(told) if said)
         raise ValueError(f"process {place} of {self.world_size}: {sentence}")
+
+
+@contextmanager
+def connected_ranks(world_size: int, local_rank: int) -> Iterator[Ranks]:
+    """Connect the processes that torchrun started, or the only one; each takes a GPU if any.
+
+    Args:
+        world_size: Number of processes that torchrun started; 0 where it started none.
+        local_rank: Rank of this process on its machine.
+
+    Errors: an OSError where another process has ended.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = torch.device("cuda", local_rank % gpus) if gpus else torch.device("cpu")
+    if not world_size:
+        yield Ranks(0, 1, device)
+        return
+    if gpus:
+        torch.cuda.set_device(device)
+    with _others():
+        distributed.init_process_group("nccl" if gpus else "gloo", timeout=_PATIENCE)
+    try:
+        with _others():
+            yield Ranks(distributed.get_rank(), world_size, device)
+            # A rank that leaves early may tear down the others in the middle of their work.
+            distributed.barrier()
+    finally:
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _others() -> Iterator[None]:
+    """Raise an OSError in one sentence where another process is gone."""
+    try:
+        yield
+    except (distributed.DistError, ConnectionError) as error:
+        raise _gone() from error
+    except RuntimeError as error:
+        if "gloo" not in str(error).lower() and "Connection" not in str(error):
+            raise
+        raise _gone() from error
+
+
+def _gone() -> OSError:
+    return OSError(
+        "another process of this command has ended: see what it said, or start all of them again."
+    )
+
+
+def _sentence(error: Exception) -> str:
+    known = isinstance(error, ValueError | TypeError | OSError)
+    return str(error) if known and str(error) else f"{type(error).__name__}: {error}"
+
+
+# Statistics by position are those of chunks which have all positions.
+_BY_POSITION = (("key",), ("row", "column"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,55 +302,3 @@ def _check(statistics: dict[str, Statistic], pieces: TextChunks) -> None:
     """Check that the statistics fit the longest chunk."""
     text = torch.empty(1, 1, pieces.length, 1, device="meta")
     gh.Attention().plan(text, text, text, statistics=statistics)
-
-
-@contextmanager
-def connected_ranks(world_size: int, local_rank: int) -> Iterator[Ranks]:
-    """Connect the processes that torchrun started, or the only one; each takes a GPU if any.
-
-    Args:
-        world_size: Number of processes that torchrun started; 0 where it started none.
-        local_rank: Rank of this process on its machine.
-
-    Errors: an OSError where another process has ended.
-    """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device("cuda", local_rank % gpus) if gpus else torch.device("cpu")
-    if not world_size:
-        yield Ranks(0, 1, device)
-        return
-    if gpus:
-        torch.cuda.set_device(device)
-    with _others():
-        distributed.init_process_group("nccl" if gpus else "gloo", timeout=_PATIENCE)
-    try:
-        with _others():
-            yield Ranks(distributed.get_rank(), world_size, device)
-            # A rank that leaves early may tear down the others in the middle of their work.
-            distributed.barrier()
-    finally:
-        distributed.destroy_process_group()
-
-
-@contextmanager
-def _others() -> Iterator[None]:
-    """Raise an OSError in one sentence where another process is gone."""
-    try:
-        yield
-    except (distributed.DistError, ConnectionError) as error:
-        raise _gone() from error
-    except RuntimeError as error:
-        if "gloo" not in str(error).lower() and "Connection" not in str(error):
-            raise
-        raise _gone() from error
-
-
-def _gone() -> OSError:
-    return OSError(
-        "another process of this command has ended: see what it said, or start all of them again."
-    )
-
-
-def _sentence(error: Exception) -> str:
-    known = isinstance(error, ValueError | TypeError | OSError)
-    return str(error) if known and str(error) else f"{type(error).__name__}: {error}"

@@ -8,15 +8,8 @@ from rich.console import Console
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import one_of, whole_number
-from glasshead.cli.output import (
-    NARROWEST,
-    check_apart,
-    check_target,
-    check_width,
-    print_stderr,
-    write_page,
-)
+from glasshead.cli.inputs.messages import one_of, print_stderr, whole_number
+from glasshead.cli.output import NARROWEST, check_apart, check_target, check_width, write_page
 
 if TYPE_CHECKING:
     from glasshead import Diagnosis

@@ -9,16 +9,8 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from glasshead.cli.inputs.files import output_file, shown
-from glasshead.cli.inputs.messages import check_extra, listed, quoted, whole_number
-from glasshead.cli.output import (
-    Counter,
-    Kind,
-    check_target,
-    print_drawing,
-    print_json,
-    print_stderr,
-    write_bytes,
-)
+from glasshead.cli.inputs.messages import check_extra, listed, print_stderr, quoted, whole_number
+from glasshead.cli.output import Counter, Kind, check_target, print_drawing, print_json, write_bytes
 from glasshead.cli.train import print_figures
 
 if TYPE_CHECKING:

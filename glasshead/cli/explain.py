@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from glasshead.cli.attention_options import RecipeOptions
 from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import listed, whole_number
+from glasshead.cli.inputs.messages import listed, print_stderr, whole_number
 from glasshead.cli.output import (
     OUTPUT,
     Width,
@@ -19,10 +20,8 @@ from glasshead.cli.output import (
     chosen_language,
     print_drawing,
     print_json,
-    print_stderr,
     write_page,
 )
-from glasshead.cli.recipe_options import RecipeOptions
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
 if TYPE_CHECKING:

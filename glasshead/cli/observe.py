@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from glasshead.cli.attention_options import (
+    DEFAULT,
+    STATISTICS,
+    StatisticOption,
+    parse_mask,
+    parse_statistics,
+)
 from glasshead.cli.inputs.files import input_file, output_file, shown, text_files
-from glasshead.cli.inputs.messages import check_extra, one_of, quoted, whole_number
+from glasshead.cli.inputs.messages import check_extra, one_of, print_stderr, quoted, whole_number
 from glasshead.cli.output import (
     OBSERVATION,
     OUTPUT,
@@ -23,11 +30,8 @@ from glasshead.cli.output import (
     check_width,
     going_on,
     print_drawing,
-    print_stderr,
     write_page,
 )
-from glasshead.cli.recipe_options import parse_mask
-from glasshead.cli.statistic_options import DEFAULT, STATISTICS, StatisticOption, parse_statistics
 
 if TYPE_CHECKING:
     from glasshead.drawing import Document

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention import Observation, Plan
+from glasshead.cli.attention_options import Band, StatisticOption, build_mask, default_statistics
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.messages import quoted
 from glasshead.cli.inputs.sentences import Sentence, VectorSource, sentence_of
@@ -26,8 +27,6 @@ from glasshead.cli.observe_tables import (
     pooled_map,
     receiving_table,
 )
-from glasshead.cli.recipe_options import Band, build_mask
-from glasshead.cli.statistic_options import StatisticOption, default_statistics
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
 

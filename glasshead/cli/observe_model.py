@@ -13,6 +13,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.attention.io import describe_values
 from glasshead.attention.tensor_files import write
+from glasshead.cli.attention_options import StatisticOption
 from glasshead.cli.corpus_observer import CorpusObserver, Gathered, connected_ranks
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.texts import Length, TextChunks, read_chunks
@@ -27,7 +28,6 @@ from glasshead.cli.observe_tables import (
     receiving_table,
 )
 from glasshead.cli.output import Counter
-from glasshead.cli.statistic_options import StatisticOption
 from glasshead.drawing import (
     Block,
     Document,

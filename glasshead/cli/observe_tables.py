@@ -141,7 +141,7 @@ class HeadsTable(Block):
             ).lines(canvas)
 
     def html(self, words: Words = ENGLISH) -> str:
-        """Draw a heat map; what can be below 0 has no place on its scale, and is a table."""
+        """Draw a heat map; values that can be negative, which its scale lacks, make a table."""
         names, layers = self._names(), [f"layer {layer}" for layer in range(len(self.values))]
         if min(map(min, self.values)) >= 0:
             return HeatMap(self.values, layers, names, caption=self.caption).html(words)

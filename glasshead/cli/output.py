@@ -1,4 +1,4 @@
-"""What commands print and write: pages, JSON, progress, language."""
+"""Printing and writing: documents, JSON, progress bars, files, language."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Width = Annotated[
         parser=whole_number,
         show_default=False,
         rich_help_panel=OUTPUT,
-        help="How many columns the text takes. If not given, those of the terminal.",
+        help="Width of the text in columns. If not given, that of the terminal.",
     ),
 ]
 
@@ -37,7 +37,7 @@ _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
 def check_language(asked: str | None) -> None:
-    """Raise a ValueError where a language is asked for that is not here.
+    """Raise a ValueError for a language that is not supported.
 
     >>> check_language("zh_TW.UTF-8")
     """
@@ -55,7 +55,7 @@ def check_language(asked: str | None) -> None:
 
 
 def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
-    """One of en, tr, es, zh-Hant, zh-Hans.
+    """Return the language of the output: en, tr, es, zh-Hant or zh-Hans.
 
     Without a choice, the first of LC_ALL, LC_MESSAGES and LANG that is set decides, as for other
     programs; a language that is not here is English.
@@ -81,7 +81,7 @@ NARROWEST, WIDEST = 20, 1000
 
 
 def check_width(width: int | None) -> None:
-    """Raise a ValueError where no text can be so many columns wide."""
+    """Raise a ValueError for a width out of range."""
     if width is not None and not NARROWEST <= width <= WIDEST:
         raise ValueError(
             f"--width takes {NARROWEST} to {WIDEST} columns, and got {width}: leave it out for the "
@@ -90,7 +90,7 @@ def check_width(width: int | None) -> None:
 
 
 def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
-    """Print what rich can draw, in colour where standard output is a terminal that has some."""
+    """Print a rich renderable, in colour where standard output is a terminal that has some."""
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     # COLUMNS may say anything; in fewer columns, numbers would lose their digits.
     console.width = max(console.width, NARROWEST)
@@ -98,7 +98,7 @@ def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
 
 
 def print_text(text: str, *, end: str = "") -> None:
-    """Print a text as it is, at once; in a terminal without what would steer it."""
+    """Print a text and flush; control characters are removed for a terminal."""
     if sys.stdout.isatty():
         from glasshead.drawing.printable import printable
 
@@ -120,7 +120,7 @@ _SECONDS = 2.0
 
 @contextmanager
 def going_on(doing: str) -> Iterator[None]:
-    """Show in the terminal what is being done, from some seconds on until it is.
+    """Show a status in the terminal while the block runs, after some seconds.
 
     It is written to standard error, so that a pipe does not take it; and not where that is no
     terminal.
@@ -143,7 +143,7 @@ def going_on(doing: str) -> Iterator[None]:
 
 
 class Counter:
-    """A bar in the terminal for work whose parts can be counted; nothing where there is none.
+    """A progress bar on standard error; hidden where that is no terminal.
 
     >>> with Counter("evaluating") as counter:
     ...     counter.show(1, 2)
@@ -156,7 +156,7 @@ class Counter:
         self._task = self._bar.add_task(doing, total=None)
 
     def show(self, done: int, of: int) -> None:
-        """Say how much is done."""
+        """Update the bar."""
         self._bar.update(self._task, completed=done, total=of)
 
     def __enter__(self) -> Self:
@@ -174,12 +174,12 @@ class Counter:
 
 @dataclass(frozen=True)
 class Kind:
-    """What errors say of a file that is to be written.
+    """Wording of errors about an output file.
 
     Attributes:
-        option: What asks for it.
-        noun: What it is.
-        example: A name that it may have.
+        option: The option that names the file.
+        noun: The noun for it.
+        example: An example of a file name.
     """
 
     option: str
@@ -193,7 +193,7 @@ PICTURE = Kind("--png", "the picture", "space.png")
 
 
 def check_target(path: Path, kind: Kind = PAGE) -> None:
-    """Raise where a file cannot be at `path`: it is a folder, a device, or below a file.
+    """Check that a file can be written to `path`: no folder, no device, not below a file.
 
     Errors: an OSError that says which, and what to do.
     """
@@ -221,7 +221,7 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
 
 
 def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -> None:
-    """Raise a ValueError where a file would take the place of one that it is made from."""
+    """Raise a ValueError where an output file would replace an input file."""
     for source in sources:
         if source in (None, STANDARD_INPUT):
             continue
@@ -238,7 +238,7 @@ def write_page(path: Path, page: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
-    """Write a file; folders that are missing are made.
+    """Write a file atomically; missing folders are made.
 
     It is written beside its place and then moved there, so that nobody, not even a reader of
     an older one, ever finds half of it.

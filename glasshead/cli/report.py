@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, read_text, shown
-from glasshead.cli.inputs.messages import check_extra_of, quoted
+from glasshead.cli.inputs.messages import check_extra_of, print_stderr, quoted
 from glasshead.cli.output import (
     OUTPUT,
     check_apart,
@@ -15,7 +15,6 @@ from glasshead.cli.output import (
     check_target,
     chosen_language,
     going_on,
-    print_stderr,
     write_page,
 )
 

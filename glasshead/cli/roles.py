@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, shown, text_files
-from glasshead.cli.inputs.messages import check_extra, check_extra_of, whole_number
+from glasshead.cli.inputs.messages import check_extra, check_extra_of, print_stderr, whole_number
 from glasshead.cli.output import (
     OUTPUT,
     Kind,
@@ -16,7 +16,6 @@ from glasshead.cli.output import (
     check_target,
     check_width,
     print_drawing,
-    print_stderr,
     write_bytes,
 )
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing.page import paper, style
-from glasshead.studio.views.names import VIEWS
+from glasshead.studio.view_names import VIEWS
 
 
 def float32(values: Float[Tensor, "*shape"]) -> bytes:

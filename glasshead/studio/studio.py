@@ -14,7 +14,7 @@ from glasshead.drawing.page import LEVELS, hexadecimal, paint
 from glasshead.studio.cache import SizedCache
 from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.subject import StudioSubject
-from glasshead.studio.views.names import VIEWS, samples, why_not
+from glasshead.studio.view_names import VIEWS, samples, why_not
 from glasshead.studio.work import Forgotten, Refusal, Slots, TooMuch, Work
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 import glasshead as gh
-from glasshead.cli.recipe_options import RecipeOptions, build_mask, parse_mask
+from glasshead.cli.attention_options import RecipeOptions, build_mask, parse_mask
 from glasshead.explanation.choices import NORMALIZERS, SCORES
 from glasshead.explanation.embeddings import Embeddings
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2

@@ -1,4 +1,4 @@
-"""Files and lines that the user names, read and checked."""
+"""Read and check files and lines that the user names."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from glasshead.tasks.data import files
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A token of a file, its numbers, and the line where it stands."""
+    """A token of a file, its numbers and its line."""
 
     line: int
     token: str
@@ -26,14 +26,14 @@ class Row:
 
 
 class ParseError(ValueError):
-    """What is wrong with a content; whoever knows the file puts its name before the words."""
+    """An error in the content of a file, without the file's name, which the caller adds."""
 
 
 STANDARD_INPUT = Path("-")
 
 
 def input_file(written: str | None, option: str) -> Path | None:
-    """The file that an option reads: `STANDARD_INPUT` for -, None where none is given.
+    """Return the file that an option reads: `STANDARD_INPUT` for -, None where none is given.
 
     Errors: a ValueError where the name is empty.
 
@@ -49,7 +49,7 @@ def input_file(written: str | None, option: str) -> Path | None:
 
 
 def output_folder(written: str, option: str) -> Path:
-    """The folder that an option writes into; it need not be there.
+    """Return the folder that an option writes into; it need not exist.
 
     Errors: a ValueError where the name is empty; an OSError where it is a file.
 
@@ -66,7 +66,7 @@ def output_folder(written: str, option: str) -> Path:
 
 
 def output_file(written: str | None, option: str) -> Path | None:
-    """The file that an option writes; None where none is given.
+    """Return the file that an option writes; None where none is given.
 
     Errors: a ValueError where the name is empty, that of a folder, or stands for standard output.
 
@@ -99,12 +99,12 @@ _MOST_BYTES = 2**30
 
 
 def shown(path: Path) -> str:
-    """A path as errors show it."""
+    """Format a path for errors."""
     return "standard input" if path == STANDARD_INPUT else printable(str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file, or of standard input.
+    """Read the bytes of a file, or of standard input.
 
     Errors: an OSError, worded for the user, where it is not there, is a folder or a device, or
     cannot be read; a ValueError where it is larger than 1 GiB, or a pipe that nobody fills.
@@ -166,7 +166,7 @@ def _is(descriptor: int, state: os.stat_result) -> bool:
 
 
 def _at_once(name: str, flags: int) -> int:
-    """Open a file; a pipe too, which would otherwise wait for somebody to write into it."""
+    """Open a file or a pipe without waiting for a writer."""
     descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
     # A writer who is there, but has sent nothing yet, is waited for.
     os.set_blocking(descriptor, True)
@@ -174,7 +174,7 @@ def _at_once(name: str, flags: int) -> int:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, with or without a byte order mark; .gz and .xz are unpacked.
+    """Read a UTF-8 file, with or without a byte order mark; .gz and .xz are unpacked.
 
     Errors: as for `read_bytes`, and a ValueError that names the line where it is not UTF-8, or
     where a file is not packed as its name says.
@@ -205,18 +205,18 @@ _AT_ONCE, _LONGEST = 64, 2**22
 
 @dataclass(frozen=True)
 class Lines:
-    """Some texts, and what errors call each of them."""
+    """A batch of texts, with a name of each for errors."""
 
     texts: list[str]
     names: list[str]
 
     def name(self, number: int) -> str:
-        """What errors call one of them, counted from 1."""
+        """Return the name of one text for errors, counted from 1."""
         return self.names[number - 1]
 
 
 def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
-    """The texts, some at a time: the arguments, or else the lines of standard input.
+    """Yield texts in batches: the arguments, or else the lines of standard input.
 
     As many lines as are there are given at once, and a single one does not wait for another: so a
     file is read fast, and whoever types is answered line by line.
@@ -256,7 +256,7 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
 
 
 def _arriving() -> "queue.Queue[bytes | OSError | None]":
-    """The lines as they come, what keeps them from coming, and None at their end."""
+    """Queue the lines of standard input, an error that ends them, and None at their end."""
     lines: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * _AT_ONCE)
 
     def read() -> None:

@@ -28,9 +28,9 @@ _CUT_OFF = " is malformed or cut off: write it anew by numpy.save."
 
 
 def read_npy(content: bytes) -> np.ndarray:
-    """The array of a .npy file.
+    """Read the array of a .npy file.
 
-    Errors: a Malformed where it is none, holds Python objects, or is cut off.
+    Errors: a ParseError where it is none, holds Python objects, or is cut off.
     """
     file = io.BytesIO(content)
     shape, fortran_order, dtype, size = _header(file, len(content))
@@ -39,12 +39,12 @@ def read_npy(content: bytes) -> np.ndarray:
 
 
 def read_npz(content: bytes) -> np.ndarray:
-    """The one array of a .npz file.
+    """Read the only array of a .npz file.
 
     Its header says how large the array is, and is checked against what the archive says; of neither
     is memory taken before the numbers are there.
 
-    Errors: a Malformed where it is none, has another number of arrays, holds Python objects, would
+    Errors: a ParseError where it is none, has another number of arrays, holds Python objects, would
     unpack to more than 1 GiB, or its header tells of another array than it holds.
     """
     if content.count(_ENTRY) > _MOST_ENTRIES:
@@ -65,7 +65,7 @@ def read_npz(content: bytes) -> np.ndarray:
 
 
 def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    """What the archive says of its one array."""
+    """Return the archive entry of its only array."""
     members = archive.infolist()
     if len(members) != 1:
         names = [member.filename.removesuffix(".npy") for member in members]
@@ -84,7 +84,7 @@ def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
 def _header(
     file: IO[bytes], length: int, *, exact: bool = False
 ) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """The shape, order and type of an array, and how many bytes its numbers take.
+    """Read the header of an array: shape, order, type and size in bytes.
 
     Args:
         file: At the beginning; afterwards at the first number.
@@ -115,7 +115,7 @@ def _header(
 
 
 def _read(file: IO[bytes], size: int) -> bytearray:
-    """As many bytes as are really there, up to `size`."""
+    """Read up to `size` bytes, as many as are really there."""
     content = bytearray()
     while block := file.read(min(_BLOCK, size - len(content))):
         content += block
@@ -140,7 +140,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def table_mask(text: str) -> list[np.ndarray]:
-    r"""The rows of a table whose cells are parted by commas, semicolons, tabs or spaces.
+    r"""Parse a table with cells separated by commas, semicolons, tabs or spaces.
 
     Blank lines, and what follows a #, are left out.
 
@@ -170,7 +170,7 @@ def table_mask(text: str) -> list[np.ndarray]:
 
 
 def json_mask(text: str) -> list[Any]:
-    """Nested lists of numbers, true and false; -Infinity and "-inf" are −∞.
+    """Parse nested lists of numbers, true and false; -Infinity and "-inf" are −∞.
 
     Errors: a Malformed that says the line where the JSON is malformed, or what is no number.
 
@@ -235,7 +235,7 @@ _PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 
 
 def read_mask(path: Path, name: str | None = None) -> Any:
-    """The mask of a file: a tensor, an array, or rows of numbers whose type nobody chose.
+    """Read a mask: a tensor, an array, or rows of untyped numbers.
 
     Args:
         path: The file; what is called .npy, .npz or .safetensors is that, what opens with a bracket

@@ -1,4 +1,4 @@
-"""Words of errors: choices, near misses, missing extras."""
+"""Error messages: choices, near misses, missing libraries."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names with commas between them; of many, the first few and how many more there are.
+    """Join names with commas; of many, the first few and the number of the rest.
 
     >>> listed(["a", "b", "c", "d"], most=2)
     'a, b and 2 more'
@@ -26,7 +26,7 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 
 def quoted(value: object, most: int = 60) -> str:
-    """A value as Python writes it; of a long one, its beginning and its end.
+    """Return the repr of a value; a long one is elided in the middle.
 
     >>> quoted("sun"), quoted("s" * 99, most=9)
     ("'sun'", "'sss…sss'")
@@ -39,7 +39,7 @@ def quoted(value: object, most: int = 60) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that is most like `word`, upper and lower case alike, if one is.
+    """Return the closest match of `word` in `words`, ignoring case, if there is one.
 
     >>> nearest("shinny", ["Hello", "shiny", "sun"]), nearest("sUN", ["sun"])
     ('shiny', 'sun')
@@ -58,7 +58,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def whole_number(written: str | int) -> int:
-    """The whole number that an option was given, or has by default.
+    """Parse the whole number of an option.
 
     Errors: a usage error where it is none; typer adds which option it was.
 
@@ -71,7 +71,7 @@ def whole_number(written: str | int) -> int:
 
 
 def one_of(value: str, choices: Iterable[str], option: str) -> str:
-    """`value`, which must be one of the choices.
+    """Return `value` if it is one of the choices.
 
     Errors: a ValueError that lists the choices and suggests the nearest.
 
@@ -95,7 +95,7 @@ _LIBRARIES = {
 
 
 def check_extra(extra: str, command: str, libraries: Sequence[str] = ()) -> None:
-    """Raise a ValueError where a library that a command needs is not installed.
+    """Raise a ValueError if a library that a command needs is not installed.
 
     Args:
         extra: What brings it.
@@ -113,7 +113,7 @@ def check_extra(extra: str, command: str, libraries: Sequence[str] = ()) -> None
 
 
 def check_extra_of(folder: Path, command: str) -> None:
-    """Raise a ValueError where a library is not installed that opens the model in a folder.
+    """Raise a ValueError if a library that opens the model in a folder is not installed.
 
     Args:
         folder: Of a run, or of a model of Hugging Face.

@@ -38,7 +38,7 @@ def is_tensors_file(path: Path) -> bool:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+    """Read the tensors of a safetensors file.
 
     Errors: an OSError where the file cannot be read; a ValueError where it is no safetensors, or
     has numbers of a type that torch lacks.
@@ -66,7 +66,7 @@ _LAYOUT = "[length, dim], [heads, length, dim] or [batch, heads, length, dim]"
 
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:
-    """What an attention is computed from; `has_value` tells whether the file had values.
+    """Query, key and value of an attention; `has_value` is whether the file had values.
 
     Where it has none, the keys stand for them.
     """
@@ -78,7 +78,7 @@ class AttentionInputs:
 
 
 def read_attention(path: Path) -> AttentionInputs:
-    """The tensors `query`, `key` and perhaps `value` of a file, with axes for batch and heads.
+    """Read `query`, `key` and an optional `value`, with axes for batch and heads.
 
     Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
     where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
@@ -140,18 +140,18 @@ _ROLES = ("query", "key", "value")
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """`W_query W_key W_value`, `[d_in, d_out]`, and `b_query b_key b_value`, if any, of a file."""
+    """Projections of a file: `W_query W_key W_value`, `[d_in, d_out]`, and biases, if any."""
 
     path: Path
     tensors: dict[str, Tensor]
 
     @property
     def d_in(self) -> int:
-        """How wide the vectors are that they take."""
+        """Input dimension of the projection."""
         return len(self.tensors["W_query"])
 
     def projection(self, inputs: Float[Tensor, "tokens d_in"]) -> Projection:
-        """The projection of some vectors.
+        """Return the projection of some vectors.
 
         Errors: a ValueError that names the file, where they are of another width.
         """
@@ -162,7 +162,7 @@ class Matrices:
 
 
 def read_weights(path: Path) -> Matrices:
-    """The matrices of a file, in float64.
+    """Read projection matrices, in float64.
 
     The file has either the matrices of rung 2 of the ladder, `W_query`, applied as x @ W_query; or
     the state of `nn.Linear`s, as rung 3: `W_query.weight`, which is the transpose, and perhaps
@@ -182,7 +182,7 @@ def read_weights(path: Path) -> Matrices:
 
 
 def _is_linear(names: Iterable[str]) -> bool:
-    """Whether linear layers are meant; a bias beside plain matrices is a stray one."""
+    """Whether the names are those of linear layers; a bias beside plain matrices is a stray one."""
     names = list(names)
     plain = any(f"W_{role}" in names for role in _ROLES)
     endings = (".weight",) if plain else (".weight", ".bias")

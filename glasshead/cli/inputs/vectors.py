@@ -1,4 +1,4 @@
-"""Vectors of tokens, from tables and JSON."""
+"""Read vectors of tokens from tables and JSON."""
 
 import csv
 import itertools
@@ -22,7 +22,7 @@ _MOST_DIGITS = 300
 
 
 def _whole(written: str) -> float:
-    """A whole number as it is; as a float, where Python refuses to read so many digits."""
+    """Parse a whole number; as a float, where Python refuses that many digits."""
     return int(written) if len(written) <= _MOST_DIGITS else float(written)
 
 
@@ -31,7 +31,7 @@ _BETWEEN = re.compile(r"[\s,:]*")
 
 
 def json_rows(text: str) -> Iterator[Row]:
-    r"""The rows of a JSON text, in order.
+    r"""Yield the rows of a JSON text, in order.
 
     It is `{"sun": [0.29, 0.54], …}`, `[["sun", [0.29, 0.54]], …]` or
     `[{"token": "sun", "vector": [0.29, 0.54]}, …]`.
@@ -82,7 +82,7 @@ def _of_list(text: str) -> Iterator[Row]:
 
 
 def _values(text: str) -> Iterator[tuple[int, Any]]:
-    """The line and value of each item of the outermost list, or of each name and each value.
+    """Yield line and value of each item of the outermost list, or of each name and value.
 
     The text is JSON, as was checked; read item by item, it gives the lines that the parser of the
     whole does not tell.
@@ -132,7 +132,7 @@ Record = tuple[int, list[str]]
 
 
 def table_rows(text: str) -> Iterator[Row]:
-    r"""The rows of a table whose cells are parted by tabs, semicolons, commas or single spaces.
+    r"""Yield the rows of a table with cells separated by tabs, semicolons, commas or spaces.
 
     A first row of names that are no numbers is a header. So is that of pandas, which has an empty
     cell and counts the columns from 0, and is remarked upon; and that of word2vec, which has the
@@ -156,7 +156,7 @@ def table_rows(text: str) -> Iterator[Row]:
 
 
 def _records(text: str, delimiter: str) -> Iterator[Record]:
-    """Each line's number and cells; blank lines are left out."""
+    """Yield each line's number and cells; blank lines are left out."""
     # Tables that are parted by spaces, such as GloVe's, have quotes among their tokens.
     quoting = csv.QUOTE_NONE if delimiter == " " else csv.QUOTE_MINIMAL
     lines = (line.group() for line in _LINE.finditer(text))
@@ -178,7 +178,7 @@ def _records(text: str, delimiter: str) -> Iterator[Record]:
 
 
 def _delimiter(text: str) -> str:
-    """The one by which most of the first rows are a token and numbers."""
+    """Guess the delimiter by which most of the first rows are a token and numbers."""
 
     def agreement(delimiter: str) -> tuple[int, int]:
         rows = []
@@ -234,7 +234,7 @@ def _row(record: Record, delimiter: str) -> Row:
 
 
 def _number(cell: str, delimiter: str) -> float | None:
-    """The number that a cell holds, or None; Python's own 1_000 is none of a table."""
+    """Parse a cell as a number, or None; Python's own 1_000 is none of a table."""
     if "_" in cell:
         return None
     with suppress(ValueError):
@@ -257,7 +257,7 @@ _OPENS_AS_JSON_ALONE = re.compile(r'\s*(?:\{\s*"|\[\s*[\[{]\s*")')
 
 
 def read_vectors(path: Path, *, most: int | None = None) -> Embeddings:
-    """The tokens of a file in order, with their vectors in float64.
+    """Read tokens in order, with their vectors in float64.
 
     A file that is called .json is JSON, and so is one that opens with a bracket; one that is called
     .csv, .tsv or .txt, only where no table would open so. Any other is a table.
@@ -284,7 +284,7 @@ def _is_json(path: Path, text: str) -> bool:
 
 
 def _checked(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows, each of which has a token and as many finite numbers as the first."""
+    """Check that each row has a token and as many finite numbers as the first."""
     first = None
     for row in rows:
         first = first or row

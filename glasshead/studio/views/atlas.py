@@ -18,7 +18,7 @@ from glasshead.studio.atlas import Atlas
 from glasshead.studio.atlas_tiles import NotYetError, TileCache
 from glasshead.studio.model_pass import ModelPass, check_place
 from glasshead.studio.studio import Studio
-from glasshead.studio.views.names import stored_tokens
+from glasshead.studio.view_names import stored_tokens
 from glasshead.studio.views.reading import read
 from glasshead.studio.work import NotYet, Refusal, Work
 

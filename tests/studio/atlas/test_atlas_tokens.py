@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 import glasshead as gh
 from glasshead.studio.server.application import application
 from glasshead.studio.studio import Studio
+from glasshead.studio.view_names import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
-from glasshead.studio.views.names import stored_tokens
 from glasshead.studio.work import Refusal, Work
 from glasshead.tasks.write import Writer
 from studio.atlas.conftest import CONTEXT

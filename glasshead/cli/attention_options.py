@@ -1,7 +1,12 @@
-"""Options that choose an attention: score, normalizer, mask, β."""
+"""Options of an attention and its statistics, parsed before torch is imported.
+
+Score, normalizer, mask and β make `RecipeOptions`; `entropy`, `top-k:3`, `mass-on:0,1` are
+statistics.
+"""
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +15,7 @@ from glasshead.cli.inputs.messages import nearest, one_of, quoted
 from glasshead.explanation.choices import HARDENING, NORMALIZERS, SCORES
 
 if TYPE_CHECKING:
-    from glasshead import Attention, Mask, Score
+    from glasshead import Attention, Mask, Score, Statistic
 
 
 _WINDOW = re.compile(r"window:([0-9]{1,9})(?::([0-9]{1,9}))?")
@@ -21,7 +26,7 @@ Band = tuple[int | None, int | None]
 
 
 def parse_mask(written: str) -> tuple[Band, ...]:
-    """The bands of a mask; a pair must lie in each of them to be seen.
+    """Parse a mask to bands; a visible pair of query and key lies in each of them.
 
     Errors: a ValueError where it is not of a known form.
 
@@ -34,7 +39,7 @@ def parse_mask(written: str) -> tuple[Band, ...]:
 
 
 def build_mask(bands: tuple[Band, ...]) -> "Mask | None":
-    """The mask that sees what lies in all of the bands.
+    """Build the intersection of the bands as a mask.
 
     >>> build_mask(parse_mask("causal+window:2:2"))
     causal() & window(before=2, after=2)
@@ -66,7 +71,7 @@ def _remedy(part: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
-    """The choices of an attention, checked and not yet built: that takes torch.
+    """Parsed options of an attention; building it takes torch.
 
     Attributes:
         score, normalizer: Names of `SCORES` and `NORMALIZERS`; "hardmax" where β is infinite.
@@ -91,7 +96,7 @@ class RecipeOptions:
         mask: str = "none",
         heads: int = 1,
     ) -> "RecipeOptions":
-        """The recipe that the options ask for.
+        """Parse the options of an attention.
 
         Errors: a ValueError that names the option.
 
@@ -123,7 +128,7 @@ class RecipeOptions:
         return self in (RecipeOptions(score="dot"), RecipeOptions(score="dot", beta=1.0))
 
     def attention(self, dim: int, seed: int) -> "Attention":
-        """The attention for queries that are `dim` wide; the seed makes up what it would learn."""
+        """Build the attention for queries of width `dim`; the seed draws learned parameters."""
         return gh.Attention(
             score=self._score(dim, seed),
             mask=build_mask(self.bands),
@@ -149,7 +154,7 @@ def _made_up_additive(dim: int, seed: int) -> "Score":
 
 
 def parse_beta(written: str | None) -> float | str | None:
-    """β: a number, `math.inf`, "auto", or None where none is written.
+    """Parse β: a number, `math.inf`, "auto", or None where none is written.
 
     Errors: a ValueError where it is nothing of these.
 
@@ -168,3 +173,114 @@ def parse_beta(written: str | None) -> float | str | None:
             f"got {quoted(written)}: try 1."
         )
     return beta
+
+
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_WHOLES = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
+_NUMBERS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(,[0-9]{1,9}(\.[0-9]{1,9})?)*(,inf)?")
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Syntax of a statistic.
+
+    Attributes:
+        name: Of its class, so that options are checked before torch is there.
+        argument: What may stand after the colon; None: nothing.
+        example: Such an argument, which is also taken where none is written; None: no argument.
+        several: Whether the class takes a list.
+    """
+
+    name: str
+    argument: re.Pattern[str] | None = None
+    example: str | None = None
+    several: bool = False
+
+
+STATISTICS = {
+    "entropy": _Form("Entropy"),
+    "max-weight": _Form("MaxWeight"),
+    "mean-distance": _Form("MeanDistance"),
+    "received": _Form("Received", _WHOLE),
+    "mass-on": _Form("MassOn", _WHOLES, "0", several=True),
+    "top-k": _Form("TopK", _WHOLE, "3"),
+    "log-sum-exp": _Form("LogSumExp"),
+    "max-score": _Form("MaxScore"),
+    "distance-histogram": _Form(
+        "DistanceHistogram", _NUMBERS, "0,1,2,5,10,20,50,100,200,500,1000,inf", several=True
+    ),
+}
+DEFAULT = ("entropy", "max-weight", "mean-distance", "received", "mass-on:0", "top-k:3")
+
+
+@dataclass(frozen=True)
+class StatisticOption:
+    """A requested statistic, parsed; building it takes torch.
+
+    Attributes:
+        written: As the command line has it.
+        form: How it is written.
+        numbers: Its arguments.
+    """
+
+    written: str
+    form: _Form
+    numbers: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """Name in the observation: `top_k_3` of `top-k:3`."""
+        return re.sub(r"\W", "_", self.written)
+
+    def build(self) -> "Statistic":
+        """Build the statistic.
+
+        Errors: a ValueError or TypeError where it does not take its numbers.
+        """
+        make = getattr(gh, self.form.name)
+        try:
+            return make(self.numbers) if self.form.several else make(*self.numbers)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"--stat {self.written}: {error}") from error
+
+
+def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
+    """Parse statistics, in order.
+
+    Errors: a ValueError where one is unknown, has an argument that it does not take, or is asked
+    for twice.
+
+    >>> [one.numbers for one in parse_statistics(["entropy", "top-k", "mass-on:0,1"])]
+    [(), (3,), (0, 1)]
+    """
+    asked: list[StatisticOption] = []
+    for one in map(_parsed, written):
+        if any((one.form, one.numbers) == (other.form, other.numbers) for other in asked):
+            raise ValueError(f"--stat takes each statistic once, and got {one.written} twice.")
+        asked.append(one)
+    return tuple(asked)
+
+
+def default_statistics(keys: int) -> tuple[StatisticOption, ...]:
+    """Return the default statistics; `top-k` is limited to the number of keys."""
+    return parse_statistics([f"top-k:{min(3, keys)}" if "top-k" in w else w for w in DEFAULT])
+
+
+def _parsed(written: str) -> StatisticOption:
+    name, colon, argument = written.partition(":")
+    form = STATISTICS[one_of(name, STATISTICS, "--stat")]
+    if form.argument is None and colon:
+        raise ValueError(f"--stat {name} takes nothing after its name, and got {quoted(written)}.")
+    argument = argument if colon else form.example
+    if argument is None:
+        return StatisticOption(written, form, ())
+    if form.argument is None or not form.argument.fullmatch(argument):
+        raise ValueError(
+            f"--stat {name} takes numbers as in {name}:{form.example or 16}, and got "
+            f"{quoted(written)}."
+        )
+    return StatisticOption(written, form, tuple(map(_number, argument.split(","))))
+
+
+def _number(written: str) -> float:
+    return int(written) if written.isdecimal() else float(written)
