@@ -108,7 +108,7 @@ class EvictingCache(KeyValueCache):
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Attend from the new queries to the held keys, then evict by the policy.
 
-        Errors: a ValueError where the rule's own mask or bias reads more of a pair than its
+        Errors: a ValueError where the attention's own mask or bias depends on more than
         distance, and cannot be evaluated at the key's position.
         """
         _check(attention)

@@ -50,18 +50,18 @@ def room_for_sums(
     right = 0 if wanted.per_key is None else wanted.per_key.shape[2]
     left = 0 if wanted.per_query is None else wanted.per_query.shape[2]
 
-    def room(*shape: int, dtype: torch.dtype = exact) -> Tensor:
+    def allocate(*shape: int, dtype: torch.dtype = exact) -> Tensor:
         return zeros((batch, heads, *shape), dtype)
 
     return PassResults(
-        context=room(queries, 0 if value is None else value.shape[-1]),
-        rows=room(SAID, queries),
-        by_key=room(right, queries),
-        top=room(queries, wanted.top),
-        keys=room(queries, wanted.top, dtype=torch.int64),
-        by_query=room(left, keys),
-        diagonals=room(queries + keys - 1 if wanted.diagonal else 0),
-        maps=room(sum(rows * columns for rows, columns in wanted.sizes())),
+        context=allocate(queries, 0 if value is None else value.shape[-1]),
+        rows=allocate(SAID, queries),
+        by_key=allocate(right, queries),
+        top=allocate(queries, wanted.top),
+        keys=allocate(queries, wanted.top, dtype=torch.int64),
+        by_query=allocate(left, keys),
+        diagonals=allocate(queries + keys - 1 if wanted.diagonal else 0),
+        maps=allocate(sum(rows * columns for rows, columns in wanted.sizes())),
     )
 
 
@@ -103,18 +103,18 @@ def room_for_gradients(
     """Allocate zeros in the shapes of the gradients, from shapes alone, so that tracing works."""
     exact = torch.promote_types(query.dtype, torch.float32)
 
-    def room(tensor: Tensor | None, *, want: bool = True) -> Tensor:
+    def allocate(tensor: Tensor | None, *, want: bool = True) -> Tensor:
         shape = tensor.shape if tensor is not None and want else (0,)
         return query.new_zeros(shape, dtype=exact)
 
     bias, table, sink = wanted
     return GradInputs(
-        room(query),
-        room(key),
-        room(value),
-        room(structure.bias, want=bias),
-        room(structure.table, want=table),
-        room(structure.sink, want=sink),
+        allocate(query),
+        allocate(key),
+        allocate(value),
+        allocate(structure.bias, want=bias),
+        allocate(structure.table, want=table),
+        allocate(structure.sink, want=sink),
     )
 
 

@@ -101,7 +101,7 @@ def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[T
 torch.library.define(
     "glasshead::streaming_backward",
     "(Tensor query, Tensor key, Tensor? value, Tensor bounds, Tensor offsets, Tensor? visible, "
-    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? per_key, Tensor said, "
+    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? per_key, Tensor row_stats, "
     "Tensor? of_context, Tensor? of_logsumexp, Tensor? of_entropy, Tensor? of_by_key, "
     "float scale, float softcap, bool[] wanted, int rule) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -120,7 +120,7 @@ def _(  # noqa: PLR0913, PLR0917
     table: Tensor | None,
     sink: Tensor | None,
     per_key: Tensor | None,
-    said: Tensor,
+    row_stats: Tensor,
     of_context: Tensor | None,
     of_logsumexp: Tensor | None,
     of_entropy: Tensor | None,
@@ -136,9 +136,9 @@ def _(  # noqa: PLR0913, PLR0917
     structure = RecipeTensors(
         bounds, offsets, visible, _rule(rule), bias, table, sink, scale, softcap
     )
-    arriving = GradOutputs(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
+    grad_outputs = GradOutputs(of_context, of_logsumexp, of_entropy, of_by_key, per_key)
     some = wanted[0], wanted[1], wanted[2]
-    return tuple(backward(query, key, value, structure, said, arriving, some))  # type: ignore[return-value]
+    return tuple(backward(query, key, value, structure, row_stats, grad_outputs, some))  # type: ignore[return-value]
 
 
 @torch.library.register_fake("glasshead::streaming_backward")
@@ -159,10 +159,10 @@ def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     ctx.rule = _rule(rule)
 
 
-def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-    *inputs, said = ctx.saved_tensors
+def _gradient(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+    *inputs, row_stats = ctx.saved_tensors
     (query, key, value, *_), (bias, table, sink) = inputs, inputs[6:9]
-    of = PassResults(*arriving)  # type: ignore[arg-type]
+    of = PassResults(*grad_outputs)  # type: ignore[arg-type]
     rows = of.rows
     wanted = list(ctx.needs_input_grad[6:9])
     if value is None or of.context is None or not of.context.shape[-1]:
@@ -170,7 +170,7 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     result = GradInputs(
         *streaming_backward(
             *inputs,
-            said,
+            row_stats,
             of.context,
             None if rows is None else rows[..., LOG_SUM, :],
             None if rows is None else rows[..., ENTROPY, :],
@@ -199,8 +199,8 @@ def _gradient(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
     )
 
 
-def _no_second_gradient(ctx: Any, *arriving: Tensor | None) -> None:
-    del ctx, arriving
+def _no_second_gradient(ctx: Any, *grad_outputs: Tensor | None) -> None:
+    del ctx, grad_outputs
     raise RuntimeError(
         "the streaming engine has no gradient of its gradient: take Attention(engine='reference')."
     )

@@ -118,7 +118,7 @@ class _ForwardPass:
         if value is not None:
             self.value_width = cut.padded(value.shape[-1])
         across = cut.largest(structure.bounds.numpy())
-        self.room = Workspace(
+        self.workspace = Workspace(
             query=np.empty(cut.height * query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
             product=np.empty(cut.height * self.value_width, real),
@@ -147,7 +147,7 @@ class _ForwardPass:
                     value,
                     wants,
                     results,
-                    self.room,
+                    self.workspace,
                     self.cut.width,
                     self.cut.height,
                     *span,
@@ -196,20 +196,19 @@ def backward(
     key: Tensor,
     value: Tensor | None,
     structure: RecipeTensors,
-    said: Tensor,
-    arriving: GradOutputs,
+    row_stats: Tensor,
+    grad_outputs: GradOutputs,
     wanted: tuple[bool, bool, bool],
 ) -> GradInputs:
     """Compute the gradients of all inputs in O(T) memory.
 
     Args:
         query, key, value, structure: As given to `forward`.
-        said: The largest score and the factor that it said of each row, `[batch, heads, 2,
-            queries]`.
-        arriving: The gradients of its results.
+        row_stats: The largest score and the factor of each row, `[batch, heads, 2, queries]`.
+        grad_outputs: The incoming gradients of its results.
         wanted: Whether bias, table and sink require gradients.
     """
-    leaving = room_for_gradients(query, key, value, structure, wanted)
+    grad_inputs = room_for_gradients(query, key, value, structure, wanted)
     cut = Schedule(query, key, structure, numbers=_BACKWARD_NUMBERS, shares=1)
     # Heads may share a bias, whose gradients are then added one after the other.
     threads = 1 if wanted[0] else cut.threads
@@ -222,16 +221,18 @@ def backward(
     # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
-        one = _BackwardPass(query, key, value, structure, said, arriving, leaving, cut, added)
+        one = _BackwardPass(
+            query, key, value, structure, row_stats, grad_outputs, grad_inputs, cut, added
+        )
         for unit in units:
             one.run(unit, tables, sinks)
 
     workers.share(cut.units(), work, threads)
     if wanted[1]:
-        leaving.table.copy_(tables.sum_to_size(leaving.table.shape))
+        grad_inputs.table.copy_(tables.sum_to_size(grad_inputs.table.shape))
     if wanted[2]:
-        leaving.sink.copy_(sinks[..., 0].sum(0).sum_to_size(leaving.sink.shape))
-    return leaving
+        grad_inputs.sink.copy_(sinks[..., 0].sum(0).sum_to_size(grad_inputs.sink.shape))
+    return grad_inputs
 
 
 class _BackwardPass:
@@ -243,21 +244,21 @@ class _BackwardPass:
         key: Tensor,
         value: Tensor | None,
         structure: RecipeTensors,
-        said: Tensor,
-        arriving: GradOutputs,
-        leaving: GradInputs,
+        row_stats: Tensor,
+        grad_outputs: GradOutputs,
+        grad_inputs: GradInputs,
         cut: Schedule,
         added: threading.Lock,
     ) -> None:
         self.query, self.key, self.structure, self.cut = query, key, structure, cut
-        self.value = value if arriving.context is not None else None
-        self.said, self.arriving, self.leaving = said, arriving, leaving
+        self.value = value if grad_outputs.context is not None else None
+        self.row_stats, self.grad_outputs, self.grad_inputs = row_stats, grad_outputs, grad_inputs
         self.added = added
         self.real = real = real_of(query)
         across = cut.largest(structure.bounds.numpy())
         self.dim = cut.padded(query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
-        self.room = BackwardWorkspace(
+        self.workspace = BackwardWorkspace(
             query=np.empty(cut.height * self.dim, real),
             scores=np.empty(cut.height * across, real),
             capped=np.empty(cut.height * across if structure.softcap else 0, real),
@@ -275,10 +276,10 @@ class _BackwardPass:
         values = np.empty(0, self.real)
         if self.value is not None:
             values = panels(matrix(self.value[batch, kv_head]), self.cut.keys, self.real)
-        key_sums = self._sums(self.leaving.key, batch, kv_head, self.dim)
+        key_sums = self._sums(self.grad_inputs.key, batch, kv_head, self.dim)
         value_sums = np.empty(0, self.real)
         if self.value is not None:
-            value_sums = self._sums(self.leaving.value, batch, kv_head, self.value_dim)
+            value_sums = self._sums(self.grad_inputs.value, batch, kv_head, self.value_dim)
         for head in unit.heads:
             recipe = recipe_of(self.structure, self.query, packed, self.cut.keys, batch, head)
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
@@ -288,18 +289,18 @@ class _BackwardPass:
                     recipe._replace(visible=visible),
                     rows,
                     values,
-                    self.said[batch, head].numpy(),
+                    self.row_stats[batch, head].numpy(),
                     given,
                     gradients,
-                    self.room,
+                    self.workspace,
                     self.cut.width,
                     self.cut.height,
                     *span,
                 )
         with self.added:
-            self._add(self.leaving.key, batch, kv_head, key_sums)
+            self._add(self.grad_inputs.key, batch, kv_head, key_sums)
             if self.value is not None:
-                self._add(self.leaving.value, batch, kv_head, value_sums)
+                self._add(self.grad_inputs.value, batch, kv_head, value_sums)
 
     def _fits(self, result: Tensor) -> bool:
         """Return whether a head's result is whole panels that no other work item adds to."""
@@ -328,9 +329,9 @@ class _BackwardPass:
         tables: Tensor,
         sinks: Tensor,
     ) -> KernelGradients:
-        bias = self.leaving.bias if self.leaving.bias.numel() else None
+        bias = self.grad_inputs.bias if self.grad_inputs.bias.numel() else None
         return KernelGradients(
-            query=self.leaving.query[batch, head].numpy(),
+            query=self.grad_inputs.query[batch, head].numpy(),
             key=key_sums,
             value=value_sums,
             bias=grid(bias, batch, head, self.real),
@@ -339,15 +340,15 @@ class _BackwardPass:
         )
 
     def _given(self, batch: int, head: int) -> KernelGradOutputs:
-        arriving, empty = self.arriving, np.empty((0, 0), self.real)
+        grad_outputs, empty = self.grad_outputs, np.empty((0, 0), self.real)
         context = Matrix(np.empty(0, self.real), 0, 0)
-        if arriving.context is not None:
-            context = matrix(arriving.context[batch, head])
-        by_key, per_key = arriving.by_key, arriving.per_key
+        if grad_outputs.context is not None:
+            context = matrix(grad_outputs.context[batch, head])
+        by_key, per_key = grad_outputs.by_key, grad_outputs.per_key
         return KernelGradOutputs(
             context=context,
-            logsumexp=self._row(arriving.logsumexp, batch, head),
-            entropy=self._row(arriving.entropy, batch, head),
+            logsumexp=self._row(grad_outputs.logsumexp, batch, head),
+            entropy=self._row(grad_outputs.entropy, batch, head),
             by_key=empty if by_key is None else by_key[batch, head].numpy(),
             per_key=empty
             if by_key is None or per_key is None

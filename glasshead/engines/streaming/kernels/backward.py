@@ -18,24 +18,35 @@ from glasshead.engines.streaming.kernels.weigh import exponential
 
 @entry
 def backward_blocks(
-    recipe, key, values, said, given, gradients, room, width, height, first_row, step, last_row
+    recipe,
+    key,
+    values,
+    row_stats,
+    given,
+    gradients,
+    workspace,
+    width,
+    height,
+    first_row,
+    step,
+    last_row,
 ):
     """Compute the gradients of blocks of at most `height` queries, one every `step` rows.
 
     Args:
-        recipe: What makes the scores.
-        key: The keys, in rows of which a product's tile is full.
+        recipe: The inputs that define the scores.
+        key: The keys, in rows whose width is a multiple of a product's tile.
         values: The values, packed; of size 0 where no gradient of the context arrives.
-        said: What `weigh` said of each row: its largest score, and what makes weights of
-            exp(s - the largest of it and the sink), `[2, queries]`.
+        row_stats: The row statistics of `weigh`: the largest score, and the factor that turns
+            exp(s - the larger of it and the sink) into weights, `[2, queries]`.
         given, gradients: Incoming gradients, and output arrays.
-        room: Room for a block.
-        width, height: How many keys a panel has, and queries a block.
+        workspace: Scratch memory for a block.
+        width, height: The keys of a panel, and the queries of a block.
         first_row, step, last_row: Which queries.
     """
     across = key.width
-    real = room.query.dtype.type
-    one = np.ones(height, room.query.dtype)
+    real = workspace.query.dtype.type
+    one = np.ones(height, workspace.query.dtype)
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -43,15 +54,24 @@ def backward_blocks(
             continue
         keys = stop - start
         scores = score(
-            recipe, first, last, start, keys, width, across, room.query, room.scores, room.capped
+            recipe,
+            first,
+            last,
+            start,
+            keys,
+            width,
+            across,
+            workspace.query,
+            workspace.scores,
+            workspace.capped,
         )
         rows = len(scores)
-        flat = room.gradient[: rows * keys]
-        wide = len(room.context) // height
+        flat = workspace.gradient[: rows * keys]
+        wide = len(workspace.context) // height
         if len(values):
-            copy_rows(given.context, first, last - first, wide, room.context[: rows * wide])
+            copy_rows(given.context, first, last - first, wide, workspace.context[: rows * wide])
             times_panels(
-                room.context,
+                workspace.context,
                 rows,
                 wide,
                 given.context.width,
@@ -66,7 +86,7 @@ def backward_blocks(
             fill(flat, 0)
         gradient = flat.reshape(rows, keys)
         _gradient_of_scores(
-            scores, gradient, first, last, start, recipe, said, given, gradients.sink
+            scores, gradient, first, last, start, recipe, row_stats, given, gradients.sink
         )
         if len(gradients.table):
             add_diagonals(
@@ -79,25 +99,25 @@ def backward_blocks(
         if recipe.softcap > 0:
             factor = real(1 / recipe.softcap)
             for j in range(len(flat)):
-                tangent = room.capped[j] * factor
+                tangent = workspace.capped[j] * factor
                 flat[j] *= real(1) - tangent * tangent
         if len(values):
             _add_transposed(
-                room.scores, rows, keys, room.context, wide, gradients.value, start, width
+                workspace.scores, rows, keys, workspace.context, wide, gradients.value, start, width
             )
         for j in range(rows * across):
-            room.query[j] *= real(recipe.scale)
-        _add_transposed(flat, rows, keys, room.query, across, gradients.key, start, width)
-        times_matrix(flat, rows, keys, start, recipe.keys, key, room.product, width)
+            workspace.query[j] *= real(recipe.scale)
+        _add_transposed(flat, rows, keys, workspace.query, across, gradients.key, start, width)
+        times_matrix(flat, rows, keys, start, recipe.keys, key, workspace.product, width)
         for i in range(last - first):
             into = gradients.query[first + i]
-            row = room.product[i * across : i * across + len(into)]
+            row = workspace.product[i * across : i * across + len(into)]
             for d in range(len(into)):
                 into[d] = row[d] * real(recipe.scale)
 
 
 @kernel
-def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, given, sink):
+def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, row_stats, given, sink):
     """Turn scores into weights, and gradients of weights into gradients of scores, in place.
 
     With u_j the gradient of p_j, that of s_j is p_j (u_j - Σ_k p_k u_k + that of the logsumexp).
@@ -110,9 +130,9 @@ def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, said, 
         start = stop = 0
         largest = top = inverse = zero
         if first + i < last:
-            largest = said[0, first + i]
+            largest = row_stats[0, first + i]
             top = max(largest, real(recipe.sink))
-            inverse = said[1, first + i]
+            inverse = row_stats[1, first + i]
             start, stop = (
                 recipe.bounds[0, first + i] - first_key,
                 recipe.bounds[1, first + i] - first_key,

@@ -11,7 +11,7 @@ from glasshead.engines.streaming.kernels.weigh import add_bias, add_table, cap, 
 
 
 class _Tile(NamedTuple):
-    """Register tile of a product: its rows, and its vector registers of so many bytes."""
+    """Register tile of a product: its rows, vectors per row, and bytes per vector."""
 
     rows: int
     vectors: int
@@ -162,7 +162,7 @@ _DEPTH = 128
 def pack(matrix, count, width, panels):
     """Pack vectors as panels of `width` vectors each, transposed, the last one padded with 0.
 
-    A product that goes through a panel reads memory in order.
+    A product over a panel reads memory in order.
     """
     dim = matrix.width
     for first in range(0, count, width):
@@ -231,8 +231,8 @@ def times_panels(block, rows, across, dim, panels, first_key, keys, width, scale
 def score(recipe, first, last, first_key, keys, width, across, query, scores, capped):
     """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
-    q goes to `query`, in rows of `across` numbers; what the softcap made of the scores is kept
-    in `capped`, if that has room. Returns the scores as a matrix, of which the rows beyond the
+    q is copied to `query`, in rows of `across` numbers; the capped scores are kept in `capped`,
+    if that is not empty. Returns the scores as a matrix, of which the rows beyond the
     last query hold anything.
     """
     count = last - first

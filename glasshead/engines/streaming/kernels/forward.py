@@ -27,16 +27,18 @@ from glasshead.engines.streaming.kernels.weigh import weigh
 
 
 @entry
-def forward_blocks(recipe, value, wants, results, room, width, height, first_row, step, last_row):
+def forward_blocks(
+    recipe, value, wants, results, workspace, width, height, first_row, step, last_row
+):
     """Compute context and sums of blocks of at most `height` queries, one every `step` rows.
 
     Args:
-        recipe: What makes the scores, which are rounded as those of the reference are.
+        recipe: The inputs that define the scores, which round as the reference's do.
         value: The values; of size 0 where no context is computed.
         wants, results: Output specification, and output arrays.
-        room: Room for a block.
-        width: How many keys a panel has.
-        height: How many queries a block has.
+        workspace: Scratch memory for a block.
+        width: The keys of a panel.
+        height: The queries of a block.
         first_row, step, last_row: Which queries.
     """
     for first in range(first_row, last_row, step):
@@ -56,9 +58,9 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
             stop - start,
             width,
             recipe.query.width,
-            room.query,
-            room.scores,
-            room.query[:0],
+            workspace.query,
+            workspace.scores,
+            workspace.query[:0],
         )
         weights = scores[: last - first]
         weigh(
@@ -67,7 +69,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
             start,
             recipe.bounds,
             weights.dtype.type(recipe.sink),
-            room.groups,
+            workspace.groups,
             wants.keyed,
             results.rows,
         )
@@ -80,7 +82,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
                 recipe.keys,
                 value,
                 factors,
-                room.product,
+                workspace.product,
                 width,
                 results.context[first:last],
             )
@@ -89,8 +91,8 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
                 weights,
                 factors,
                 start,
-                room.top_groups,
-                room.order,
+                workspace.top_groups,
+                workspace.order,
                 results.top[first:last],
                 results.keys[first:last],
             )
@@ -110,10 +112,10 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
             more = wants.per_query[left]
             some = False
             for i in range(first, last):
-                room.factors[i - first] = factors[i - first] * more[i]
+                workspace.factors[i - first] = factors[i - first] * more[i]
                 some = some or more[i] != 0
             if some:
-                add_columns(weights, room.factors, results.by_query[left, start:stop])
+                add_columns(weights, workspace.factors, results.by_query[left, start:stop])
         if len(results.diagonals):
             add_diagonals(
                 weights, factors, results.diagonals[recipe.bounds.shape[1] - last + start :]
@@ -129,7 +131,7 @@ def forward_blocks(recipe, value, wants, results, room, width, height, first_row
                 recipe.bounds.shape[1],
                 start,
                 recipe.keys,
-                room.columns[: stop - start],
+                workspace.columns[: stop - start],
                 cells,
             )
             place += rows * columns

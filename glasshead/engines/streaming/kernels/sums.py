@@ -36,15 +36,15 @@ def sum_distances(weights, factors, first_position, sums):
 def largest(weights, factors, first_key, groups, order, top, keys):
     """Find the largest weights of each row and their keys; of equals, the lower key first.
 
-    The maxima of strided groups of keys are vector code. As many groups as are asked for hold a
-    weight of at least the k-th largest of these maxima, so that only such groups are looked into.
+    The maxima of strided groups of keys are vectorized. The k largest weights are at least the
+    k-th largest of these maxima, so that only groups that reach it are searched.
 
     Args:
         weights: `[queries, keys]`.
-        factors: What makes weights of a row, `[queries]`.
+        factors: What turns scores of a row into weights, `[queries]`.
         first_key: The number of the first column.
-        groups: Room for the maxima, at least as many as k.
-        order: Room for the largest of them, k.
+        groups: Scratch memory for the maxima, at least k.
+        order: Scratch memory for the k largest of them.
         top, keys: `[queries, k]`; 0 and -1 where there is no weight.
     """
     width, k = len(groups), len(order)
