@@ -77,14 +77,14 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
         return ()
     first = best[0]
     if len(best) == 1:
-        told = say(
+        text = say(
             "“{query}” looks at “{first}” alone, with a weight of {weight}.",
             query=subject.name,
             first=subject.key_names[first],
             weight=figure(weights[first]),
         )
     else:
-        told = say(
+        text = say(
             "“{query}” looks most at “{first}” (weight {weight}), and next at “{second}” "
             "({second_weight}).",
             query=subject.name,
@@ -93,7 +93,7 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
             second=subject.key_names[best[1]],
             second_weight=figure(weights[best[1]]),
         )
-    return (Paragraph(told),)
+    return (Paragraph(text),)
 
 
 def adds_up_to_one(subject: Subject) -> bool:

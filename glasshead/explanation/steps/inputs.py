@@ -126,8 +126,10 @@ def _place(subject: Subject) -> list[tuple[str, str]]:
         where = ", ".join(map(str, batch))
         rows.append((say("row of the batch"), say("{place}, counted from 0", place=where)))
     if subject.heads > 1:
-        told = say("{count}; explained here: head {head}", count=subject.heads, head=subject.head)
-        rows.append((say("heads, counted from 0"), told))
+        explained = say(
+            "{count}; explained here: head {head}", count=subject.heads, head=subject.head
+        )
+        rows.append((say("heads, counted from 0"), explained))
     return rows
 
 
@@ -149,8 +151,10 @@ def tell_projection(subject: Subject) -> Step | None:
     x = projection.inputs.detach().cpu()
     made = {role: _Made.of(subject, projection, role) for role in ("query", "key", "value")}
     position = subject.position
-    told = ["query", "key", "value"] if subject.same_words else ["query"]
-    numbers = [line for role in told for line in made[role].lines(subject, x[position].tolist())]
+    explained = ["query", "key", "value"] if subject.same_words else ["query"]
+    numbers = [
+        line for role in explained for line in made[role].lines(subject, x[position].tolist())
+    ]
     return Step(
         name="projection",
         title=say("From embeddings to queries, keys and values"),
@@ -258,7 +262,7 @@ def tell_inputs(subject: Subject) -> Step:
     return Step(
         name="inputs",
         title=say("Queries, keys and values"),
-        intro=(_told(subject), same) if alike else (_told(subject),),
+        intro=(_three_vectors(subject), same) if alike else (_three_vectors(subject),),
         formula="q = k = v = x" if alike else "",
         numbers=(f"{'x' if alike else 'q'}({subject.name}) = {short_vector(query)}",),
         figures=(_table(subject, alike=alike), *_remark(subject)),
@@ -271,7 +275,7 @@ def tell_inputs(subject: Subject) -> Step:
     )
 
 
-def _told(subject: Subject) -> str:
+def _three_vectors(subject: Subject) -> str:
     say = subject.say
     if subject.same_words:
         return say(

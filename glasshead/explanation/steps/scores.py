@@ -109,7 +109,7 @@ def _is_by_width(subject: Subject) -> bool:
 
 def _unscaled(subject: Subject, data: dict) -> Step:
     say = subject.say
-    told = say("The inverse temperature β is 1 here, so the scores stay as they are.")
+    text = say("The inverse temperature β is 1 here, so the scores stay as they are.")
     usual = say(
         "Most models multiply them by β = 1/√d at this point, where d is the width of the vectors; "
         "the last section shows why."
@@ -117,7 +117,7 @@ def _unscaled(subject: Subject, data: dict) -> Step:
     return Step(
         name="scaled",
         title=say("Scaling: how sharp?"),
-        intro=(say.after_each_other(told, usual) if is_softmax(subject) else told,),
+        intro=(say.after_each_other(text, usual) if is_softmax(subject) else text,),
         formula="s ← β·s,   β = 1",
         data=data,
     )
@@ -223,8 +223,8 @@ def _count(subject: Subject) -> tuple[str, ...]:
     say, keys = subject.say, len(subject.key_names)
     hidden = keys - len(subject.seen)
     if not hidden and _hides(subject):
-        told = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
-        return (told,)
+        text = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
+        return (text,)
     if not hidden:
         return (say("“{query}” may see all of the keys.", query=subject.name),)
     if hidden == keys:

@@ -33,7 +33,7 @@ def tell_sharpness(subject: Subject) -> Step:
     return Step(
         name="sharpness",
         title=title,
-        intro=(_told(subject),),
+        intro=(_introduction(subject),),
         formula="∂p_i/∂s_j = p_i·(δ_ij - p_j)\nδ_ij = 1 (i = j), 0 (i ≠ j)",
         numbers=_numbers(subject, keys, weights, jacobian),
         figures=(*_jacobian_table(subject, keys, jacobian), *_growth(subject, grown, example)),
@@ -115,7 +115,7 @@ def _numbers(
     )
 
 
-def _told(subject: Subject) -> str:
+def _introduction(subject: Subject) -> str:
     return subject.say(
         "A model learns by derivatives: if the score of key j grows a little, how much does the "
         "weight of key i change? For a softmax the answer is made of the weights themselves. Here "
@@ -141,8 +141,8 @@ def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tupl
     )
     if len(keys) == len(subject.seen):
         return (table,)
-    told = say("Only the {count} keys with the largest weights are shown.", count=len(keys))
-    return (table, Paragraph(told))
+    note = say("Only the {count} keys with the largest weights are shown.", count=len(keys))
+    return (table, Paragraph(note))
 
 
 def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ...]:
