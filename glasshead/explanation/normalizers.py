@@ -299,8 +299,8 @@ def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
     for key in subject.written:
         sign = "<" if scores[key] < largest else "="
         compared = f"{figure(weights[key])}   ({figure(scores[key])} {sign} {figure(largest)})"
-        told = compared if key in seen else hidden_weight(subject, key)
-        lines.append((f"p({subject.key_names[key]})", told))
+        text = compared if key in seen else hidden_weight(subject, key)
+        lines.append((f"p({subject.key_names[key]})", text))
     return aligned(lines)
 
 

@@ -62,7 +62,7 @@ def _nothing_seen(subject: Subject) -> str:
 
 
 def _table(subject: Subject, between: tuple[Column, ...]) -> Block:
-    """From score to weight, key by key."""
+    """Build the table from score to weight, by key."""
     say = subject.say
     scores = Column(say("score"), subject.row("masked"))
     weights = Column(say("weight"), subject.row("weights"), share=True)
@@ -77,14 +77,14 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
         return ()
     first = best[0]
     if len(best) == 1:
-        told = say(
+        text = say(
             "“{query}” looks at “{first}” alone, with a weight of {weight}.",
             query=subject.name,
             first=subject.key_names[first],
             weight=figure(weights[first]),
         )
     else:
-        told = say(
+        text = say(
             "“{query}” looks most at “{first}” (weight {weight}), and next at “{second}” "
             "({second_weight}).",
             query=subject.name,
@@ -93,11 +93,11 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
             second=subject.key_names[best[1]],
             second_weight=figure(weights[best[1]]),
         )
-    return (Paragraph(told),)
+    return (Paragraph(text),)
 
 
 def adds_up_to_one(subject: Subject) -> bool:
-    """Whether the weights that mix the values are shares of a whole."""
+    """Return whether the weights of the values are nonnegative and sum to 1."""
     weights = subject.row("dropped")
     return min(weights) >= 0 and abs(fsum(weights) - 1) < 1e-3
 
@@ -171,7 +171,7 @@ def _intro(subject: Subject) -> str:
 
 
 def _mixed(subject: Subject) -> list[int]:
-    """The keys that have a part in the sum, largest weights first where there are many."""
+    """Return the keys with nonzero weight; of many those with the largest."""
     weights = subject.row("dropped")
     parts = [key for key, weight in enumerate(weights) if weight != 0]
     if len(parts) <= MOST_TERMS:
@@ -180,7 +180,7 @@ def _mixed(subject: Subject) -> list[int]:
 
 
 def _numbers(subject: Subject) -> tuple[str, ...]:
-    """The sum by names, by vectors, and for the first number alone."""
+    """Write out the sum by names, by vectors, and for the first number."""
     say, weights = subject.say, subject.row("dropped")
     values, context = subject.values, subject.context[subject.position].tolist()
     keys = _mixed(subject)
@@ -204,12 +204,12 @@ def _numbers(subject: Subject) -> tuple[str, ...]:
 
 
 def _joined(terms: list[str], subject: Subject, left_out: int) -> str:
-    """Terms joined by +, all of them, and how many there are besides."""
+    """Join all terms by +, with the number of omitted ones."""
     return " + ".join([*terms, *and_more(left_out, subject.say)])
 
 
 def _is_single(subject: Subject) -> bool:
-    """Whether the mixture is one of the values, with nothing of another."""
+    """Return whether the context is a single value."""
     parts = sum(weight != 0 for weight in subject.row("dropped"))
     return is_hard_max(subject) or (parts == 1 and adds_up_to_one(subject))
 
@@ -274,7 +274,7 @@ def tell_heads(subject: Subject) -> Step | None:
 
 
 def _best(weights: torch.Tensor, names: tuple[str, ...], subject: Subject) -> tuple[str, ...]:
-    """The key that each head looks at most; of many heads, of the first ones."""
+    """Name the key with the largest weight in each head; of many heads, in the first ones."""
     lines = []
     for name, row in list(zip(names, weights, strict=True))[:MOST_ROWS]:
         best = int(row.argmax())

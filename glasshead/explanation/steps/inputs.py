@@ -97,13 +97,13 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
 
 
 def _part(part: nn.Module, formula: str) -> str:
-    """A score or normalizer: its name, and its formula where it has one."""
+    """Format a score or normalizer: its name, and its formula where it has one."""
     name = type(part).__name__
     return name if name == formula else f"{name}: {formula}"
 
 
 def _beta(subject: Subject) -> str:
-    """β with where it comes from."""
+    """Format β, with its formula where it is 1/√d."""
     score, width = subject.problem.score, subject.problem.query.shape[-1]
     if score.beta is None and width > 1 and subject.beta == width**-0.5:
         return f"1/√{width} = {figure(subject.beta)}"
@@ -111,7 +111,7 @@ def _beta(subject: Subject) -> str:
 
 
 def _widths(subject: Subject) -> str:
-    """How wide the vectors are."""
+    """Format the widths of the vectors."""
     width, value_width = subject.keys.shape[-1], subject.values.shape[-1]
     if width == value_width:
         return str(width)
@@ -119,20 +119,22 @@ def _widths(subject: Subject) -> str:
 
 
 def _place(subject: Subject) -> list[tuple[str, str]]:
-    """Which head and which row of the batch are told, where there are several."""
+    """Name the explained head and batch row, where there are several."""
     say, rows = subject.say, []
     batch = subject.index[:-1] if subject.problem.axes > 3 else subject.index
     if math.prod(subject.problem.query.shape[:-3]) > 1:
         where = ", ".join(map(str, batch))
         rows.append((say("row of the batch"), say("{place}, counted from 0", place=where)))
     if subject.heads > 1:
-        told = say("{count}; explained here: head {head}", count=subject.heads, head=subject.head)
-        rows.append((say("heads, counted from 0"), told))
+        explained = say(
+            "{count}; explained here: head {head}", count=subject.heads, head=subject.head
+        )
+        rows.append((say("heads, counted from 0"), explained))
     return rows
 
 
 def _words(names: tuple[str, ...]) -> str:
-    """The words in a row, of many the first ones."""
+    """Join the words; of many only the first."""
     more = [f"… ({len(names)})"] if len(names) > _MOST_WORDS else []
     return " · ".join([*names[:_MOST_WORDS], *more])
 
@@ -149,8 +151,10 @@ def tell_projection(subject: Subject) -> Step | None:
     x = projection.inputs.detach().cpu()
     made = {role: _Made.of(subject, projection, role) for role in ("query", "key", "value")}
     position = subject.position
-    told = ["query", "key", "value"] if subject.same_words else ["query"]
-    numbers = [line for role in told for line in made[role].lines(subject, x[position].tolist())]
+    explained = ["query", "key", "value"] if subject.same_words else ["query"]
+    numbers = [
+        line for role in explained for line in made[role].lines(subject, x[position].tolist())
+    ]
     return Step(
         name="projection",
         title=say("From embeddings to queries, keys and values"),
@@ -180,7 +184,7 @@ def tell_projection(subject: Subject) -> Step | None:
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    """Queries, keys or values, and the columns of the matrix that made them."""
+    """The queries, keys or values, and the columns of the matrix that gave them."""
 
     letter: str
     result: Tensor
@@ -212,7 +216,7 @@ class _Made:
         return made
 
     def check(self, inputs: Float[Tensor, "tokens d_in"], role: str) -> None:
-        """Raise where the projection is not what made the trace."""
+        """Raise a ValueError where the projection does not give the vectors of the trace."""
         result = inputs @ self.matrix.to(inputs.dtype)
         if self.bias is not None:
             result = result + self.bias
@@ -225,7 +229,7 @@ class _Made:
             )
 
     def lines(self, subject: Subject, x: list[float]) -> tuple[str, ...]:
-        """The first numbers of the word's vector, each as a sum."""
+        """Write out the first numbers of the word's vector, each as a sum."""
         result = self.result[subject.position].tolist()
         lines = []
         for place in range(min(len(result), _MOST_NUMBERS)):
@@ -238,7 +242,7 @@ class _Made:
 
 
 def _formula(projection: "Projection") -> str:
-    """The three products, with what is added."""
+    """Format the three products, with their biases."""
     roles = (("q", "query"), ("k", "key"), ("v", "value"))
     parts = []
     for letter, role in roles:
@@ -258,7 +262,7 @@ def tell_inputs(subject: Subject) -> Step:
     return Step(
         name="inputs",
         title=say("Queries, keys and values"),
-        intro=(_told(subject), same) if alike else (_told(subject),),
+        intro=(_three_vectors(subject), same) if alike else (_three_vectors(subject),),
         formula="q = k = v = x" if alike else "",
         numbers=(f"{'x' if alike else 'q'}({subject.name}) = {short_vector(query)}",),
         figures=(_table(subject, alike=alike), *_remark(subject)),
@@ -271,7 +275,7 @@ def tell_inputs(subject: Subject) -> Step:
     )
 
 
-def _told(subject: Subject) -> str:
+def _three_vectors(subject: Subject) -> str:
     say = subject.say
     if subject.same_words:
         return say(
@@ -287,13 +291,13 @@ def _told(subject: Subject) -> str:
 
 
 def _alike(subject: Subject) -> bool:
-    """Whether queries, keys and values are the same vectors."""
+    """Return whether queries, keys and values are the same vectors."""
     q, k, v = subject.queries, subject.keys, subject.values
     return subject.same_words and torch.equal(q, k) and torch.equal(k, v)
 
 
 def _table(subject: Subject, *, alike: bool) -> Table:
-    """The vectors of the words that are looked at."""
+    """Build the table of keys and values."""
     say = subject.say
     columns = [("x", subject.keys)] if alike else [("k", subject.keys), ("v", subject.values)]
     rows = [

@@ -36,13 +36,13 @@ def tell_printed(subject: Subject) -> tuple[Block, ...]:
 
 
 def _terms(subject: Subject) -> _Matrix:
-    """Weight times value, a row for each number of the value, a column for each key."""
+    """Compute weight times value: a row per number of the value, a column per key."""
     weights = subject.matrix("dropped")[subject.position]
     return (weights[:, None] * subject.values).T.tolist()
 
 
 def _check(printed: object, subject: Subject, terms: _Matrix) -> None:
-    """Refuse an example that does not belong to the trace."""
+    """Check that an example belongs to the trace."""
     if not isinstance(printed, WorkedExample):
         raise TypeError(
             "printed takes a WorkedExample such as HELLO_SHINY_SUN, and got "
@@ -90,7 +90,7 @@ def _slips(subject: Subject, terms: _Matrix) -> Iterator[Block]:
 
 
 def _sub(place: int) -> str:
-    """A number of the vector, counted from 1, as it stands below a letter."""
+    """Format an index of the vector, counted from 1, as a subscript."""
     return str(place + 1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
@@ -99,5 +99,5 @@ def _marked(given: float, exact: float) -> str:
 
 
 def _four(x: float) -> str:
-    """Four decimals, always, as the texts print."""
+    """Format a number with exactly four decimals, as texts print them."""
     return f"{x:.4f}" if abs(x) < 1e4 else figure(x)

@@ -36,7 +36,7 @@ def tell_scores(subject: Subject) -> Step:
 
 
 def _scores_table(subject: Subject) -> tuple[Block, ...]:
-    """The scores of more keys than are written out."""
+    """Build the table of scores, where not all keys are written out."""
     others = len(subject.key_names) - len(subject.written)
     if not others:
         return ()
@@ -45,7 +45,7 @@ def _scores_table(subject: Subject) -> tuple[Block, ...]:
 
 
 def _written_scores(subject: Subject, others: int) -> str:
-    """Which of many keys are written out."""
+    """Say which of many keys are written out."""
     say, count = subject.say, len(subject.written)
     if not subject.seen:
         return say(
@@ -109,7 +109,7 @@ def _is_by_width(subject: Subject) -> bool:
 
 def _unscaled(subject: Subject, data: dict) -> Step:
     say = subject.say
-    told = say("The inverse temperature β is 1 here, so the scores stay as they are.")
+    text = say("The inverse temperature β is 1 here, so the scores stay as they are.")
     usual = say(
         "Most models multiply them by β = 1/√d at this point, where d is the width of the vectors; "
         "the last section shows why."
@@ -117,7 +117,7 @@ def _unscaled(subject: Subject, data: dict) -> Step:
     return Step(
         name="scaled",
         title=say("Scaling: how sharp?"),
-        intro=(say.after_each_other(told, usual) if is_softmax(subject) else told,),
+        intro=(say.after_each_other(text, usual) if is_softmax(subject) else text,),
         formula="s ← β·s,   β = 1",
         data=data,
     )
@@ -212,19 +212,19 @@ def _title(subject: Subject) -> str:
 
 
 def _hides(subject: Subject) -> bool:
-    """Whether a key is hidden from any query."""
+    """Return whether a key is hidden from any query."""
     return subject.visible is not None and not bool(subject.visible.all())
 
 
 def _count(subject: Subject) -> tuple[str, ...]:
-    """How many keys are hidden from the query."""
+    """Say how many keys are hidden from the query."""
     if subject.visible is None:
         return ()
     say, keys = subject.say, len(subject.key_names)
     hidden = keys - len(subject.seen)
     if not hidden and _hides(subject):
-        told = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
-        return (told,)
+        text = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
+        return (text,)
     if not hidden:
         return (say("“{query}” may see all of the keys.", query=subject.name),)
     if hidden == keys:
@@ -241,7 +241,7 @@ def _count(subject: Subject) -> tuple[str, ...]:
 
 
 def _numbers(subject: Subject) -> tuple[str, ...]:
-    """Each score after, and with a bias before."""
+    """Write out the masked scores, with the biases added."""
     before, after, seen = subject.row("capped"), subject.row("masked"), set(subject.seen)
     bias = None if subject.bias is None else subject.bias[subject.position].tolist()
     lines = []
@@ -254,13 +254,13 @@ def _numbers(subject: Subject) -> tuple[str, ...]:
 
 
 def _written(subject: Subject) -> list[int]:
-    """The keys that are written out; among many, the first hidden ones too."""
+    """Return the keys that are written out; among many, the first hidden ones too."""
     hidden = sorted(set(range(len(subject.key_names))) - set(subject.seen))
     return sorted({*subject.written, *hidden[:_FEW]})
 
 
 def _table(subject: Subject) -> tuple[Block, ...]:
-    """Before and after a bias, for more keys than are written out."""
+    """Build the table of scores before and after a bias, where not all keys are written out."""
     if subject.bias is None or len(subject.written) == len(subject.key_names):
         return ()
     say = subject.say
@@ -272,7 +272,7 @@ def _table(subject: Subject) -> tuple[Block, ...]:
 
 
 def _picture(subject: Subject) -> tuple[Block, ...]:
-    """The mask: a line a query, a sign a key."""
+    """Draw the mask: a line per query, a symbol per key."""
     if subject.visible is None:
         return ()
     visible = subject.visible

@@ -33,7 +33,7 @@ def tell_sharpness(subject: Subject) -> Step:
     return Step(
         name="sharpness",
         title=title,
-        intro=(_told(subject),),
+        intro=(_introduction(subject),),
         formula="∂p_i/∂s_j = p_i·(δ_ij - p_j)\nδ_ij = 1 (i = j), 0 (i ≠ j)",
         numbers=_numbers(subject, keys, weights, jacobian),
         figures=(*_jacobian_table(subject, keys, jacobian), *_growth(subject, grown, example)),
@@ -51,7 +51,7 @@ def tell_sharpness(subject: Subject) -> Step:
 
 
 def derivative(weights: Float[Tensor, "keys"], of: list[int]) -> Float[Tensor, "of of"]:
-    """∂p_i/∂s_j of a softmax, from its weights p, for the keys i and j that are asked for.
+    """Compute ∂p_i/∂s_j of a softmax, from its weights p, for the given keys i and j.
 
     The diagonal p_i (1 - p_i) is written as p_i times the sum of the other weights, which keeps
     its digits where p_i is nearly 1.
@@ -68,7 +68,7 @@ def derivative(weights: Float[Tensor, "keys"], of: list[int]) -> Float[Tensor, "
 
 
 def largest_derivative(weights: Float[Tensor, "keys"]) -> float:
-    """The largest |∂p_i/∂s_j|: that of the largest weight by its own score.
+    """Return the largest |∂p_i/∂s_j|: that of the largest weight by its own score.
 
     All others are smaller, since p_i p_j ≤ p_i (1 - p_i), and p (1 - p) is larger the nearer p is
     to a half, where no weight is nearer than the largest.
@@ -83,12 +83,12 @@ def _scores(subject: Subject) -> Float[Tensor, "seen"]:
 
 
 def _grown(scores: Float[Tensor, "keys"]) -> Float[Tensor, "factors keys"]:
-    """The softmax of the scores times 1, 10 and 100."""
+    """Return the softmax of the scores times 1, 10 and 100."""
     return torch.stack([(scores * times).softmax(-1) for times in _FACTORS])
 
 
 def _keys(subject: Subject) -> list[int]:
-    """The visible keys that the table has room for."""
+    """Return the visible keys of the table, those with the largest weights."""
     seen = set(subject.seen)
     return sorted([key for key in subject.by_weight if key in seen][:_MOST_KEYS])
 
@@ -96,7 +96,7 @@ def _keys(subject: Subject) -> list[int]:
 def _numbers(
     subject: Subject, keys: list[int], weights: Tensor, jacobian: Tensor
 ) -> tuple[str, ...]:
-    """One derivative on the diagonal, one beside it."""
+    """Write out one derivative on the diagonal, and one off it."""
     best = max(range(len(keys)), key=lambda place: weights[keys[place]].item())
     other = next(place for place in range(len(keys)) if place != best)
     p, q = weights[keys[best]].item(), weights[keys[other]].item()
@@ -115,7 +115,7 @@ def _numbers(
     )
 
 
-def _told(subject: Subject) -> str:
+def _introduction(subject: Subject) -> str:
     return subject.say(
         "A model learns by derivatives: if the score of key j grows a little, how much does the "
         "weight of key i change? For a softmax the answer is made of the weights themselves. Here "
@@ -141,8 +141,8 @@ def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tupl
     )
     if len(keys) == len(subject.seen):
         return (table,)
-    told = say("Only the {count} keys with the largest weights are shown.", count=len(keys))
-    return (table, Paragraph(told))
+    note = say("Only the {count} keys with the largest weights are shown.", count=len(keys))
+    return (table, Paragraph(note))
 
 
 def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ...]:
@@ -193,7 +193,7 @@ def _growth_table(
 
 
 def _few(weights: Tensor) -> list[int]:
-    """The places of the largest weights, in reading order."""
+    """Return the indices of the largest weights, in reading order."""
     return sorted(weights.sort(descending=True, stable=True).indices[:_MOST_KEYS].tolist())
 
 

@@ -324,18 +324,18 @@ def fill(
     Errors: a ValueError that names tensors that are missing, unexpected, of another shape or not
     finite.
     """
-    wanted = {name for source in sources.values() for name in source.names}
-    missing = sorted(wanted - set(stored))
+    expected = {name for source in sources.values() for name in source.names}
+    missing = sorted(expected - set(stored))
     surplus = sorted(
         name
-        for name in set(stored) - wanted
+        for name in set(stored) - expected
         if not any(fnmatchcase(name, pattern) for pattern in ignored)
     )
     if missing or surplus:
         parts = (("lacks", missing), ("has besides", surplus))
-        told = " and ".join(f"{word} {quoted_list(names)}" for word, names in parts if names)
+        problems = " and ".join(f"{word} {quoted_list(names)}" for word, names in parts if names)
         raise ValueError(
-            f"{printable(where)} does not fit its config: it {told}: take the weights and the "
+            f"{printable(where)} does not fit its config: it {problems}: take the weights and the "
             "config.json of one model."
         )
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}

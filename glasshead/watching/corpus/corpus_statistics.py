@@ -76,14 +76,14 @@ class CorpusStatistics(Metric):
     def __init__(self, statistics: Statistics, *, positions: int = 1024, **options: Any) -> None:
         super().__init__(**options)
         positions = whole_number(positions, "positions", least=1)
-        asked = normalize_statistics(
+        requested = normalize_statistics(
             list(statistics) if isinstance(statistics, tuple) else statistics
         )
-        if not asked:
+        if not requested:
             raise ValueError(
                 "CorpusStatistics takes statistics such as [gh.Entropy()], and got none."
             )
-        self._sums = {name: sums_of(one, positions) for name, one in asked.items()}
+        self._sums = {name: sums_of(one, positions) for name, one in requested.items()}
         self.layout: Tensor
         self.documents: Tensor
         self.add_state("layout", CorpusLayout().tensor("cpu"), dist_reduce_fx=_first)
@@ -166,17 +166,17 @@ class CorpusStatistics(Metric):
             }
             for layer, place in layout.places.items()
         }
-        asked = {name: sums.statistic for name, sums in self._sums.items()}
-        return CorpusResult(values, asked, int(self.documents))
+        requested = {name: sums.statistic for name, sums in self._sums.items()}
+        return CorpusResult(values, requested, int(self.documents))
 
     def _part(self, name: str, text: Text) -> Partial:
         """Return the contribution of a text to a statistic."""
         sums = self._sums[name]
-        wanted = sums.watched if text.padding is None else sums.of_real(text.padding)
+        expected = sums.watched if text.padding is None else sums.of_real(text.padding)
         known = text.call.statistics.get(name)
         if text.left_out and known is not None and text.padding is not None:
-            known, wanted = _as_left_out(known, sums, text.padding)
-        if known is None or not _same(known, wanted):
+            known, expected = _as_left_out(known, sums, text.padding)
+        if known is None or not _same(known, expected):
             how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")
             raise ValueError(
                 f"update takes what was watched as gh.watch(model, {how}), and {name!r} of "
@@ -253,13 +253,13 @@ def _as_left_out(
     return known, plain if known == plain else sums.of_real(padding)
 
 
-def _same(known: Statistic, wanted: Statistic) -> bool:
+def _same(known: Statistic, expected: Statistic) -> bool:
     """Return whether two statistics are equal; masked ones compare the values of their masks."""
-    one, other = (getattr(statistic, "padding", None) for statistic in (known, wanted))
+    one, other = (getattr(statistic, "padding", None) for statistic in (known, expected))
     if not (isinstance(one, Padding) and isinstance(other, Padding)):
-        return known == wanted
+        return known == expected
     return (
-        type(known) is type(wanted)
-        and vars(known) | {"padding": other} == vars(wanted)
+        type(known) is type(expected)
+        and vars(known) | {"padding": other} == vars(expected)
         and one.as_if(other)
     )

@@ -198,7 +198,7 @@ class CorpusResult:
         return len(self._values)
 
     def keys(self) -> list[str]:
-        """The names of the layers."""
+        """Return the names of the layers."""
         return list(self._values)
 
     def stacked(self, asked: "str | Statistic") -> Float[Tensor, "layers heads *rest"]:

@@ -33,14 +33,14 @@ def rules() -> list[Patch]:
 
 
 def _forward(
-    original: Callable[..., Tensor], rule: Attention, *inputs: Tensor, **asked: Any
+    original: Callable[..., Tensor], rule: Attention, *inputs: Tensor, **options: Any
 ) -> Tensor:
     if not ACTIVE.enabled:
         ACTIVE.notify_other_threads()
-        return original(rule, *inputs, **asked)
+        return original(rule, *inputs, **options)
     with ACTIVE.suspended():
-        output = original(rule, *inputs, **asked)
-    ACTIVE.observe(None, partial(_capture, rule, *inputs, **asked), output)
+        output = original(rule, *inputs, **options)
+    ACTIVE.observe(None, partial(_capture, rule, *inputs, **options), output)
     heads = output.shape[-3] if output.ndim > 3 else None
     return without_heads(output, ACTIVE.removed(None, heads), -3)
 
@@ -52,14 +52,14 @@ def _layer(
     query: Tensor,
     key: Tensor | None = None,
     *inputs: Tensor,
-    **asked: Any,
+    **options: Any,
 ) -> Tensor:
     with ACTIVE.in_layer(lambda: key is not None and key is not query):
-        return original(layer, query, key, *inputs, **asked)
+        return original(layer, query, key, *inputs, **options)
 
 
-def _capture(rule: Attention, *inputs: Tensor, **asked: Any) -> CapturedCall:
-    problem = replace(rule.problem(*inputs, **asked).detached(), dropout=0.0)
+def _capture(rule: Attention, *inputs: Tensor, **options: Any) -> CapturedCall:
+    problem = replace(rule.problem(*inputs, **options).detached(), dropout=0.0)
     queries, keys = problem.scores_shape[-2:]
     compares = _compares(problem.mask) or any(isinstance(bias, Bias) for bias in problem.biases)
     return CapturedCall(

@@ -42,12 +42,12 @@ def interface() -> list[Patch]:
     return [Patch(AttentionInterface, "get_interface", _get_interface)]
 
 
-def _get_interface(original: _Function, interface: Any, *asked: Any, **named: Any) -> _Function:
-    function = original(interface, *asked, **named)
+def _get_interface(original: _Function, interface: Any, *args: Any, **named: Any) -> _Function:
+    function = original(interface, *args, **named)
     if not ACTIVE.enabled:
         ACTIVE.notify_other_threads()
         return function
-    name = asked[0] if asked else named.get("attn_implementation")
+    name = args[0] if args else named.get("attn_implementation")
     return partial(_run, function, str(name))
 
 
