@@ -97,30 +97,34 @@ class ReportContent:
     work: Work
 
 
-def told(asked: ReportContent, name: str, **places: int) -> list[str]:
+def report_note(content: ReportContent, name: str, **places: int) -> list[str]:
     """Return a note of the report, as a list of one sentence.
 
     Args:
-        asked: The report's content.
+        content: The report's content.
         name: Name of the sentence in `REPORT`, without its prefix.
         places: Values of its placeholders.
     """
-    return [Say(asked.lang)(REPORT[f"report.{name}"], **places)]
+    return [Say(content.lang)(REPORT[f"report.{name}"], **places)]
 
 
 _SENTENCES = 5
 
 
-def export_alignment(answers: Answers, asked: ReportContent) -> list[str]:
+def export_alignment(answers: Answers, content: ReportContent) -> list[str]:
     """Export the translations of the first sentences, with their cross-attention weights.
 
     Errors: a `Refusal` where there is no sentence that can be translated.
     """
-    subject, limits = asked.studio.subject, asked.studio.limits
-    found = stored_alignment(subject.translator(), asked.text, limits, _SENTENCES)
-    answers.hold_all(found, asked.work)
+    subject, limits = content.studio.subject, content.studio.limits
+    found = stored_alignment(subject.translator(), content.text, limits, _SENTENCES)
+    answers.hold_all(found, content.work)
     count = len(answers.told["alignment/stored"]["sentences"])
-    return [] if count == len(sentences_of(asked.text)) else told(asked, "sentences", count=count)
+    return (
+        []
+        if count == len(sentences_of(content.text))
+        else report_note(content, "sentences", count=count)
+    )
 
 
 # Weights or blocks of all maps together, and of each where there are few.
@@ -130,27 +134,29 @@ _TILES = 5
 _SIDE = 256
 
 
-def export_atlas(answers: Answers, asked: ReportContent) -> list[str]:
+def export_atlas(answers: Answers, content: ReportContent) -> list[str]:
     """Export the atlases of the heads that have a role, and of others as far as there is room.
 
     Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
     """
-    atlases = Atlases(asked.studio)
-    opened = atlases.opened(asked.name, asked.work)
-    heads = _heads(asked, opened["length"])
+    atlases = Atlases(content.studio)
+    opened = atlases.opened(content.name, content.work)
+    heads = _heads(content, opened["length"])
     # Two heads at one level are worth more than one head at two.
     tiles = _TILES if len(heads) * _FEW_NUMBERS <= _NUMBERS else 1
-    answers.hold_all(stored_atlas(atlases, asked.name, heads, asked.work, tiles=tiles), asked.work)
+    answers.hold_all(
+        stored_atlas(atlases, content.name, heads, content.work, tiles=tiles), content.work
+    )
     of = sum(layer["heads"] for layer in opened["layers"])
-    return [] if len(heads) == of else told(asked, "heads", kept=len(heads), of=of)
+    return [] if len(heads) == of else report_note(content, "heads", kept=len(heads), of=of)
 
 
-def _heads(asked: ReportContent, length: int) -> list[tuple[int, int]]:
+def _heads(content: ReportContent, length: int) -> list[tuple[int, int]]:
     """Choose the heads whose coarsest tiles fit into the file."""
     blocks = length
     while blocks > _SIDE:
         blocks = -(-blocks // 2)
-    reading = reading_of(asked.studio, asked.name, asked.work)
+    reading = reading_of(content.studio, content.name, content.work)
     return chosen_heads(reading, max(_NUMBERS // blocks**2, 1) * 4 * reading.length**2)
 
 
@@ -158,35 +164,37 @@ def _heads(asked: ReportContent, length: int) -> list[tuple[int, int]]:
 _MAPS_BYTES = 3_500_000
 
 
-def export_heads(answers: Answers, asked: ReportContent) -> list[str]:
+def export_heads(answers: Answers, content: ReportContent) -> list[str]:
     """Export the maps of as much of the text as the model reads and a file has room for.
 
     Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
     """
-    answers.hold_all(stored_heads(asked.studio, asked.name, asked.work, _MAPS_BYTES), asked.work)
-    summary = answers.told[key_of("heads/reading", {"text": asked.name})]
+    answers.hold_all(
+        stored_heads(content.studio, content.name, content.work, _MAPS_BYTES), content.work
+    )
+    summary = answers.told[key_of("heads/reading", {"text": content.name})]
     whole, of = summary["whole"], sum(summary["heads"])
-    return [] if whole is None else told(asked, "heads", kept=len(whole), of=of)
+    return [] if whole is None else report_note(content, "heads", kept=len(whole), of=of)
 
 
 # Bytes before compression, which is about twentyfold.
 _STEPS_BYTES = 1_000_000
 
 
-def export_steps(answers: Answers, asked: ReportContent) -> list[str]:
+def export_steps(answers: Answers, content: ReportContent) -> list[str]:
     """Export the matrices and explanations of the first sentence, for most settings.
 
     Errors: a `Refusal` where the text has no word.
     """
-    whole = [part for part in sentences_of(composed(asked.text)) if split(part)]
+    whole = [part for part in sentences_of(composed(content.text)) if split(part)]
     if not whole:
         raise Refusal("a report takes a text of a word at least, and this has none: name another.")
     sentence = beginning(whole[0], MOST_WORDS)
-    limits = asked.studio.limits
-    answers.hold_all(steps_stored(sentence, asked.lang, limits, most=_STEPS_BYTES), asked.work)
+    limits = content.studio.limits
+    answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)
     if len(whole) == 1 and sentence == whole[0]:
         return []
-    return told(asked, "sentence", count=len(split(sentence)))
+    return report_note(content, "sentence", count=len(split(sentence)))
 
 
 def beginning(sentence: str, most: int) -> str:
@@ -264,17 +272,17 @@ class Report:
                 f"a report takes the folder of a run or a model, and {studio.subject.name} holds "
                 f"weights alone: open it by glasshead studio."
             )
-        asked = ReportContent(
+        content = ReportContent(
             studio=studio,
             text=text,
             name=studio.texts.add(text),
             lang=self._say.language,
             work=work or Work(),
         )
-        self._words = words(asked.lang)
+        self._words = words(content.lang)
         self._title = _title(studio)
-        self._answers, self.refused = _answered(asked, self._words)
-        self.tokens = _tokens(self._answers, asked.name)
+        self._answers, self.refused = _answers_of(content, self._words)
+        self.tokens = _tokens(self._answers, content.name)
 
     def html(self) -> str:
         """Return the page as self-contained HTML."""
@@ -317,27 +325,27 @@ def _name(studio: Studio) -> str | None:
     return None if folder is None else printable(folder.resolve().name)
 
 
-def _answered(asked: ReportContent, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
+def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
     """Collect the answers of the shell and of each view, and the reasons of refused views.
 
     Errors: a `Refusal` where all views of the model are refused.
     """
-    answers, told = Answers(), about(asked.studio)
-    views: dict[str, str | None] = {view: told["views"][view] for view in HOLDING}
+    answers, description = Answers(), about(content.studio)
+    views: dict[str, str | None] = {view: description["views"][view] for view in HOLDING}
     notes: dict[str, list[str]] = {}
     refused: dict[str, Refusal] = {}
     for view, hold in HOLDING.items():
         if views[view] is None:
             try:
-                notes[view] = hold(answers, asked)
+                notes[view] = hold(answers, content)
             except Refusal as error:
                 views[view], refused[view] = str(error), error
     of_the_model = [view for view in (*notes, *refused) if view != _WITHOUT_A_MODEL]
     if of_the_model and all(view in refused for view in of_the_model):
         raise refused[of_the_model[0]]
-    answers.hold(f"texts/{asked.name}", {}, {"text": asked.text[:_CHARACTERS]})
-    answers.hold("about", {}, _about(told, asked, views, notes))
-    answers.hold("words", {"lang": asked.lang}, spoken)
+    answers.hold(f"texts/{content.name}", {}, {"text": content.text[:_CHARACTERS]})
+    answers.hold("about", {}, _about(description, content, views, notes))
+    answers.hold("words", {"lang": content.lang}, spoken)
     return answers, {view: str(error) for view, error in refused.items()}
 
 
@@ -350,18 +358,18 @@ def _tokens(answers: Answers, text: str) -> dict[str, tuple[int, int]]:
 
 
 def _about(
-    told: dict[str, Any],
-    asked: ReportContent,
+    description: dict[str, Any],
+    content: ReportContent,
     views: dict[str, str | None],
     notes: dict[str, list[str]],
 ) -> dict[str, Any]:
     return {
-        **told,
-        "subject": {**told["subject"], "name": _name(asked.studio)},
+        **description,
+        "subject": {**description["subject"], "name": _name(content.studio)},
         "views": views,
         "notes": notes,
-        "text": asked.name,
-        "samples": dict.fromkeys(told["samples"], asked.text[:_CHARACTERS]),
-        "languages": {asked.lang: LANGUAGES[asked.lang]},
+        "text": content.name,
+        "samples": dict.fromkeys(description["samples"], content.text[:_CHARACTERS]),
+        "languages": {content.lang: LANGUAGES[content.lang]},
         "icon": icon(),
     }

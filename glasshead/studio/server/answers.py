@@ -43,7 +43,7 @@ class Faults:
     """
 
     def __init__(self, app: ASGIApp, told: Callable[[str], None] = tell) -> None:
-        self._app, self._told = app, told
+        self._app, self._report = app, told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -58,7 +58,7 @@ class Faults:
         except Cancelled:
             answer = JSONResponse({"detail": "nobody waits for this any more."}, LEFT)
         except Exception as error:  # noqa: BLE001 - a fault is a fault, whichever it is
-            self._told(_error_line(scope, error))
+            self._report(_error_line(scope, error))
             sentence = "the studio has a fault here, which its terminal tells: please report it."
             answer = JSONResponse({"detail": sentence}, 500)
         else:

@@ -121,24 +121,24 @@ def steps_routes(studio: Studio) -> APIRouter:
     request_of = _steps_request_of(studio.limits)
 
     @routes.get("")
-    def matrices(asked: Annotated[StepsRequest, Depends(request_of)]) -> dict[str, Any]:
+    def matrices(settings: Annotated[StepsRequest, Depends(request_of)]) -> dict[str, Any]:
         """Return the matrices of a sentence's attention at full precision, and the options.
 
         400 where parameters do not fit each other: heads that do not divide the dimension, a head
         index out of range, or β = ∞ with a normalizer that has no hard limit. 413 where the
         sentence has too many words and punctuation marks.
         """
-        return steps_data(asked, studio.limits)
+        return steps_data(settings, studio.limits)
 
     @routes.get("/words")
     def explanation(
-        asked: Annotated[StepsRequest, Depends(request_of)], lang: Language = "en"
+        settings: Annotated[StepsRequest, Depends(request_of)], lang: Language = "en"
     ) -> dict[str, Any]:
         """Explain one word's attention step by step, in one of five languages.
 
         400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
         """
-        return steps_words(asked, lang, studio.limits)
+        return steps_words(settings, lang, studio.limits)
 
     return routes
 

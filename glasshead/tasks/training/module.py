@@ -53,7 +53,7 @@ class MuonWithAdamW(Optimizer):
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices within a model's layers: those that neither embed nor give the answer.
+    """Return the weight matrices of a model's hidden layers, without embeddings and output layer.
 
     What gives the answer is a matrix of the model itself, and not of one of its layers.
 
