@@ -6,7 +6,6 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import glasshead as gh
-from glasshead.watching import watch as watching
 from glasshead.watching.interception import session as opening
 
 STATISTICS = {
@@ -83,7 +82,7 @@ def undisturbed(model, *inputs, statistics=STATISTICS, gradient=False, asked=Non
         return [*outputs, torch.get_rng_state()]
 
     alone = run()
-    with watching.watch(model, statistics, **(asked or {})) as seen:
+    with gh.watch(model, statistics, **(asked or {})) as seen:
         watched = run()
     assert len(alone) == len(watched)
     for one, other in zip(alone, watched, strict=True):
