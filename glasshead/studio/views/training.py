@@ -23,7 +23,8 @@ from glasshead.studio.views.training_log import (
 )
 from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.logs import VALIDATION, AttentionLog, read_attention_log
+from glasshead.tasks.training.attention_log import AttentionLog, read_attention_log
+from glasshead.tasks.training.settings import VALIDATION
 from glasshead.watching.alarms import Alarm, HeadReading
 
 _POINTS = 1200

@@ -122,10 +122,6 @@ def weights_of(trainer: Trainer) -> dict[str, Tensor]:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """Training was interrupted after saving a checkpoint; the message says how to resume."""
-
-
 class Interruption:
     """Handles SIGINT and SIGTERM, to stop training after a step.
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from glasshead.attention import tensor_files as files
 from glasshead.attention.tensor_files import from_json, to_json
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.best import Interrupted, Interruption, check_finite
+from glasshead.tasks.training.best import Interruption, check_finite
 from glasshead.tasks.training.hardware import any_of, on_rank_zero, told_by_the_first
-from glasshead.tasks.training.settings import TrainingSettings
+from glasshead.tasks.training.settings import Interrupted, TrainingSettings
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:

@@ -4,15 +4,18 @@ import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from lightning.pytorch import Trainer
 from torch import distributed
 
 from glasshead.recipe.validation import shown
 
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
 
-def on_rank_zero(trainer: Trainer, work: Callable[[], object]) -> None:
+
+def on_rank_zero(trainer: "Trainer", work: Callable[[], object]) -> None:
     """Run work in rank 0; where it fails, training ends in all ranks.
 
     Errors: an OSError or ValueError of the work in rank 0, SystemExit in the others.
@@ -27,7 +30,7 @@ def on_rank_zero(trainer: Trainer, work: Callable[[], object]) -> None:
         raise ending(error)
 
 
-def any_of(trainer: Trainer, own: bool) -> bool:
+def any_of(trainer: "Trainer", own: bool) -> bool:
     """Return whether a flag is set in any rank; a collective operation."""
     if trainer.world_size == 1:
         return own
@@ -40,7 +43,7 @@ def ending(error: Exception | None) -> BaseException:
     return SystemExit(0) if error is None else error
 
 
-def told_by_the_first(trainer: Trainer, error: Exception) -> BaseException:
+def told_by_the_first(trainer: "Trainer", error: Exception) -> BaseException:
     """Return the exception for an error in all ranks: rank 0 raises it, the others exit."""
     return ending(error if trainer.is_global_zero else None)
 

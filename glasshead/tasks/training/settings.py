@@ -20,6 +20,9 @@ _MOST = {
     "seed": 2**63 - 1,
 }
 
+# What the names of validation metrics begin with in log.csv.
+VALIDATION = "validation_"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
@@ -158,3 +161,7 @@ def learning_rate(settings: TrainingSettings, step: int) -> float:
         return high * (step + 1) / settings.warmup
     progress = (step - settings.warmup) / (settings.steps - settings.warmup)
     return low + (high - low) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Training was interrupted after saving a checkpoint; the message says how to resume."""

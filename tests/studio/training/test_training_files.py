@@ -6,7 +6,7 @@ import math
 import pytest
 
 from glasshead.studio.work import NotThere
-from glasshead.tasks.training.logs import line_of, text_of
+from glasshead.tasks.training.attention_log import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
 from studio.small_runs import line
 from studio.training.told import curve
