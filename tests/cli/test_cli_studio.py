@@ -124,7 +124,7 @@ STUCK = """
 import sys, threading, time
 from glasshead.cli import main
 from glasshead.studio.server import application
-from glasshead.studio.server.answers import waited_for
+from glasshead.studio.server.answers import run_job
 from fastapi import Request
 
 def stuck(work):
@@ -136,7 +136,7 @@ def with_one_more(*given, **named):
     app = made(*given, **named)
     @app.get("/api/stuck")
     async def route(request: Request) -> None:
-        await waited_for(request, stuck)
+        await run_job(request, stuck)
     return app
 
 from glasshead.studio.server import serving
