@@ -13,6 +13,8 @@ from glasshead.files import LOG_BYTES, read_regular
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.watching.alarms import Alarm, HeadReading
 
+COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score")
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionLog:
@@ -75,7 +77,7 @@ def line_of(alarm: Alarm) -> str:
 
 
 def _readings(file: Path) -> list[HeadReading]:
-    names, *rows = _complete_lines(file).splitlines() or [""]
+    names, *rows = complete_lines(file).splitlines() or [""]
     if rows and names != ",".join(COLUMNS):
         raise ValueError(
             f"{file} takes the columns {', '.join(COLUMNS)}, and has "
@@ -96,7 +98,7 @@ def _readings(file: Path) -> list[HeadReading]:
 def _alarms(file: Path) -> list[Alarm]:
     names = [field.name for field in dataclasses.fields(Alarm)]
     alarms = []
-    for number, line in enumerate(_complete_lines(file).splitlines(), 1):
+    for number, line in enumerate(complete_lines(file).splitlines(), 1):
         try:
             fields = json.loads(line)
             alarms.append(Alarm(**{name: fields[name] for name in names}))
@@ -105,7 +107,7 @@ def _alarms(file: Path) -> list[Alarm]:
     return alarms
 
 
-def _complete_lines(file: Path) -> str:
+def complete_lines(file: Path) -> str:
     """Read the complete lines of a log; a last one without line end is still being written."""
     try:
         text = read_regular(file, LOG_BYTES).decode(errors="replace")

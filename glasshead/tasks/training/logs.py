@@ -10,7 +10,12 @@ from rich.console import Console
 from torch import nn
 
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.attention_log import line_of, text_of
+from glasshead.tasks.training.attention_log import (
+    complete_lines,
+    line_of,
+    read_attention_log,
+    text_of,
+)
 from glasshead.tasks.training.hardware import on_rank_zero
 from glasshead.tasks.training.module import TaskModule
 from glasshead.tasks.training.settings import VALIDATION, TrainingSettings
@@ -114,7 +119,7 @@ class Journal(Callback):
         """Read the complete rows."""
         if not self._folder.log.exists():
             return []
-        lines = io.StringIO(_complete_lines(self._folder.log))
+        lines = io.StringIO(complete_lines(self._folder.log))
         rows = [row for row in csv.DictReader(lines) if row.get("step", "").isdigit()]
         return [{name: value for name, value in row.items() if name and value} for row in rows]
 
@@ -165,9 +170,6 @@ def drawn(rows: list[dict[str, str]]) -> bytes | None:
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=120)
     return out.getvalue()
-
-
-COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score")
 
 
 _ROWS = 4
