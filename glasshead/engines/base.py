@@ -93,6 +93,8 @@ def four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
 
     Several batch axes are flattened to one, in full unless none of them is there.
     """
+    if tensor.ndim == 4 and len(batch) <= 1:
+        return tensor
     tensor = three_axes(tensor)
     if tensor.ndim == 3:
         return tensor[None]

@@ -79,7 +79,7 @@ class Fused:
         query, key, value = _inputs(problem, visible, is_causal=is_causal)
         # With is_causal, SDPA's kernel multiplies its -inf by the scale.
         query, key, scale = scaled_features(problem, query, key, positive=True)
-        value = value.to(query.dtype)
+        value = value if value.dtype == query.dtype else value.to(query.dtype)
         width, value_width = query.shape[-1], value.shape[-1]
         if width != value_width:
             # SDPA's fast kernels take one width; zeros change neither a score nor a sum.
@@ -98,7 +98,9 @@ class Fused:
         )
         with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
             context = F.scaled_dot_product_attention(
-                *(four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value)),
+                four_axes(query, query.shape[:-3]),
+                four_axes(key, key.shape[:-3]),
+                four_axes(value, value.shape[:-3]),
                 attn_mask=attn_mask,
                 dropout_p=problem.dropout,
                 is_causal=is_causal,
