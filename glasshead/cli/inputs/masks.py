@@ -144,7 +144,7 @@ def table_mask(text: str) -> list[np.ndarray]:
 
     Blank lines, and what follows a #, are left out.
 
-    Errors: a Malformed that opens with the line, where a cell is no number or a row is shorter or
+    Errors: a ParseError that opens with the line, where a cell is no number or a row is shorter or
     longer than the first.
 
     >>> [row.tolist() for row in table_mask("1,0\n1,1\n")]
@@ -172,7 +172,7 @@ def table_mask(text: str) -> list[np.ndarray]:
 def json_mask(text: str) -> list[Any]:
     """Parse nested lists of numbers, true and false; -Infinity and "-inf" are −∞.
 
-    Errors: a Malformed that says the line where the JSON is malformed, or what is no number.
+    Errors: a ParseError that says the line where the JSON is malformed, or what is no number.
 
     >>> json_mask('[[0, "-inf"], [0, 0]]')
     [[0, -inf], [0, 0]]
