@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Bool, Float
+from markupsafe import Markup
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from torch import Tensor
@@ -15,7 +16,7 @@ from glasshead.diagnosis.findings import counted
 from glasshead.diagnosis.mask_input import Finding
 from glasshead.drawing import Block, Canvas, Document, Formula, Heading, Paragraph
 from glasshead.drawing.block import ENGLISH, Words
-from glasshead.drawing.page import quoted, region
+from glasshead.drawing.page import rendered
 from glasshead.drawing.printable import printable
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import picture
@@ -52,9 +53,9 @@ class Code(Block):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the lines as `pre`, in a frame that scrolls sideways."""
-        lines = [quoted(part) for given in self.text.split("\n") for part in broken(given, _PAGE)]
-        text = "\n".join(lines)
-        return region(words.formula, f'<pre class="formula"><code>{text}</code></pre>')
+        lines = (part for given in self.text.split("\n") for part in broken(given, _PAGE))
+        code = Markup("\n").join(map(printable, lines))
+        return rendered("formula.html", label=words.formula, lines=code)
 
 
 def broken(code: str, room: int, indent: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, line
 from glasshead.drawing.heat_map import HeatMap
 from glasshead.drawing.numbers import number
-from glasshead.drawing.page import quoted, region
+from glasshead.drawing.page import rendered
 from glasshead.drawing.pooling import Matrix
 from glasshead.drawing.printable import shorten, visible, wrap
 
@@ -78,28 +78,28 @@ class Bands(Block):
         # The shorter line is centred on the longer.
         above, below = ((width - _MARGIN - places[-1].end) / 2 for places in (upper, lower))
         top, bottom = _LINE, _LINE + _HEIGHT
-        bands = "\n".join(
-            _band(
-                (above + upper[column].middle, top),
-                (below + lower[row].middle, bottom),
-                weight,
-                f"{self.rows[row]} → {self.columns[column]}: {number(weight)}",
-            )
-            for row, column, weight in _visible_weights(self.values)
+        return rendered(
+            "bands.html",
+            caption=self.caption,
+            label=self.caption or words.heat_map,
+            as_text=self.as_text(),
+            width=f"{width:.0f}",
+            height=bottom + _LINE,
+            bands=[
+                _band(
+                    (above + upper[column].middle, top),
+                    (below + lower[row].middle, bottom),
+                    weight,
+                    f"{self.rows[row]} → {self.columns[column]}: {number(weight)}",
+                )
+                for row, column, weight in _visible_weights(self.values)
+            ],
+            names=[
+                {"x": f"{shift + place.middle:.1f}", "y": y, "name": place.name}
+                for places, shift, y in ((upper, above, top - 9), (lower, below, bottom + 20))
+                for place in places
+            ],
         )
-        names = "\n".join(
-            _word(shift + place.middle, y, place.name)
-            for places, shift, y in ((upper, above, top - 9), (lower, below, bottom + 20))
-            for place in places
-        )
-        label = self.caption or words.heat_map
-        figure = (
-            f'<svg class="bands" role="img" aria-label="{quoted(self.as_text())}" '
-            f'width="{width:.0f}" height="{bottom + _LINE}" '
-            f'viewBox="0 0 {width:.0f} {bottom + _LINE}">\n{bands}\n{names}\n</svg>'
-        )
-        caption = f'<p class="said">{quoted(self.caption)}</p>\n' if self.caption else ""
-        return f'<figure class="bands">\n{caption}{region(label, figure)}\n</figure>'
 
     def _strongest(self, weights: Sequence[float | None]) -> list[tuple[str, float]]:
         """Return the words that one took most of, the largest first."""
@@ -146,16 +146,16 @@ def _visible_weights(values: Matrix) -> list[tuple[int, int, float]]:
     return sorted(strong, key=lambda one: one[2])
 
 
-def _band(start: tuple[float, float], end: tuple[float, float], weight: float, label: str) -> str:
+def _band(
+    start: tuple[float, float], end: tuple[float, float], weight: float, label: str
+) -> dict[str, str]:
     (x, y), (to_x, to_y) = start, end
     middle = (y + to_y) / 2
     share = min(1.0, weight)
-    return (
-        f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} '
-        f'{to_x:.1f} {to_y:.1f}" stroke-width="{max(1.0, _STRONGEST * share):.1f}" '
-        f'stroke-opacity="{0.15 + 0.7 * share:.2f}"><title>{quoted(label)}</title></path>'
-    )
-
-
-def _word(x: float, y: float, name: str) -> str:
-    return f'<text x="{x:.1f}" y="{y}">{quoted(name)}</text>'
+    return {
+        "path": f"M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} "
+        f"{to_x:.1f} {to_y:.1f}",
+        "width": f"{max(1.0, _STRONGEST * share):.1f}",
+        "opacity": f"{0.15 + 0.7 * share:.2f}",
+        "label": label,
+    }

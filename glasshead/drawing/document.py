@@ -3,19 +3,29 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from html import escape
 
+from markupsafe import Markup, escape
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, check_text, line, plain, printed
-from glasshead.drawing.page import fragment, page, quoted, region
+from glasshead.drawing.page import fragment, page, rendered
 from glasshead.drawing.printable import MEASURE, collapse, folded, printable, wrap
 
 
 @dataclass(frozen=True)
-class Paragraph(Block):
+class _TextBlock(Block):
+    """Base class of blocks that hold one text, which is checked."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text(self.text, f"{type(self).__name__} text")
+
+
+@dataclass(frozen=True)
+class Paragraph(_TextBlock):
     """Paragraph of text; line breaks count as spaces, and nothing in it is markup.
 
     Args:
@@ -32,11 +42,6 @@ class Paragraph(Block):
         '<p>1 &lt; 2</p>'
     """
 
-    text: str
-
-    def __post_init__(self) -> None:
-        check_text(self.text, "Paragraph text")
-
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the text, on a wide canvas in lines that are still read with ease."""
         drawn = folded(self.text, min(canvas.width, MEASURE))
@@ -45,14 +50,14 @@ class Paragraph(Block):
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the text as `p`."""
         del words
-        return f"<p>{quoted(collapse(self.text))}</p>"
+        return rendered("paragraph.html", text=collapse(self.text))
 
 
 _RULES = {0: "━", 1: "─"}
 
 
 @dataclass(frozen=True)
-class Heading(Block):
+class Heading(_TextBlock):
     """Heading of a section.
 
     Args:
@@ -72,11 +77,10 @@ class Heading(Block):
         '<h3>Scores</h3>'
     """
 
-    text: str
     level: int = 1
 
     def __post_init__(self) -> None:
-        check_text(self.text, "Heading text")
+        super().__post_init__()
         if self.level not in range(6):
             raise ValueError(
                 f"Heading level must be 0 to 5, got {self.level!r}; leave it out for 1."
@@ -92,15 +96,14 @@ class Heading(Block):
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the title as `h1` to `h6`."""
         del words
-        tag = f"h{self.level + 1}"
-        return f"<{tag}>{quoted(collapse(self.text))}</{tag}>"
+        return rendered("heading.html", level=self.level, text=collapse(self.text))
 
 
 _BAR = "  │ "
 
 
 @dataclass(frozen=True)
-class Note(Block):
+class Note(_TextBlock):
     """Note: a remark set apart, such as why a step is taken.
 
     Args:
@@ -115,11 +118,6 @@ class Note(Block):
           │ must sum to one.
     """
 
-    text: str
-
-    def __post_init__(self) -> None:
-        check_text(self.text, "Note text")
-
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the remark behind a bar."""
         drawn = folded(self.text, min(canvas.width, MEASURE) - len(_BAR))
@@ -127,9 +125,9 @@ class Note(Block):
             yield line().append(_BAR, "dim").append(part, "italic")
 
     def html(self, words: Words = ENGLISH) -> str:
-        """Draw the remark as `p` of its own class: an `aside` would be a landmark each time."""
+        """Draw the remark as `p` of its own class."""
         del words
-        return f'<p class="note">{quoted(collapse(self.text))}</p>'
+        return rendered("note.html", text=collapse(self.text))
 
 
 _LETTER = "[A-Za-zΑ-Ωα-ω∂]"
@@ -143,7 +141,7 @@ _SCRIPT = re.compile(
 _NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)")
 
 
-def subscripts(text: str) -> str:
+def subscripts(text: str) -> Markup:
     """Return a formula as HTML, its indices as `sub` and its powers as `sup`.
 
     Only a single letter carries them, so W_query and the_cat stay as they are, and so does a name
@@ -153,41 +151,35 @@ def subscripts(text: str) -> str:
         text: Any text; it is escaped, and never read as markup.
 
     Example:
-        >>> subscripts("p_j = e^s_j / Σ")
-        'p<sub>j</sub> = e<sup>s<sub>j</sub></sup> / Σ'
-        >>> subscripts("s(a_b) = W_query < e^0.7842")
-        's(a_b) = W_query &lt; e<sup>0.7842</sup>'
+        >>> print(subscripts("p_j = e^s_j / Σ"))
+        p<sub>j</sub> = e<sup>s<sub>j</sub></sup> / Σ
+        >>> print(subscripts("s(a_b) = W_query < e^0.7842"))
+        s(a_b) = W_query &lt; e<sup>0.7842</sup>
     """
-    return "".join(_pieces(printable(text)))
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Escape names, and set the scripts of what lies between them."""
-    done = 0
+    text, done, html = printable(text), 0, Markup()
     for name in _NAMED.finditer(text):
-        yield from _set(text[done : name.start()])
-        yield escape(name.group())
+        html += _scripted(text[done : name.start()]) + escape(name.group())
         done = name.end()
-    yield from _set(text[done:])
+    return html + _scripted(text[done:])
 
 
-def _set(text: str) -> Iterator[str]:
-    """Set the scripts of a text without names, escaping all that stays."""
-    done = 0
+def _scripted(text: str) -> Markup:
+    """Set the scripts of a text without names."""
+    done, html = 0, Markup()
     for found in _SCRIPT.finditer(text):
-        yield escape(text[done : found.start()]) + escape(found["base"])
+        html += escape(text[done : found.start()] + found["base"])
         if found["index"]:
-            yield _sub(found["index"])
+            html += _sub(found["index"])
         else:
-            power = "".join(_set(found["group"])) if found["group"] else escape(found["power"])
-            yield f"<sup>{power}{_sub(found['inner'])}</sup>"
+            power = _scripted(found["group"]) if found["group"] else escape(found["power"])
+            html += Markup("<sup>{}{}</sup>").format(power, _sub(found["inner"]))
         done = found.end()
-    yield escape(text[done:])
+    return html + escape(text[done:])
 
 
-def _sub(index: str | None) -> str:
+def _sub(index: str | None) -> Markup:
     """Return an index without its sign."""
-    return f"<sub>{escape(index[1:])}</sub>" if index else ""
+    return Markup("<sub>{}</sub>").format(index[1:]) if index else Markup()
 
 
 _MARGIN = 4
@@ -195,7 +187,7 @@ _BOUND = "\u00a0"  # a space at which no line breaks
 
 
 @dataclass(frozen=True)
-class Formula(Block):
+class Formula(_TextBlock):
     """Formula: one or more lines of calculation, with spaces and line breaks kept.
 
     A line that is too wide for the terminal goes on below its first "= ", and breaks before
@@ -213,11 +205,6 @@ class Formula(Block):
                     + 0.54·0.98
     """
 
-    text: str
-
-    def __post_init__(self) -> None:
-        check_text(self.text, "Formula text")
-
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the lines, moved in from the margin where there is room."""
         given = [printable(part) for part in _split(self.text)]
@@ -230,8 +217,8 @@ class Formula(Block):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the lines as `pre`, in a frame that scrolls sideways."""
-        lines = "\n".join(map(subscripts, _split(self.text)))
-        return region(words.formula, f'<pre class="formula"><code>{lines}</code></pre>')
+        lines = Markup("\n").join(map(subscripts, _split(self.text)))
+        return rendered("formula.html", label=words.formula, lines=lines)
 
 
 def _split(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from glasshead.drawing.block import (
     texts,
 )
 from glasshead.drawing.numbers import number
-from glasshead.drawing.page import LEVELS, hexadecimal, ink, level, paint, quoted, region, snapped
+from glasshead.drawing.page import LEVELS, hexadecimal, ink, level, paint, rendered, snapped
 from glasshead.drawing.pooling import Grid, Matrix, Value, pooled, pooling_said
 from glasshead.drawing.printable import chunks, collapse, folded, printable, shorten, visible
 
@@ -195,103 +195,40 @@ _TICKS = 8
 
 
 def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Words) -> str:
-    """Draw a heat map with a caption, scoped heads, a tooltip for each cell, and a legend."""
+    """Draw a heat map with a caption, scoped heads, a tooltip for each cell, and a legend.
+
+    Of many places along an axis, only some heads are seen. The more columns, the smaller the cells.
+    """
     drawn = pooled(grid, _MOST, _MOST)
-    highest = top or drawn.largest
-    scale = _html_legend(drawn, highest, words)
-    legend = f"<figcaption>{scale}{_pooling(drawn, grid, words)}</figcaption>"
-    if len(drawn.rows) == 1 and len(drawn.columns) > _WITH_NUMBERS:
-        run = _run(drawn, caption, highest, words)
-        return f'<figure class="heat-map">\n{run}\n{legend}\n</figure>'
-    note = f"<caption><span>{quoted(caption)}</span></caption>\n" if caption else ""
-    head = "".join(_html_heads(drawn))
-    body = "\n".join(_html_row(drawn, place, highest, words) for place in range(len(drawn.rows)))
-    table = (
-        f"<table{_size(len(drawn.columns))}>\n{note}<thead>\n<tr><td></td>{head}</tr>\n</thead>\n"
-        f"<tbody>\n{body}\n</tbody>\n</table>"
-    )
-    framed = region(caption or words.heat_map, table)
-    return f'<figure class="heat-map">\n{framed}\n{legend}\n</figure>'
-
-
-def _run(grid: Grid, caption: str | None, top: float, words: Words) -> str:
-    """Draw one row of many weights as names with their numbers, broken into lines like a text."""
-    name = grid.rows[0]
-    note = f'<p class="said">{quoted(caption)}</p>\n' if caption else ""
-    pairs = "\n".join(
-        f"<div><dt{_full(column)}>{_name(column)}</dt>"
-        f"{_html_cell(value, _pair(name, column), top, words, 'dd')}</div>"
-        for column, value in zip(grid.columns, grid.values[0], strict=True)
-    )
-    return (
-        f'{note}<p class="said of"{_full(name)}>{_name(name)}</p>\n<dl class="run">\n{pairs}\n</dl>'
+    top = top or drawn.largest
+    rows, columns = ([_shown(name) for name in names] for names in (drawn.rows, drawn.columns))
+    is_dense = len(columns) > _WITH_NUMBERS
+    return rendered(
+        "heat_map.html",
+        grid=drawn,
+        rows=[
+            (name, zip(columns, row, strict=True))
+            for name, row in zip(rows, drawn.values, strict=True)
+        ],
+        columns=columns,
+        caption=caption,
+        words=words,
+        is_dense=is_dense,
+        is_run=is_dense and len(rows) == 1,
+        every=1 if drawn.column_block == 1 else max(1, len(columns) // _TICKS),
+        top=top,
+        high=number(top, 3),
+        pooling=pooling_said(drawn, grid, words),
+        level=level,
+        number=number,
     )
 
 
-def _size(columns: int) -> str:
-    """Return the CSS class of a map: the more columns, the smaller the cells."""
-    if columns <= _WITH_NUMBERS:
-        return ' class="weights"'
-    return f' class="weights dense" style="--columns: {columns}"'
-
-
-def _html_heads(grid: Grid) -> Iterator[str]:
-    """Draw the names of the columns; of many places along an axis, only some are seen."""
-    every = 1 if grid.column_block == 1 else max(1, len(grid.columns) // _TICKS)
-    for place, name in enumerate(grid.columns):
-        unseen = "" if place % every == 0 else ' class="unseen"'
-        yield f'<th scope="col"{unseen}{_full(name)}><span>{_name(name)}</span></th>'
-
-
-def _html_row(grid: Grid, place: int, top: float, words: Words) -> str:
-    """Draw one row of weights."""
-    name = grid.rows[place]
-    here = ' class="here" aria-current="true"' if place == grid.highlight else ""
-    cells = "".join(
-        _html_cell(value, _pair(name, column), top, words)
-        for column, value in zip(grid.columns, grid.values[place], strict=True)
-    )
-    return f'<tr{here}><th scope="row"{_full(name)}>{_name(name)}</th>{cells}</tr>'
-
-
-def _html_cell(value: Value, pair: str, top: float, words: Words, tag: str = "td") -> str:
-    """Draw one weight; the tooltip has its digits."""
-    if value is None:
-        title = quoted(f"{pair}: {words.hidden}")
-        return f'<{tag} class="hidden" title="{title}"><span>·</span></{tag}>'
-    title = quoted(f"{pair}: {number(value)}")
-    return f'<{tag} class="w{level(value, top)}" title="{title}"><span>{value:.2f}</span></{tag}>'
-
-
-def _html_legend(grid: Grid, top: float, words: Words) -> str:
-    """Draw the colours from low to high, and the sign of hidden pairs."""
-    high = number(top, 3)
-    label = quoted(words.scale.format(low="0", high=high))
-    hidden = f'<span class="key"><b>·</b> {quoted(words.hidden)}</span>' if grid.hides else ""
-    bar = f'<span class="ramp" role="img" aria-label="{label}"></span>'
-    return f'<span class="key">0 {bar} {high}</span>{hidden}'
-
-
-def _pooling(drawn: Grid, whole: Grid, words: Words) -> str:
-    """Say how the map was pooled."""
-    note = pooling_said(drawn, whole, words)
-    return f'<span class="key">{quoted(note)}</span>' if note else ""
-
-
-def _name(name: str) -> str:
-    """Return a name as HTML, shortened."""
-    return quoted(shorten(visible(name), _NAME))
-
-
-def _pair(row: str, column: str) -> str:
-    """Return the names of a query and a key for a tooltip."""
-    return " → ".join(shorten(visible(name), _TOOLTIP) for name in (row, column))
-
-
-def _full(name: str) -> str:
-    """Return the tooltip of a name that is shortened."""
-    shown = visible(name)
-    return "" if shorten(shown, _NAME) == shown else f' title="{quoted(shorten(shown, _TOOLTIP))}"'
+def _shown(name: str) -> dict[str, str]:
+    """Return a name as it is shown, and as in tooltips."""
+    return {
+        key: shorten(visible(name), width) for key, width in (("short", _NAME), ("full", _TOOLTIP))
+    }
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 import math
 from functools import cache
-from html import escape
 from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import rich.color
 
 from glasshead.drawing.printable import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LEVELS = 64
 """The map has 65 colours, 0 to 64: more steps than the eye can tell apart."""
@@ -147,38 +150,39 @@ def page(body: str, title: str, language: str) -> str:
         title: The title of the window, as plain text.
         language: The language of the text, as in HTML's `lang`.
     """
-    return (
-        "<!doctype html>\n"
-        f'<html lang="{quoted(language)}">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{quoted(title)}</title>\n"
-        f"<style>\n{paper()}{style()}</style>\n</head>\n"
-        f'<body>\n<main class="glasshead">\n{body}\n</main>\n</body>\n</html>\n'
-    )
+    sheet = paper() + style()
+    return rendered("page.html", body=body, title=title, language=language, style=sheet) + "\n"
 
 
 def fragment(body: str, language: str | None = None) -> str:
     """Return a piece of a page, for a notebook; its style touches nothing but itself."""
-    lang = f' lang="{quoted(language)}"' if language else ""
-    return f'<div class="glasshead inset"{lang}>\n<style>\n{style()}</style>\n{body}\n</div>\n'
+    return rendered("fragment.html", body=body, language=language, style=style()) + "\n"
 
 
-def quoted(text: str) -> str:
-    """Return a user's text as HTML, in an element or an attribute: never markup, never invisible.
+def rendered(template: str, /, *, package: str = "glasshead.drawing", **content: Any) -> str:
+    """Fill in a template of a package's folder `templates`.
+
+    Text is escaped, and made printable: never markup, never invisible.
 
     Example:
-        >>> quoted('<b title="x">')
-        '&lt;b title=&quot;x&quot;&gt;'
+        >>> rendered("paragraph.html", text="1 < 2")
+        '<p>1 &lt; 2</p>'
     """
-    return escape(printable(text))
+    return _templates(package).get_template(template).render(content)
 
 
-def region(label: str, content: str) -> str:
-    """Return a frame that scrolls sideways, by keyboard too, and says what it holds."""
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{quoted(label)}">'
-        f"\n{content}\n</div>"
+@cache
+def _templates(package: str) -> "Environment":
+    # Jinja is loaded by the first page.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
 
 

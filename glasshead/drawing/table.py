@@ -20,7 +20,7 @@ from glasshead.drawing.block import (
 )
 from glasshead.drawing.document import subscripts
 from glasshead.drawing.numbers import align_decimals, spaced
-from glasshead.drawing.page import quoted, region
+from glasshead.drawing.page import rendered
 from glasshead.drawing.pooling import truncate_places
 from glasshead.drawing.printable import collapse, folded, printable
 
@@ -111,7 +111,8 @@ def table_lines(table: "Table", canvas: Canvas) -> Iterator[Text]:
         yield from stacked(table, rows, columns, canvas.width)
     else:
         yield from _side_by_side(table, cells, rows, columns, room)
-    yield from _left_out(table, columns, rows, canvas)
+    for sentence in _left_out(table, columns, rows, canvas.words):
+        yield from (line(part, "dim") for part in folded(sentence, canvas.width))
 
 
 def _side_by_side(
@@ -141,17 +142,16 @@ def _side_by_side(
 
 
 def _left_out(
-    table: "Table", columns: list[int | None], rows: list[int | None], canvas: Canvas
-) -> Iterator[Text]:
+    table: "Table", columns: list[int | None], rows: list[int | None], words: Words
+) -> Iterator[str]:
     """Say how many columns and rows were left out."""
-    counts = (
-        (canvas.words.columns_left_out, len(table.columns) - _count(columns)),
-        (canvas.words.rows_left_out, len(table.rows) - _count(rows)),
-    )
-    for phrase, count in counts:
+    for phrase, of, places in (
+        (words.columns_left_out, table.columns, columns),
+        (words.rows_left_out, table.rows, rows),
+    ):
+        count = len(of) - sum(place is not None for place in places)
         if count:
-            for part in folded(phrase.format(count=count), canvas.width):
-                yield line(part, "dim")
+            yield phrase.format(count=count)
 
 
 def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
@@ -207,11 +207,6 @@ def _pick(cells: Sequence[str], place: int | None, instead: str) -> str:
     return instead if place is None else cells[place]
 
 
-def _count(places: list[int | None]) -> int:
-    """Count the places that stay."""
-    return sum(place is not None for place in places)
-
-
 _MOST_COLUMNS = 64
 _MOST_ROWS = 200
 _SHORT = 28  # shorter cells are not wrapped: a narrow screen scrolls instead
@@ -222,84 +217,39 @@ def table_html(table: "Table", words: Words) -> str:
     columns = truncate_places(len(table.columns), _MOST_COLUMNS)
     rows = truncate_places(len(table.rows), _MOST_ROWS, table.highlight_row)
     align = table.align or ()
-    head = "".join(_head(table.columns, place, align) for place in columns)
     cells = align_decimals(table.rows, align)
-    body = "\n".join(
-        _html_row(
-            None if place is None else cells[place],
-            columns,
-            align,
-            here=place is not None and place == table.highlight_row,
+    heads = [_pick(list(map(subscripts, table.columns)), place, "…") for place in columns]
+    body = [
+        (
+            place is not None and place == table.highlight_row,
+            _classed(["…"] * len(align) if place is None else cells[place], columns, align),
         )
         for place in rows
+    ]
+    return rendered(
+        "table.html",
+        table=table,
+        words=words,
+        heads=[(_stands(align, place), head) for place, head in zip(columns, heads, strict=True)],
+        rows=body,
+        left_out=" ".join(_left_out(table, columns, rows, words)),
     )
-    caption = f"<caption><span>{quoted(table.caption)}</span></caption>\n" if table.caption else ""
-    content = (
-        f"<table>\n{caption}<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    )
-    framed = region(table.caption or words.table, content)
-    return (
-        f'<figure class="table">\n{framed}\n{_html_left_out(table, columns, rows, words)}</figure>'
-    )
 
 
-def _html_row(
-    row: Sequence[str] | None, columns: list[int | None], align: Sequence[str], *, here: bool
-) -> str:
-    """Draw one row, or the ellipsis for those left out."""
-    cells = ["…"] * len(align) if row is None else row
-    marked = ' class="here" aria-current="true"' if here else ""
-    first, *others = columns
-    name = _name("" if first is None else cells[first])
-    drawn = "".join(_cell(cells, column, align) for column in others)
-    return f"<tr{marked}>{name}{drawn}</tr>"
+def _classed(
+    cells: Sequence[str], columns: list[int | None], align: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Return the cells of a row with their classes: the name, which stands left, and the others."""
+    for position, place in enumerate(columns):
+        text = _pick(cells, place, "…")
+        stands = _stands(align, place) if position else ""
+        short = "short" if place is not None and cell_len(printable(text)) <= _SHORT else ""
+        yield " ".join(filter(None, (stands, short))), text
 
 
-def _name(text: str) -> str:
-    """Draw the cell that names a row."""
-    return f'<th scope="row"{_class(_brief(text))}>{quoted(text)}</th>'
-
-
-def _head(heads: Sequence[str], place: int | None, align: Sequence[str]) -> str:
-    """Draw the head of one column."""
-    if place is None:
-        return '<th scope="col">…</th>'
-    return f'<th scope="col"{_class(_stands(align[place]))}>{subscripts(heads[place])}</th>'
-
-
-def _cell(cells: Sequence[str], place: int | None, align: Sequence[str]) -> str:
-    """Draw one cell."""
-    if place is None:
-        return "<td>…</td>"
-    text = cells[place]
-    return f"<td{_class(_stands(align[place]) + _brief(text))}>{quoted(text)}</td>"
-
-
-def _stands(align: str) -> list[str]:
+def _stands(align: Sequence[str], place: int | None) -> str:
     """Return the class of an alignment; left is the rule."""
-    return [] if align == "left" else [align]
-
-
-def _brief(text: str) -> list[str]:
-    """Return the class of a cell that is not broken."""
-    return ["short"] if cell_len(printable(text)) <= _SHORT else []
-
-
-def _class(words: Sequence[str]) -> str:
-    """Return the class attribute, or nothing where there is no word for it."""
-    return f' class="{" ".join(words)}"' if words else ""
-
-
-def _html_left_out(
-    table: "Table", columns: list[int | None], rows: list[int | None], words: Words
-) -> str:
-    """Say how many columns and rows were left out."""
-    counts = (
-        (words.columns_left_out, len(table.columns) - sum(place is not None for place in columns)),
-        (words.rows_left_out, len(table.rows) - sum(place is not None for place in rows)),
-    )
-    note = " ".join(quoted(phrase.format(count=count)) for phrase, count in counts if count)
-    return f"<figcaption>{note}</figcaption>\n" if note else ""
+    return "" if place is None or align[place] == "left" else align[place]
 
 
 Align = Literal["left", "right", "center"]

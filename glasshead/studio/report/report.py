@@ -4,13 +4,12 @@ import base64
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from glasshead.drawing import printable
-from glasshead.drawing.page import quoted
+from glasshead.drawing.page import rendered
 from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.language import Say
 from glasshead.files import whole_file
@@ -23,6 +22,8 @@ from glasshead.studio.views.atlas import Atlases, stored_atlas
 from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
 from glasshead.studio.views.steps import MOST_WORDS, steps_stored
 from glasshead.studio.work import Refusal, Work
+
+_PACKAGE = "glasshead.studio.report"
 
 
 def document(answers: str, title: str, language: str, without_script: str) -> str:
@@ -39,19 +40,19 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; "
         f"img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    return (
-        f'<!doctype html>\n<html lang="{quoted(language)}">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{quoted(title)}</title>\n"
-        f'<link rel="icon" href="{icon()}" type="image/svg+xml">\n'
-        f"<style>{style}</style>\n</head>\n"
-        f'<body class="glasshead inset studio">\n<noscript>{quoted(without_script)}</noscript>\n'
-        f'<script type="application/json" id="answers">{answers}</script>\n'
-        f"<script>{code}</script>\n</body>\n</html>\n"
+    page = rendered(
+        "report.html",
+        package=_PACKAGE,
+        language=language,
+        policy=policy,
+        title=title,
+        icon=icon(),
+        style=style,
+        without_script=without_script,
+        answers=answers,
+        code=code,
     )
+    return page + "\n"
 
 
 def framed(page: str, title: str) -> str:
@@ -61,11 +62,7 @@ def framed(page: str, title: str) -> str:
         page: HTML, as from `document`.
         title: Title of the frame, as plain text.
     """
-    return (
-        f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts allow-downloads" '
-        f'title="{quoted(title)}" width="100%" height="760" '
-        f'style="border: 1px solid #8886; border-radius: 6px"></iframe>'
-    )
+    return rendered("frame.html", package=_PACKAGE, page=page, title=title)
 
 
 def icon() -> str:

@@ -150,7 +150,7 @@ def runs(line: str) -> list[Run]:
     found: list[Run] = []
     places: list[str] = []
     done = 0
-    html = subscripts(line)
+    html = str(subscripts(line))
     for mark in [*_MARK.finditer(html), None]:
         text = html[done : mark.start() if mark else None]
         if text:
