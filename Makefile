@@ -42,8 +42,15 @@ bench: setup
 pictures: setup
 	$(BIN)/python docs/pictures.py
 
+LOCALES := glasshead/explanation/locales
 translations: setup
-	$(BIN)/python -m glasshead.explanation.catalogues
+	$(BIN)/pybabel --quiet extract --no-default-keywords --keywords='_ say' --omit-header \
+	    --add-location=file --width=100 --output-file=$(LOCALES)/glasshead.pot \
+	    glasshead/cli glasshead/drawing glasshead/explanation glasshead/studio
+	$(BIN)/pybabel --quiet update --domain=glasshead --no-fuzzy-matching --ignore-obsolete \
+	    --ignore-pot-creation-date --width=100 --input-file=$(LOCALES)/glasshead.pot \
+	    --output-dir=$(LOCALES)
+	$(BIN)/pybabel --quiet compile --domain=glasshead --directory=$(LOCALES)
 
 clean:
 	rm -rf .venv demo build dist .pytest_cache .ruff_cache .hypothesis
