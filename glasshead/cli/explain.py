@@ -1,13 +1,12 @@
 """The command `explain`: explain one attention step by step."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from glasshead.cli.attention_options import RecipeOptions
+from glasshead.cli.attention_options import parse_recipe
 from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import listed, print_stderr, whole_number
 from glasshead.cli.output import (
@@ -22,11 +21,12 @@ from glasshead.cli.output import (
     print_json,
     write_page,
 )
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+from glasshead.explanation.choices import RecipeOptions
+from glasshead.ladder.worked_example import is_the_texts_own
 
 if TYPE_CHECKING:
     from glasshead.explanation import Explanation
-    from glasshead.explanation.embeddings import Embeddings, Projection
+    from glasshead.explanation.sentence import SentenceAttention
     from glasshead.recipe.problem import Trace
 
 # Wider vectors than these are read from a file; a seed is what a generator takes.
@@ -228,10 +228,10 @@ def recipe_for(
 ) -> RecipeOptions:
     """Parse the options of an attention; the worked example has the dot score by default.
 
-    Errors: as of `RecipeOptions.parsed`.
+    Errors: as of `parse_recipe`.
     """
     default = "dot" if vectors is None and is_the_texts_own(text) else "scaled-dot"
-    return RecipeOptions.parsed(score=default if score is None else score, **options)
+    return parse_recipe(score=default if score is None else score, **options)
 
 
 def _check_dim(dim: int | None, *, made_up: bool) -> None:
@@ -265,10 +265,10 @@ def explain_sentence(
 
     Errors: a ValueError, TypeError or OSError in one sentence.
     """
-    import glasshead as gh
-    from glasshead.cli.inputs.sentences import VectorSource, query_position, sentence_of
+    from glasshead.cli.inputs.sentences import query_position, sentence_of
     from glasshead.cli.inputs.tensors import read_weights
     from glasshead.explanation.embeddings import composed
+    from glasshead.explanation.sentence import SentenceAttention
 
     language = chosen_language(lang, os.environ)
     matrices = None if weights is None else read_weights(weights)
@@ -277,55 +277,17 @@ def explain_sentence(
     most = max_tokens(recipe, json=json)
     sentence = sentence_of(text, vectors, dim=dim, seed=seed, most=most)
     embeddings = sentence.embeddings
-    asked = None if query is None else composed(query)
-    # The texts explain a word of their own.
-    if asked is None and sentence.source is VectorSource.TEXTS:
-        asked = HELLO_SHINY_SUN.query
-    position = query_position(embeddings.tokens, asked)
-    projection = None if matrices is None else matrices.projection(embeddings.vectors)
-    is_printed = (
-        sentence.source is VectorSource.TEXTS
-        and weights is None
-        and recipe.is_the_texts_own()
-        and HELLO_SHINY_SUN.tokens[position] == HELLO_SHINY_SUN.query
+    position = sentence.default_query
+    if query is not None:
+        position = query_position(embeddings.tokens, composed(query))
+    attention = SentenceAttention(
+        sentence=sentence,
+        recipe=recipe,
+        projection=None if matrices is None else matrices.projection(embeddings.vectors),
+        seed=seed,
     )
-    explanation = gh.explain(
-        _trace(embeddings, projection, recipe, seed=seed, json=json),
-        tokens=embeddings.tokens,
-        query=position,
-        lang=language,
-        index=None if recipe.heads == 1 else (0, head),
-        projection=projection,
-        printed=HELLO_SHINY_SUN if is_printed else None,
-    )
-    made_up = sentence.source is VectorSource.MADE_UP
-    for note in _notes(recipe, seed, head, language, made_up=made_up):
-        explanation = explanation.with_note(note)
-    return explanation
-
-
-def _notes(
-    recipe: RecipeOptions, seed: int, head: int, language: str, *, made_up: bool
-) -> Iterator[str]:
-    """Yield notes on made-up numbers and the chosen head, in the language of the explanation.
-
-    >>> list(_notes(RecipeOptions(), 123, 0, "en", made_up=False))
-    []
-    """
-    from glasshead.explanation.explanation import (
-        on_made_up_embeddings,
-        on_made_up_score,
-        on_one_of_heads,
-    )
-    from glasshead.explanation.language import Say
-
-    say = Say(language)
-    if made_up:
-        yield on_made_up_embeddings(say, seed)
-    if recipe.heads > 1:
-        yield on_one_of_heads(say, recipe.heads, head)
-    if recipe.score == "additive":
-        yield on_made_up_score(say, seed)
+    trace = _trace(attention, json=json)
+    return attention.explain(trace, query=position, head=head, lang=language)
 
 
 # Measured for a pair of words: the steps and their drawing; as JSON, lists and text.
@@ -335,37 +297,24 @@ _MAX_BYTES = 2**31
 _PAIRWISE = ("gaussian", "additive")
 
 
-def _trace(
-    embeddings: "Embeddings",
-    projection: "Projection | None",
-    recipe: RecipeOptions,
-    *,
-    seed: int,
-    json: bool,
-) -> "Trace":
-    """Trace the self-attention of embeddings.
+def _trace(attention: "SentenceAttention", *, json: bool) -> "Trace":
+    """Trace the self-attention of a sentence.
 
     Args:
-        embeddings: The sentence.
-        projection: Projects the embeddings to queries, keys and values; None: they are all three.
-        recipe: The attention.
-        seed: Random seed of made-up parameters.
+        attention: The attention.
         json: Whether every number will be written out, which takes more memory.
 
     Errors: a ValueError where the heads do not divide the widths, the trace would not fit into 2
     GiB, or numbers overflow.
     """
-    from glasshead.explanation.embeddings import in_heads
-
-    inputs = (embeddings.vectors,) * 3
+    embeddings, projection = attention.sentence.embeddings, attention.projection
+    heads, widths = attention.recipe.heads, [embeddings.vectors.shape[-1]]
     if projection is not None:
-        inputs = (projection.queries, projection.keys, projection.values)
-    for vectors in inputs:
-        _check_heads(vectors.shape[-1], recipe.heads)
-    dim = inputs[0].shape[-1] // recipe.heads
-    _check_size(len(embeddings.tokens), recipe, dim, json=json)
-    attention = recipe.attention(dim, seed)
-    trace = attention.trace(*(in_heads(x, recipe.heads) for x in inputs))
+        widths = [projection.W_query.shape[-1], projection.W_value.shape[-1]]
+    for width in widths:
+        _check_heads(width, heads)
+    _check_size(len(embeddings.tokens), attention.recipe, widths[0] // heads, json=json)
+    trace = attention.trace()
     if not (trace.scaled.isfinite().all() and trace.context.isfinite().all()):
         raise ValueError(
             "the scores grow beyond all numbers: take smaller vectors, or a smaller --beta."

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention import Observation, Plan
-from glasshead.cli.attention_options import Band, StatisticOption, build_mask, default_statistics
+from glasshead.cli.attention_options import StatisticOption, default_statistics
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.messages import quoted
-from glasshead.cli.inputs.sentences import Sentence, VectorSource, sentence_of
+from glasshead.cli.inputs.sentences import sentence_of
 from glasshead.cli.inputs.tensors import is_tensors_file, read_attention
 from glasshead.cli.observe_tables import (
     MAP,
@@ -28,6 +28,8 @@ from glasshead.cli.observe_tables import (
     receiving_table,
 )
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
+from glasshead.explanation.choices import Band, build_mask
+from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
 
 if TYPE_CHECKING:

@@ -1,9 +1,16 @@
-"""Choices: scores and normalizers by the names used in options and URLs.
+"""The choices of an attention by the names used in options and URLs.
 
-Nothing is imported here, so that a name can be checked without torch.
+Nothing heavy is imported here, so that a name can be checked without torch.
 """
 
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glasshead.attention import Attention
+    from glasshead.recipe.masks import Mask
+    from glasshead.recipe.scores import Score
 
 SCORES = MappingProxyType(
     {
@@ -26,3 +33,69 @@ NORMALIZERS = MappingProxyType(
 )
 HARDENING = ("softmax", "hardmax", "sparsemax", "entmax15")
 """These give all weight to the largest score as β grows; the others do not."""
+
+Band = tuple[int | None, int | None]
+"""How many keys before and after its own a query sees; None: all of them."""
+
+
+def build_mask(bands: tuple[Band, ...]) -> "Mask | None":
+    """Build the intersection of the bands as a mask.
+
+    >>> build_mask(((None, 0), (2, 2)))
+    causal() & window(before=2, after=2)
+    """
+    from glasshead.recipe.masks import window
+
+    mask = None
+    for before, after in bands:
+        band = window(before=before, after=after)
+        mask = band if mask is None else mask & band
+    return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """The choices of an attention; building it takes torch.
+
+    Attributes:
+        score, normalizer: Names of `SCORES` and `NORMALIZERS`; "hardmax" where β is infinite.
+        beta: A number, "auto" for 1/√d, or None for the score's own.
+        bands: The mask.
+        heads: In how many heads the vectors are split.
+    """
+
+    score: str = "scaled-dot"
+    beta: float | str | None = None
+    normalizer: str = "softmax"
+    bands: tuple[Band, ...] = ()
+    heads: int = 1
+
+    def is_the_texts_own(self) -> bool:
+        """Whether this is the attention of the worked example, whose numbers are printed."""
+        return self in (RecipeOptions(score="dot"), RecipeOptions(score="dot", beta=1.0))
+
+    def attention(self, dim: int, seed: int) -> "Attention":
+        """Build the attention for queries of width `dim`; the seed draws learned parameters."""
+        from glasshead.attention import Attention
+        from glasshead.recipe import normalizers
+
+        return Attention(
+            score=self._score(dim, seed),
+            mask=build_mask(self.bands),
+            normalizer=getattr(normalizers, NORMALIZERS[self.normalizer])(),
+        ).eval()
+
+    def _score(self, dim: int, seed: int) -> "Score":
+        import torch
+
+        from glasshead.recipe import scores
+
+        if self.score == "additive":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                score = scores.Additive(dim).double().requires_grad_(requires_grad=False)
+        else:
+            score = getattr(scores, SCORES[self.score])()
+        if self.beta is not None:
+            score.beta = dim**-0.5 if isinstance(self.beta, str) else self.beta
+        return score

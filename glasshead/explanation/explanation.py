@@ -79,34 +79,6 @@ def json_ready(value: Any) -> Any:
     return value
 
 
-def on_made_up_embeddings(say: Say, seed: int) -> str:
-    """Return the note that the embeddings are made up."""
-    return say(
-        "The embeddings are made up from seed {seed} and mean nothing: what the words attend "
-        "to here says nothing about the words. How it is computed is real.",
-        seed=seed,
-    )
-
-
-def on_one_of_heads(say: Say, heads: int, head: int) -> str:
-    """Return the note that one of several heads is explained."""
-    return say(
-        "Each vector is cut into {heads} parts of equal width, one for each head. What follows "
-        "shows the part of head {head}, counted from 0.",
-        heads=heads,
-        head=head,
-    )
-
-
-def on_made_up_score(say: Say, seed: int) -> str:
-    """Return the note that the parameters of the additive score are made up."""
-    return say(
-        "The parameters of the additive score are made up from seed {seed}; a model would "
-        "learn them.",
-        seed=seed,
-    )
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation:
     """An explanation of an attention for one query, step by step, in words and numbers.

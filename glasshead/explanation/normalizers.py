@@ -1,7 +1,7 @@
 """Explanations of the normalizers, by the formula that each computes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -329,12 +329,32 @@ def tell_sigmoid(subject: Subject) -> NormalizerTelling:
     )
 
 
+def sparsemax_threshold(scores: Sequence[float], weights: Sequence[float]) -> float:
+    """Compute the threshold τ that sparsemax subtracts from a row of scores, from its weights.
+
+    >>> sparsemax_threshold([1.0, 0.5, -3.0], [0.75, 0.25, 0.0])
+    0.25
+    """
+    above = [score for score, weight in zip(scores, weights, strict=True) if weight > 0]
+    return (math.fsum(above) - 1) / max(len(above), 1)
+
+
+def entmax15_threshold(scores: Sequence[float], weights: Sequence[float]) -> float:
+    """Compute the threshold τ that 1.5-entmax subtracts from half of a row of scores.
+
+    >>> entmax15_threshold([2.0, 0.0], [1.0, 0.0])
+    0.0
+    """
+    best = max(range(len(weights)), key=lambda key: weights[key])
+    return scores[best] / 2 - math.sqrt(weights[best])
+
+
 def tell_sparsemax(subject: Subject) -> NormalizerTelling:
     """Explain the sparsemax: a threshold is subtracted from all scores."""
     say, scores = subject.say, subject.row("masked")
     above = _above(subject)
     terms = [factor(scores[key]) for key in above]
-    threshold = (math.fsum(scores[key] for key in above) - 1) / max(len(above), 1)
+    threshold = sparsemax_threshold(scores, subject.row("weights"))
     return NormalizerTelling(
         intro=(
             say(
@@ -366,8 +386,7 @@ def tell_entmax15(subject: Subject) -> NormalizerTelling:
     """Explain the 1.5-entmax: a threshold is subtracted from half of each score, and squared."""
     say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
     above = _above(subject)
-    best = max(above, key=lambda key: weights[key], default=None)
-    threshold = 0.0 if best is None else scores[best] / 2 - math.sqrt(weights[best])
+    threshold = entmax15_threshold(scores, weights)
     return NormalizerTelling(
         intro=(
             say(

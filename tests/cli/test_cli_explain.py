@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 import glasshead as gh
-from glasshead.cli.attention_options import RecipeOptions, build_mask, parse_mask
-from glasshead.explanation.choices import NORMALIZERS, SCORES
+from glasshead.cli.attention_options import parse_mask, parse_recipe
+from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions, build_mask
 from glasshead.explanation.embeddings import Embeddings
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
 
@@ -31,7 +31,7 @@ def handed_on(command, monkeypatch):
         return explain(trace, **options)
 
     explain = gh.explain
-    monkeypatch.setattr(gh, "explain", watched)
+    monkeypatch.setattr("glasshead.explanation.sentence.explain", watched)
 
     def run(*arguments):
         assert command("explain", *arguments).code == 0
@@ -230,6 +230,6 @@ def test_weights_serve_the_worked_example_in_heads(handed_on, tmp_path):
 
 
 def test_parsing_an_option_needs_no_torch_and_gives_a_recipe():
-    recipe = RecipeOptions.parsed(score="dot", beta="auto", mask="window:2", heads=3)
+    recipe = parse_recipe(score="dot", beta="auto", mask="window:2", heads=3)
     assert recipe == RecipeOptions(score="dot", beta="auto", bands=((2, 0),), heads=3)
     assert recipe.is_the_texts_own() is False

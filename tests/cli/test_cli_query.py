@@ -5,19 +5,23 @@ import re
 import pytest
 
 from glasshead.cli.inputs.sentences import query_position
+from glasshead.explanation.embeddings import Embeddings
+from glasshead.explanation.sentence import Sentence, VectorSource
 
 SENTENCE = ("the", "shiny", "sun", "and", "the", "moon", "!")
 
 
 @pytest.mark.parametrize(
-    ("asked", "place"), [(None, 5), ("shiny", 1), ("!", 6), ("#1", 0), ("#5", 4), ("#007", 6)]
+    ("asked", "place"), [("shiny", 1), ("!", 6), ("#1", 0), ("#5", 4), ("#007", 6)]
 )
 def test_where_the_query_is(asked, place):
     assert query_position(SENTENCE, asked) == place
 
 
-def test_without_any_word_the_last_mark_is_the_query():
-    assert query_position(("…", "!"), None) == 1
+@pytest.mark.parametrize(("tokens", "place"), [(SENTENCE, 5), (("…", "!"), 1)])
+def test_the_last_word_is_the_query_or_without_any_word_the_last_mark(tokens, place):
+    sentence = Sentence(Embeddings.made_up(tokens), VectorSource.MADE_UP)
+    assert sentence.default_query == place
 
 
 def test_a_token_that_looks_like_a_place_is_asked_for_by_its_place():

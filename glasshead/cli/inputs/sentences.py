@@ -2,33 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from glasshead.cli.inputs.files import shown
 from glasshead.cli.inputs.messages import listed, nearest, quoted
 from glasshead.cli.inputs.vectors import read_vectors
-from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, last_word, split
+from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
+from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 
 _MAX_NUMBERS = 2**24
-
-
-class VectorSource(Enum):
-    """The origin of a sentence's vectors."""
-
-    TEXTS = "the worked example of the texts"
-    MADE_UP = "made up from a seed"
-    FILE = "the user's file"
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence with its vectors and their origin."""
-
-    embeddings: Embeddings
-    source: VectorSource
 
 
 def sentence_of(
@@ -99,24 +82,20 @@ _POSITION = re.compile(r"#([0-9]{1,9})")
 _LIKE_A_POSITION = re.compile(r"#[-+ ]*[0-9][0-9.,]*")
 
 
-def query_position(tokens: Sequence[str], asked: str | None) -> int:
+def query_position(tokens: Sequence[str], asked: str) -> int:
     """Return the position of the query among the tokens, from 0.
 
     Args:
         tokens: The sentence.
-        asked: A token, or "#2" for the second one; None: the last that is a word.
+        asked: A token, or "#2" for the second one.
 
     Errors: a ValueError where the token is not there or stands more than once, or the position is
     outside the sentence.
 
     >>> sentence = ["the", "sun", "and", "the", "moon", "!"]
-    >>> query_position(sentence, None), query_position(sentence, "sun")
-    (4, 1)
-    >>> query_position(sentence, "#4")
-    3
+    >>> query_position(sentence, "sun"), query_position(sentence, "#4")
+    (1, 3)
     """
-    if asked is None:
-        return last_word(tokens)
     position = _POSITION.fullmatch(asked)
     if position:
         return _at(tokens, int(position[1]))

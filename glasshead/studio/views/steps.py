@@ -9,12 +9,10 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-import glasshead as gh
-from glasshead.explanation.choices import HARDENING, NORMALIZERS
-from glasshead.explanation.embeddings import MADE_UP_SEED, Embeddings, head_counts, in_heads
+from glasshead.explanation.embeddings import head_counts
 from glasshead.explanation.explain_trace import names
-from glasshead.explanation.explanation import json_ready, on_made_up_embeddings, on_one_of_heads
-from glasshead.explanation.language import Say
+from glasshead.explanation.explanation import json_ready
+from glasshead.explanation.sentence import Sentence, SentenceAttention
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.recipe.problem import Trace
 from glasshead.studio.studio import Limits
@@ -42,57 +40,37 @@ _ROOMY = 8
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """A computed self-attention of a sentence.
+    """A computed self-attention of a sentence, with its embeddings as queries, keys and values."""
 
-    Attributes:
-        sentence: The words and their embeddings.
-        trace: Every step; `[words, dim]`, or with heads `[1, heads, words, dim / heads]`.
-        index: Index of the shown head in the leading axes: empty, or `(0, head)`.
-        beta: The factor of the scores.
-        normalizer: The normalizer used; with β = ∞ it is HardMax.
-    """
-
-    sentence: Embeddings
+    attention: SentenceAttention
     trace: Trace
-    index: tuple[int, ...]
-    beta: float
-    normalizer: Normalizer
+    head: int
+
+    @property
+    def sentence(self) -> Sentence:
+        """The words and their embeddings."""
+        return self.attention.sentence
+
+    @property
+    def beta(self) -> float:
+        """The factor of the scores."""
+        return float(self.trace.problem.scale)
 
     def step(self, name: str) -> Float[Tensor, "words columns"]:
         """Return a step of the shown head."""
-        return getattr(self.trace, name)[self.index]
+        return getattr(self.trace, name)[self.attention.index(self.head)]
 
 
 def computed(request: StepsRequest, limits: Limits) -> Computed:
-    """Compute the self-attention of a sentence, with its embeddings as queries, keys and values.
+    """Compute the self-attention of a sentence.
 
     Errors: a `Refusal` where the sentence has no word or too many, the heads do not divide the
     dimension, there is no such head, or β = ∞ and the normalizer has no hard limit.
     """
     sentence = sentence_of(request, limits)
-    width = sentence.vectors.shape[-1]
-    _check_heads(request, width)
-    dim = width // request.heads
-    normalizer, beta = request.normalizer, request.chosen_beta
-    if beta == "inf":
-        if normalizer not in HARDENING:
-            raise Refusal(
-                f"β = ∞ is the hardest attention, which {NORMALIZERS[normalizer]} never "
-                f"reaches: leave one of the two out."
-            )
-        normalizer, beta = "hardmax", request.default_beta
-    number = dim**-0.5 if beta == "auto" else float(beta)
-    attention = gh.Attention(
-        score=gh.Dot(beta=number) if request.is_worked_example else _scaled(beta, number),
-        mask={"none": None, "causal": gh.causal(), "window": gh.window(before=1, after=1)}[
-            request.mask
-        ],
-        normalizer=getattr(gh, NORMALIZERS[normalizer])(),
-    )
-    vectors = in_heads(sentence.vectors, request.heads)
-    trace = attention.trace(vectors, vectors, vectors)
-    index = () if request.heads == 1 else (0, request.head)
-    return Computed(sentence, trace, index, number, normalizer)
+    _check_heads(request, sentence.embeddings.vectors.shape[-1])
+    attention = SentenceAttention(sentence=sentence, recipe=request.recipe())
+    return Computed(attention, attention.trace(), request.head)
 
 
 def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
@@ -109,14 +87,15 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     (['Hello', 'shiny', 'sun'], 1, 0.7842)
     """
     made = computed(request, limits)
-    tokens, width = made.sentence.tokens, made.sentence.vectors.shape[-1]
+    tokens, width = made.sentence.embeddings.tokens, made.sentence.embeddings.vectors.shape[-1]
+    normalizer: Normalizer = made.attention.recipe.normalizer  # type: ignore[assignment]
     matrices = {name: json_ready(made.step(name)) for name in _SHOWN}
     offered = betas(request, width // request.heads)
     return {
         "text": request.text or HELLO_SHINY_SUN.text,
         "worked": request.is_worked_example,
         "words": list(names(tokens)),
-        "query": query_of(request.without_query(), tokens),
+        "query": made.sentence.default_query,
         "chosen": {
             "beta": _nearest(offered, request.chosen_beta, made.beta),
             "mask": request.mask,
@@ -125,12 +104,12 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
             "head": request.head,
         },
         "beta": made.beta,
-        "normalizer": made.normalizer,
+        "normalizer": normalizer,
         "matrices": matrices,
-        "sums": sums(request, made.beta, made.normalizer),
+        "sums": sums(request, made.beta, normalizer),
         "scales": scales(matrices),
         "decimals": _decimals(request, len(tokens)),
-        "thresholds": thresholds(matrices, made.normalizer),
+        "thresholds": thresholds(matrices, normalizer),
         "options": {
             "betas": offered,
             "masks": list(MASKS),
@@ -144,7 +123,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
             "normalizer": "softmax",
             "heads": 1,
             "head": 0,
-            "query": query_of(request.without_query(), tokens),
+            "query": made.sentence.default_query,
         },
     }
 
@@ -154,10 +133,6 @@ def _decimals(request: StepsRequest, words: int) -> int:
     if request.is_worked_example:
         return 3
     return 2 if words <= _ROOMY else 0
-
-
-def _scaled(beta: str, number: float) -> gh.Score:
-    return gh.ScaledDot() if beta == "auto" else gh.ScaledDot(beta=number)
 
 
 def _check_heads(request: StepsRequest, width: int) -> None:
@@ -195,14 +170,9 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
     [('s(Hello) = 0.53·0.34 + 0.34·0.22 + 0.98·0.54 = 0.7842', '')]
     """
     made = computed(request, limits)
-    query = query_of(request, made.sentence.tokens)
-    explanation = gh.explain(
-        made.trace,
-        tokens=made.sentence.tokens,
-        query=query,
-        lang=lang,
-        index=made.index,
-        printed=HELLO_SHINY_SUN if _is_printed(request, made.sentence.tokens[query]) else None,
+    query = query_of(request, made.sentence)
+    explanation = made.attention.explain(
+        made.trace, query=query, head=request.head, lang=lang
     ).to_dict()
     steps = [
         {
@@ -218,25 +188,9 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
     return {
         "title": explanation["title"],
         "query": query,
-        "notes": _notes(request, Say(lang)),
+        "notes": explanation["notes"],
         "steps": steps,
     }
-
-
-def _is_printed(request: StepsRequest, word: str) -> bool:
-    """Return whether this is exactly the worked example, whose numbers are printed elsewhere."""
-    bare = request.without_query().parameters().keys() <= {"text"}
-    return request.is_worked_example and bare and word == HELLO_SHINY_SUN.query
-
-
-def _notes(request: StepsRequest, say: Say) -> list[str]:
-    """Return notes on made-up embeddings and heads, in the sentences of `glasshead explain`."""
-    notes = []
-    if not request.is_worked_example:
-        notes.append(on_made_up_embeddings(say, MADE_UP_SEED))
-    if request.heads > 1:
-        notes.append(on_one_of_heads(say, request.heads, request.head))
-    return notes
 
 
 Answer = tuple[str, dict[str, Any], dict[str, Any]]

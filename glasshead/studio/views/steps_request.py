@@ -1,14 +1,15 @@
 """Requests of the view `steps`: settings, and the formula and worked lines of each matrix."""
 
-import math
 import re
 from dataclasses import dataclass, fields, replace
 from html import unescape
 from typing import Any, Literal, get_args
 
 from glasshead.drawing.document import subscripts
-from glasshead.explanation.choices import HARDENING, NORMALIZERS
-from glasshead.explanation.embeddings import Embeddings, composed, last_word, split
+from glasshead.explanation.choices import HARDENING, NORMALIZERS, Band, RecipeOptions
+from glasshead.explanation.embeddings import Embeddings, composed, split
+from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
+from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 from glasshead.studio.studio import Limits
 from glasshead.studio.work import Refusal, TooMuch
@@ -24,6 +25,7 @@ BETAS: tuple[Beta, ...] = get_args(Beta)
 """Values of β from soft to hard: "auto" is 1/√d, "inf" gives all weight to the largest score."""
 MASKS: tuple[Mask, ...] = get_args(Mask)
 """Masks; the window spans the word itself and one on either side."""
+_BANDS: dict[Mask, tuple[Band, ...]] = {"none": (), "causal": ((None, 0),), "window": ((1, 1),)}
 STEPS_NORMALIZERS: tuple[Normalizer, ...] = get_args(Normalizer)
 
 
@@ -69,9 +71,27 @@ class StepsRequest:
         """The β in use."""
         return self.beta or self.default_beta
 
-    def without_query(self) -> "StepsRequest":
-        """Return a copy without `query`, on which the matrices do not depend."""
-        return replace(self, query=None)
+    def recipe(self) -> RecipeOptions:
+        """Return the attention.
+
+        Errors: a `Refusal` where β = ∞ and the normalizer has no hard limit.
+        """
+        beta, normalizer = self.chosen_beta, self.normalizer
+        if beta == "inf":
+            if normalizer not in HARDENING:
+                raise Refusal(
+                    f"β = ∞ is the hardest attention, which {NORMALIZERS[normalizer]} never "
+                    f"reaches: leave one of the two out."
+                )
+            beta, normalizer = self.default_beta, "hardmax"
+        own = beta == self.default_beta
+        return RecipeOptions(
+            score="dot" if self.is_worked_example else "scaled-dot",
+            beta=None if own else beta if beta == "auto" else float(beta),
+            normalizer=normalizer,
+            bands=_BANDS[self.mask],
+            heads=self.heads,
+        )
 
     def parameters(self) -> dict[str, str | int]:
         """Return the non-default settings as URL parameters."""
@@ -83,35 +103,32 @@ class StepsRequest:
 _DEFAULTS = {each.name: each.default for each in fields(StepsRequest)}
 
 
-def sentence_of(request: StepsRequest, limits: Limits) -> Embeddings:
+def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
     """Return the words and their embeddings: the worked example's, or made-up ones.
 
     Errors: a `Refusal` where there is no word, or there are too many.
 
-    >>> sentence_of(StepsRequest(text="Hello, sun!"), Limits()).tokens
+    >>> sentence_of(StepsRequest(text="Hello, sun!"), Limits()).embeddings.tokens
     ('Hello', ',', 'sun', '!')
     """
     if request.is_worked_example:
-        return Embeddings.of_the_texts(HELLO_SHINY_SUN)
-    return Embeddings.made_up(_words(request.text or "", limits))
+        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), VectorSource.TEXTS)
+    words = _words(request.text or "", limits)
+    return Sentence(Embeddings.made_up(words), VectorSource.MADE_UP)
 
 
-def query_of(request: StepsRequest, tokens: tuple[str, ...]) -> int:
+def query_of(request: StepsRequest, sentence: Sentence) -> int:
     """Return the position of the explained word.
 
     Errors: a `Refusal` where the sentence has no such position.
-
-    >>> query_of(StepsRequest(text="A sun!"), ("A", "sun", "!"))
-    1
     """
     if request.query is None:
-        if request.is_worked_example:
-            return tokens.index(HELLO_SHINY_SUN.query)
-        return last_word(tokens)
-    if not 0 <= request.query < len(tokens):
+        return sentence.default_query
+    count = len(sentence.embeddings.tokens)
+    if not 0 <= request.query < count:
         raise Refusal(
-            f"query takes a position from 0 to {len(tokens) - 1}, and got {request.query}: the "
-            f"sentence has {len(tokens)} words."
+            f"query takes a position from 0 to {count - 1}, and got {request.query}: the sentence "
+            f"has {count} words."
         )
     return request.query
 
@@ -263,17 +280,7 @@ def _largest(rows: list[list[float]]) -> float:
     return max(abs(number) for row in rows for number in row)
 
 
-def _of_sparsemax(scores: list[float], weights: list[float]) -> float:
-    above = [score for score, weight in zip(scores, weights, strict=True) if weight > 0]
-    return (math.fsum(above) - 1) / len(above)
-
-
-def _of_entmax15(scores: list[float], weights: list[float]) -> float:
-    best = max(range(len(weights)), key=lambda place: weights[place])
-    return scores[best] / 2 - math.sqrt(weights[best])
-
-
-_THRESHOLDS = {"sparsemax": _of_sparsemax, "entmax15": _of_entmax15}
+_THRESHOLDS = {"sparsemax": sparsemax_threshold, "entmax15": entmax15_threshold}
 
 
 def normalizers() -> list[dict[str, Any]]:
