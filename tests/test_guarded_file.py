@@ -16,8 +16,7 @@ from glasshead.tasks.data.tables import read_lines, read_texts
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.pretrained import gpt2, huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
-from glasshead.tasks.training import read_attention_log
-from glasshead.tasks.training.checkpoints import SafeCheckpoints
+from glasshead.tasks.training import checkpoints, read_attention_log
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
 from glasshead.watching.corpus.result import CorpusResult
@@ -44,7 +43,7 @@ LOADERS = {
     "read_texts": (lambda place: read_texts(place / "a.txt"), "a.txt"),
     "read_lines": (lambda place: read_lines(place / "a.de"), "a.de"),
     "read_attention_log": (read_attention_log, "attention.csv"),
-    "checkpoint": (lambda place: SafeCheckpoints().read(place / "last"), "last"),
+    "checkpoint": (lambda place: checkpoints.read(place / "last"), "last"),
 }
 
 

@@ -16,7 +16,7 @@ from glasshead.tasks.run_settings import RunSettings, absolute
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import train_bpe, train_wordpiece, words
 from glasshead.tasks.training import Hardware, train
-from glasshead.tasks.training.loader import ExampleSource, Task
+from glasshead.tasks.training.task import ExampleSource, Task
 
 _MAKE: dict[str, Callable[..., Tokenizer]] = {
     "bpe": train_bpe,

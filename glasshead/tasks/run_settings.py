@@ -15,7 +15,7 @@ from glasshead.out_of_memory import available_memory
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import MAY_CHANGE, TrainingSettings
-from glasshead.tasks.training.identity import changed_setting
+from glasshead.tasks.training.checkpoints import changed_setting
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 

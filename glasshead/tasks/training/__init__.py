@@ -1,11 +1,11 @@
-"""Training by steps on Lightning's Trainer, with checkpoints, resuming and distributed data."""
+"""Training by steps on Lightning Fabric, with checkpoints, resuming and distributed data."""
 
 from glasshead.tasks.training.attention_log import AttentionLog, read_attention_log
+from glasshead.tasks.training.checkpoints import MAY_CHANGE
 from glasshead.tasks.training.hardware import Hardware, check_hardware
-from glasshead.tasks.training.identity import MAY_CHANGE
-from glasshead.tasks.training.loader import ExampleSource, Task
+from glasshead.tasks.training.loop import train
 from glasshead.tasks.training.settings import Interrupted, TrainingSettings
-from glasshead.tasks.training.train_task import train
+from glasshead.tasks.training.task import ExampleSource, Task
 
 __all__ = [
     "AttentionLog",

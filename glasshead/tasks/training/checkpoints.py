@@ -1,21 +1,176 @@
-"""Checkpoints as safetensors and JSON, written atomically and never unpickled."""
+"""Checkpoints: what resuming needs, as safetensors and JSON, written atomically, never unpickled.
 
+Beside the weights and the optimizer that is the position in the examples, the random state, and the
+identity of the run: the settings, examples and tensor shapes that resuming must not change.
+"""
+
+import dataclasses
+import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from lightning.fabric.plugins import CheckpointIO
-from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from glasshead.attention import tensor_files as files
 from glasshead.attention.tensor_files import from_json, to_json
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.best import Interruption, check_finite
-from glasshead.tasks.training.hardware import any_of, on_rank_zero, told_by_the_first
-from glasshead.tasks.training.settings import Interrupted, TrainingSettings
+from glasshead.tasks.training.settings import TrainingSettings
+from glasshead.tasks.training.stopping import check_weights, on_rank_zero
+from glasshead.tasks.training.task import ExampleSource
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+_KIND = "checkpoint"
+
+
+class Stateful(Protocol):
+    """A part of a run whose state is saved."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> object: ...
+
+
+class Checkpoints:
+    """The checkpoint of a run, last.safetensors, which is replaced as training goes on.
+
+    Args:
+        fabric: The Fabric that the model and the optimizer were set up by.
+        folder: The run folder.
+        identity: As of `identity`.
+        model: The module whose `model` is the task's.
+        optimizer: The optimizer.
+        parts: All else that has a state, by name.
+    """
+
+    def __init__(
+        self,
+        fabric: "Fabric",
+        folder: RunFolder,
+        identity: dict[str, Any],
+        model: nn.Module,
+        optimizer: Optimizer,
+        **parts: Stateful,
+    ) -> None:
+        self._fabric, self._folder, self._identity = fabric, folder, identity
+        self._model, self._optimizer, self._parts = model, optimizer, parts
+
+    def restore(self, checkpoint: dict[str, Any] | None) -> int:
+        """Restore all but the weights from a checkpoint, and return its step; None: 0.
+
+        Each process has its own random state. A checkpoint has that of rank 0; the other ranks are
+        seeded from the step. Call it last, as setting up models draws random numbers.
+        """
+        rank, step = self._fabric.global_rank, 0
+        if checkpoint is not None:
+            step = checkpoint["step"]
+            self._optimizer.load_state_dict(checkpoint["optimizer"])
+            for name, part in self._parts.items():
+                part.load_state_dict(checkpoint[name])
+        if checkpoint is not None and rank == 0:
+            _restore_random(checkpoint["random"])
+        else:
+            _seed((self._identity["settings"]["seed"], rank, step))
+        return step
+
+    def save(self, step: int, rate: float) -> None:
+        """Write the checkpoint of a step, in place of the one before.
+
+        Errors: an OSError where it cannot be written; a ValueError where a weight is not finite.
+        """
+        with self._whole() as model:
+            checkpoint = {
+                "step": step,
+                "model": _weights(model),
+                "optimizer": self._optimizer_state(model),
+                "random": _random_state(),
+                "identity": self._identity,
+                **{name: part.state_dict() for name, part in self._parts.items()},
+            }
+        on_rank_zero(self._fabric, self._write, checkpoint, rate)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the full weights of the task's model; of a sharded one, in rank 0 alone."""
+        with self._whole() as model:
+            return _weights(model)
+
+    def _write(self, checkpoint: dict[str, Any], rate: float) -> None:
+        path, step = self._folder.checkpoint, checkpoint["step"]
+        check_weights(checkpoint["model"], step, rate)
+        tree, tensors = pack(checkpoint)
+        try:
+            files.write(path, _KIND, {"tree": tree}, tensors)
+        except OSError as error:
+            raise OSError(
+                f"the checkpoint of step {step} cannot be written to {path} "
+                f"({error.__cause__ or error}), and the one before is kept: make room there, then "
+                f"go on by the same command with --resume."
+            ) from error
+
+    @contextmanager
+    def _whole(self) -> Iterator[nn.Module]:
+        """The model whose state has whole tensors: with FSDP they are gathered in rank 0."""
+        from lightning.fabric.strategies.fsdp import FSDPStrategy
+
+        if not isinstance(self._fabric.strategy, FSDPStrategy):
+            yield self._model
+            return
+        from torch.distributed import fsdp
+
+        (model,) = fsdp.FullyShardedDataParallel.fsdp_modules(self._model, root_only=True)
+        with fsdp.FullyShardedDataParallel.state_dict_type(
+            model,
+            fsdp.StateDictType.FULL_STATE_DICT,
+            fsdp.FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
+            fsdp.FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
+        ):
+            yield model
+
+    def _optimizer_state(self, model: nn.Module) -> dict[str, Any]:
+        if model is self._model:
+            return self._optimizer.state_dict()
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        return FullyShardedDataParallel.optim_state_dict(model, self._optimizer)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a checkpoint.
+
+    Errors: an OSError where it cannot be read; a ValueError where it is malformed.
+    """
+    description, tensors = files.read(path, _KIND)
+    with files.understood(path, _KIND):
+        checkpoint = unpack(description["tree"], tensors)
+        return _of_trainer(checkpoint) if "global_step" in checkpoint else checkpoint
+
+
+def _of_trainer(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Convert a checkpoint that Lightning's Trainer wrote, as glasshead did up to 0.1."""
+    parts = checkpoint["callbacks"]
+    return {
+        "step": checkpoint["global_step"],
+        "model": {
+            name.removeprefix("model."): tensor for name, tensor in checkpoint["state_dict"].items()
+        },
+        "optimizer": checkpoint["optimizer_states"][0],
+        "random": parts["RandomState"],
+        "identity": parts["Saving"],
+        "batches": checkpoint["loops"]["fit_loop"]["state_dict"]["combined_loader"][0],
+        "best": parts["Best"],
+        "log": parts["Journal"],
+    }
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -73,34 +228,7 @@ def _under(name: str, key: Any) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
-class RandomState(Callback):
-    """Callback that seeds, saves and restores the random state of torch, numpy and Python.
-
-    Each process has its own state. A checkpoint has that of rank 0; on resuming, the other ranks
-    are seeded from the step.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._restored: dict[str, Any] | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return random_state()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._restored = state_dict
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        del pl_module
-        # Not earlier, as building the loaders and the strategy draws random numbers.
-        if self._restored is not None and trainer.global_rank == 0:
-            restore(self._restored)
-        else:
-            _seed((self._seed, trainer.global_rank, trainer.global_step))
-        self._restored = None
-
-
-def random_state() -> dict[str, Any]:
+def _random_state() -> dict[str, Any]:
     """Return the state of all random generators."""
     numpy: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - the global generator
     return {
@@ -111,7 +239,7 @@ def random_state() -> dict[str, Any]:
     }
 
 
-def restore(state: dict[str, Any]) -> None:
+def _restore_random(state: dict[str, Any]) -> None:
     """Restore the state of all random generators."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
@@ -128,119 +256,99 @@ def _seed(entropy: tuple[int, ...]) -> None:
     random.seed(python_seed)
 
 
-_KIND = "checkpoint"
+# The length of training and the intervals of validating, saving and logging. With more steps, the
+# learning rate continues on the longer schedule.
+MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
 
 
-class SafeCheckpoints(CheckpointIO):
-    """Lightning's checkpoint format, as safetensors.
+def identity(
+    settings: TrainingSettings, source: ExampleSource, held_out: ExampleSource
+) -> dict[str, Any]:
+    """Return the settings and fingerprints that have to be equal when resuming."""
+    values = dataclasses.asdict(settings)
+    return {
+        "settings": {name: values[name] for name in values if name not in MAY_CHANGE},
+        "examples": fingerprint(source),
+        "held_out": fingerprint(held_out),
+    }
 
-    Lightning saves in rank 0 only, and then synchronizes: an error there would make the other ranks
-    hang. It is stored, and raised by `check_saved`.
+
+def check_resumable(
+    checkpoint: dict[str, Any], own: dict[str, Any], model: nn.Module, folder: RunFolder
+) -> None:
+    """Check that a checkpoint is of the same settings, examples and model.
+
+    Errors: a ValueError that names the first difference.
     """
-
-    def __init__(self) -> None:
-        self._error: OSError | ValueError | None = None
-        self._read: tuple[Path, dict[str, Any]] | None = None
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
-    ) -> None:
-        del storage_options
-        step = checkpoint["global_step"]
-        try:
-            rate = checkpoint["optimizer_states"][0]["param_groups"][0]["lr"]
-            check_finite(checkpoint["state_dict"], step, rate)
-            tree, tensors = pack(checkpoint)
-            files.write(path, _KIND, {"tree": tree}, tensors)
-        except OSError as error:
-            self._error = OSError(
-                f"the checkpoint of step {step} cannot be written to {path} "
-                f"({error.__cause__ or error}), and the one before is kept: make room there, then "
-                f"go on by the same command with --resume."
+    found = checkpoint["identity"]
+    for name, value in own["settings"].items():
+        if found["settings"].get(name) != value:
+            raise changed_setting(folder, name, found["settings"].get(name), value)
+    for name, what in (("examples", "trained on"), ("held_out", "validated with")):
+        if found[name] != own[name]:
+            raise ValueError(
+                f"the run in {folder.path} was {what} other examples: go on with those, or train "
+                f"anew in another folder."
             )
-        except ValueError as error:
-            self._error = error
-
-    def check_saved(self) -> None:
-        """Raise the error of the last save, if there was one."""
-        if self._error is not None:
-            raise self._error
-
-    def read(self, path: Path) -> dict[str, Any]:
-        """Read a checkpoint, and cache it until Lightning loads it.
-
-        Errors: an OSError where it cannot be read; a ValueError where it is malformed.
-        """
-        description, tensors = files.read(path, _KIND)
-        with files.understood(path, _KIND):
-            tree = unpack(description["tree"], tensors)
-        self._read = path, tree
-        return tree
-
-    def load_checkpoint(
-        self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        del map_location, weights_only
-        cached, self._read = self._read, None
-        return cached[1] if cached and cached[0] == Path(path) else self.read(Path(path))
-
-    def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink(missing_ok=True)
-
-
-class Saving(Callback):
-    """Callback that saves last.safetensors, after the other callbacks have updated their state.
-
-    A step with a validation is saved after it, to include its result.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        settings: TrainingSettings,
-        checkpoints: SafeCheckpoints,
-        interruption: Interruption,
-        identity: dict[str, Any],
-    ) -> None:
-        self._folder, self._settings, self._checkpoints = folder, settings, checkpoints
-        self._interruption, self._identity = interruption, identity
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._identity
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        del trainer, pl_module
-        # Lightning has just replaced the handler of SIGTERM.
-        self._interruption.listen()
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        del pl_module, outputs, batch
-        step = trainer.global_step
-        if (batch_idx + 1) % self._settings.accumulate or self._settings.validates_at(step):
-            return
-        interrupted = any_of(trainer, self._interruption.asked)
-        if interrupted or step % self._settings.save_every == 0:
-            self._save(trainer)
-        if interrupted:
-            raise self._interrupted(trainer)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        del pl_module
-        interrupted = any_of(trainer, self._interruption.asked)
-        self._save(trainer)
-        if interrupted and not trainer.should_stop:
-            raise self._interrupted(trainer)
-
-    def _save(self, trainer: Trainer) -> None:
-        trainer.save_checkpoint(self._folder.checkpoint)
-        on_rank_zero(trainer, self._checkpoints.check_saved)
-
-    def _interrupted(self, trainer: Trainer) -> BaseException:
-        message = (
-            f"training was interrupted after step {trainer.global_step} of "
-            f"{self._settings.steps}, and is saved in {self._folder.path}: go on by the same "
-            f"command with --resume."
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    if shapes != {name: tensor.shape for name, tensor in checkpoint["model"].items()}:
+        raise ValueError(
+            f"the run in {folder.path} is of another model, with tensors of other names or shapes: "
+            f"go on with that, or train anew in another folder."
         )
-        return told_by_the_first(trainer, Interrupted(message))
+
+
+def changed_setting(folder: RunFolder, name: str, own: Any, requested: Any) -> ValueError:
+    """Return the error for resuming a run with a setting that cannot change."""
+    return ValueError(
+        f"the run in {folder.path} has {name} {own!r}, and {requested!r} was asked for: go on with "
+        f"the former, or train anew in another folder."
+    )
+
+
+def check_unfinished(
+    checkpoint: dict[str, Any], settings: TrainingSettings, folder: RunFolder
+) -> None:
+    """Check that there are steps left to train.
+
+    Errors: a ValueError where the run has finished, by its steps or its patience.
+    """
+    done, worse = checkpoint["step"], checkpoint["best"]["worse"]
+    if done >= settings.steps:
+        raise ValueError(
+            f"the run in {folder.path} has finished, with {done} steps of {settings.steps}: to go "
+            f"on, ask for more, as by --set steps={2 * settings.steps}."
+        )
+    if settings.patience is not None and worse >= settings.patience:
+        raise ValueError(
+            f"the run in {folder.path} has finished after {done} steps, as {worse} validations "
+            f"were no better: to go on, ask for more, as by --set patience="
+            f"{2 * settings.patience}."
+        )
+
+
+def fingerprint(source: ExampleSource) -> str:
+    """Hash the number of batches, and the first, the middle and the last batch.
+
+    >>> class Numbers:
+    ...     def batches(self, epoch): return [[0, 1], [2]]
+    ...     def collate(self, indices): return {"x": torch.tensor(indices)}
+    ...     def count(self, indices): return len(indices)
+    >>> fingerprint(Numbers())[:8]
+    '37cf36b8'
+    """
+    digest = hashlib.sha256()
+    batches = source.batches(0)
+    places = sorted({0, len(batches) // 2, len(batches) - 1})
+    digest.update(repr((len(batches), places)).encode())
+    for place in places:
+        batch = batches[place]
+        digest.update(repr([int(index) for index in batch]).encode())
+        for name, tensor in sorted(source.collate(batch).items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

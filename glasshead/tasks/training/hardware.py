@@ -1,63 +1,17 @@
-"""Devices, precision and ranks, and work that only rank 0 does."""
+"""Devices and precision: what is asked for, whether it is there, and the processes that use it."""
 
-import atexit
+import logging
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
-from torch import distributed
 
 from glasshead.recipe.validation import shown
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
-
-
-def on_rank_zero(trainer: "Trainer", work: Callable[[], object]) -> None:
-    """Run work in rank 0; where it fails, training ends in all ranks.
-
-    Errors: an OSError or ValueError of the work in rank 0, SystemExit in the others.
-    """
-    error: OSError | ValueError | None = None
-    if trainer.is_global_zero:
-        try:
-            work()
-        except (OSError, ValueError) as raised:
-            error = raised
-    if any_of(trainer, error is not None):
-        raise ending(error)
-
-
-def any_of(trainer: "Trainer", own: bool) -> bool:
-    """Return whether a flag is set in any rank; a collective operation."""
-    if trainer.world_size == 1:
-        return own
-    flag = torch.tensor(float(own), device=trainer.strategy.root_device)
-    return bool(trainer.strategy.reduce(flag, reduce_op="sum").item())
-
-
-def ending(error: Exception | None) -> BaseException:
-    """Return the exception that ends this rank: the error, or SystemExit where it has none."""
-    return SystemExit(0) if error is None else error
-
-
-def told_by_the_first(trainer: "Trainer", error: Exception) -> BaseException:
-    """Return the exception for an error in all ranks: rank 0 raises it, the others exit."""
-    return ending(error if trainer.is_global_zero else None)
-
-
-def leave_at_exit() -> None:
-    """Destroy the process group at exit, without which PyTorch sometimes aborts."""
-    atexit.unregister(_leave)
-    atexit.register(_leave)
-
-
-def _leave() -> None:
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
-
+from glasshead.tasks.training.stopping import leave_at_exit
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("auto", "32-true", "bf16-mixed")
@@ -119,8 +73,6 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
 
     Errors: a ValueError where it is not available, or does not support the optimizer or resuming.
     """
-    import torch
-
     there = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -157,3 +109,69 @@ def _check_sharding(gpu: bool, optimizer: str, *, resume: bool) -> None:
             "strategy fsdp cannot go on from a checkpoint, as Lightning would unpickle it: train "
             "anew in another folder, or take ddp for a run that began with it."
         )
+
+
+def launch(
+    hardware: Hardware, loggers: list[Any], function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """Call a function with a Fabric in each process, and return what it returns in this one.
+
+    Processes that were not launched already, as by torchrun, run the command of this one.
+
+    Errors: a ValueError where the hardware is not available, and what the function raises.
+    """
+    from lightning.fabric import Fabric
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    with _quiet():
+        try:
+            fabric = Fabric(
+                accelerator=hardware.accelerator,
+                devices=hardware.devices,
+                num_nodes=hardware.nodes,
+                strategy=hardware.strategy,
+                precision=_precision(hardware),
+                loggers=loggers,
+            )
+        except (MisconfigurationException, RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{hardware} is not to be had here ({error}): ask for what the machine has."
+            ) from error
+        leave_at_exit()
+        status = "failed"
+        try:
+            result = fabric.launch(function, *arguments)
+            status = "success"
+        except KeyboardInterrupt:
+            # The others would wait for this one.
+            for process in getattr(fabric.strategy.launcher, "procs", ()):
+                process.kill()
+            raise
+        finally:
+            for logger in loggers:
+                logger.finalize(status)
+        return result
+
+
+def _precision(hardware: Hardware) -> Any:
+    if hardware.precision != "auto":
+        return hardware.precision
+    cuda = hardware.accelerator in {"auto", "gpu", "cuda"} and torch.cuda.is_available()
+    return "bf16-mixed" if cuda and torch.cuda.is_bf16_supported() else "32-true"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Lightning's hints and warnings while the block runs."""
+    # Where Lightning's Trainer was imported too, Fabric speaks by its logger.
+    loggers = [logging.getLogger(name) for name in ("lightning.fabric", "lightning.pytorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

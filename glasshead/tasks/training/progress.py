@@ -1,103 +1,80 @@
 """Progress of training: a bar in a terminal, and occasional lines elsewhere."""
 
 import time
-from typing import Any
+from typing import Self
 
-from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
-
-from glasshead.tasks.training.best import Best
-from glasshead.tasks.training.logs import Journal
-from glasshead.tasks.training.module import TaskModule
-from glasshead.tasks.training.settings import TrainingSettings
 
 # Seconds between updates; drawing the bar takes some milliseconds.
 _BAR_SECONDS, _LINE_SECONDS = 0.5, 30.0
 
 
-class Progress(Callback):
-    """Callback that prints step, loss, speed, time left and validations."""
+class Progress:
+    """Prints step, loss, speed, time left and validations, while its block runs.
 
-    def __init__(
-        self,
-        settings: TrainingSettings,
-        journal: Journal,
-        best: Best,
-        console: Console,
-    ) -> None:
-        self._settings, self._journal, self._best = settings, journal, best
-        self._console = console
+    Args:
+        console: Where to; None: nowhere.
+        first: The step to go on from.
+        steps: The number of steps.
+    """
+
+    def __init__(self, console: Console | None, first: int, steps: int) -> None:
+        self._console, self._first, self._steps = console, first, steps
         self._bar: Bar | None = None
-        self._first, self._since, self._next = 0, 0.0, 0.0
+        self._since, self._next = 0.0, 0.0
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        del pl_module
-        self._first, self._since = trainer.global_step, time.monotonic()
+    def __enter__(self) -> Self:
+        self._since = time.monotonic()
         self._next = self._since + _LINE_SECONDS
-        if not trainer.is_global_zero:
+        if self._console is None:
             self._next = float("inf")
         elif self._console.is_terminal:
             self._bar = _bar(self._console)
-            self._bar.add_task("", total=self._settings.steps, completed=self._first, said="")
+            self._bar.add_task("", total=self._steps, completed=self._first, said="")
             self._bar.start()
             self._next = self._since
+        return self
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        del pl_module, outputs, batch, batch_idx
-        if time.monotonic() >= self._next and trainer.global_step > self._first:
-            self._show(trainer.global_step, f"loss {self._journal.loss:.4g}, {self._pace(trainer)}")
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        del pl_module
+    def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
-            self._show(trainer.global_step, "validating")
+            self._bar.update(self._bar.task_ids[0], said="")
+            self._bar.stop()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero:
-            metrics = TaskModule.of(pl_module).metrics
-            values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-            best = ", the best so far" if self._best.improved else ""
-            step, steps = trainer.global_step, self._settings.steps
-            line = f"step {step} of {steps}: validation {values}{best}; {self._pace(trainer)}"
-            self._console.print(line, highlight=False, soft_wrap=True)
-            self._again()
+    def step(self, step: int, loss: float) -> None:
+        """Show a step, unless one was shown just now."""
+        if time.monotonic() >= self._next:
+            self._show(step, f"loss {loss:.4g}, {self._pace(step)}")
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        del pl_module
-        self._stop(trainer.global_step)
+    def validating(self, step: int) -> None:
+        """Show that a validation has begun."""
+        if self._bar is not None:
+            self._show(step, "validating")
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        del pl_module, exception
-        self._stop(trainer.global_step)
+    def validated(self, step: int, metrics: dict[str, float], *, best: bool) -> None:
+        """Print the metrics of a validation."""
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        so_far = ", the best so far" if best else ""
+        self._print(step, f"validation {values}{so_far}; {self._pace(step)}")
 
     def _show(self, step: int, said: str) -> None:
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=step, said=said, refresh=True)
+        if self._bar is None:
+            self._print(step, said)
         else:
-            line = f"step {step} of {self._settings.steps}: {said}"
+            self._bar.update(self._bar.task_ids[0], completed=step, said=said, refresh=True)
+            self._next = time.monotonic() + _BAR_SECONDS
+
+    def _print(self, step: int, said: str) -> None:
+        if self._console is not None:
+            line = f"step {step} of {self._steps}: {said}"
             self._console.print(line, highlight=False, soft_wrap=True)
-        self._again()
+            self._next = time.monotonic() + (_LINE_SECONDS if self._bar is None else _BAR_SECONDS)
 
-    def _again(self) -> None:
-        self._next = time.monotonic() + (_LINE_SECONDS if self._bar is None else _BAR_SECONDS)
-
-    def _pace(self, trainer: Trainer) -> str:
-        done = trainer.global_step - self._first
-        seconds = time.monotonic() - self._since
-        left = (self._settings.steps - trainer.global_step) * seconds / max(1, done)
+    def _pace(self, step: int) -> str:
+        done, seconds = step - self._first, time.monotonic() - self._since
+        left = (self._steps - step) * seconds / max(1, done)
         return f"{done / max(seconds, 1e-9):.3g} steps/s, {duration(left)} left"
-
-    def _stop(self, step: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=step, said="")
-            self._bar.stop()
-            self._bar = None
 
 
 def duration(seconds: float) -> str:

@@ -101,6 +101,10 @@ class TrainingSettings:
         """Return whether there is a validation after a step."""
         return step % self.validate_every == 0 or step >= self.steps
 
+    def saves_at(self, step: int) -> bool:
+        """Return whether there is a checkpoint after a step."""
+        return step % self.save_every == 0 or self.validates_at(step)
+
     def _check_together(self) -> None:
         if self.minimum_learning_rate > self.learning_rate:
             raise ValueError(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glasshead.tasks.training import logs as curve
+from glasshead.tasks.training import logs
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -17,4 +17,4 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def no_pictures(request, monkeypatch):
     if "picture" not in request.node.name and "matplotlib" not in request.node.name:
-        monkeypatch.setattr(curve, "drawn", lambda rows: None)
+        monkeypatch.setattr(logs, "drawn", lambda rows: None)

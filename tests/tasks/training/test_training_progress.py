@@ -7,8 +7,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from rich.console import Console
 from tiny_training import SETTINGS, rows, run
 
-from glasshead.tasks.training import fit as fitting
-from glasshead.tasks.training import progress
+from glasshead.tasks.training import logs, loop, progress
 from glasshead.tasks.training.progress import Progress
 
 
@@ -19,7 +18,7 @@ def said(monkeypatch):
     def watched(tmp_path, terminal):
         out = io.StringIO()
         console = Console(file=out, force_terminal=terminal, width=120, color_system=None)
-        monkeypatch.setattr(fitting, "Console", lambda stderr: console if stderr else None)
+        monkeypatch.setattr(loop, "Console", lambda stderr: console if stderr else None)
         run(tmp_path, SETTINGS)
         return out.getvalue()
 
@@ -72,7 +71,7 @@ def test_loggers_of_lightning_are_told_what_the_log_has(tmp_path, monkeypatch):
         def log_metrics(self, metrics, step=None):
             told.append((step, metrics))
 
-    monkeypatch.setattr(fitting, "_logger", lambda folder: Listener())
+    monkeypatch.setattr(logs, "loggers", lambda folder: [Listener()])
     logged = rows(run(tmp_path))
     assert [step for step, _ in told] == [int(row["step"]) for row in logged]
     assert [figures["loss"] for _, figures in told] == [float(row["loss"]) for row in logged]

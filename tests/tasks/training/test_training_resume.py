@@ -3,18 +3,23 @@
 import dataclasses
 import os
 import random
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_training import SETTINGS, Sequences, Tiny, everything, rows, run
 from torch import nn
 
+from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Interrupted
 
 # A source collates three batches for its fingerprint, before the first step.
 BEFORE = 3
+# The run of these tests, interrupted after step 7, as Lightning's Trainer once saved it.
+OF_TRAINER = Path(__file__).parents[2] / "data" / "run_of_trainer"
 
 
 class Interrupting(Sequences):
@@ -47,6 +52,20 @@ def test_an_interrupted_run_goes_on_as_if_it_was_not(tmp_path, whole, step, numb
     torch.manual_seed(1234)
     random.seed(5)
     assert everything(run(tmp_path, resume=True)) == whole
+
+
+def test_a_run_that_the_trainer_of_lightning_saved_goes_on(tmp_path, tmp_path_factory):
+    shutil.copytree(OF_TRAINER, tmp_path, dirs_exist_ok=True)
+    resumed, whole = run(tmp_path, resume=True), run(tmp_path_factory.mktemp("alike"))
+    for name in ("weights", "checkpoint"):
+        _, own = files.read(getattr(resumed, name), name)
+        _, other = files.read(getattr(whole, name), name)
+        # It was saved by another machine, which may round otherwise.
+        torch.testing.assert_close(own, other, rtol=0, atol=1e-5)
+    assert [row["step"] for row in rows(resumed)] == [row["step"] for row in rows(whole)]
+    shutil.copytree(OF_TRAINER, tmp_path / "other")
+    with pytest.raises(ValueError, match="has learning_rate 0.01, and 0.5 was asked for"):
+        run(tmp_path / "other", dataclasses.replace(SETTINGS, learning_rate=0.5), resume=True)
 
 
 def test_a_second_interruption_ends_at_once(tmp_path, whole):

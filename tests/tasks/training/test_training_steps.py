@@ -9,9 +9,9 @@ from torch import nn
 
 import glasshead as gh
 from glasshead.tasks.training import TrainingSettings
-from glasshead.tasks.training.loader import HeldOutLoader, TrainingLoader
-from glasshead.tasks.training.module import hidden_matrices, optimizer_of
+from glasshead.tasks.training.optimizers import hidden_matrices, optimizer_of
 from glasshead.tasks.training.settings import learning_rate
+from glasshead.tasks.training.task import HeldOutLoader, TrainingLoader
 
 
 def weights(task):

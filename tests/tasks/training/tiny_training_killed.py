@@ -10,10 +10,10 @@ import sys
 import traceback
 from pathlib import Path
 
+import lightning.fabric
 import torch
 from tiny_training import Sequences, Tiny, everything, run
 
-import glasshead.tasks.training.fit
 from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
 
@@ -124,5 +124,5 @@ def main(base):
 
 if __name__ == "__main__":
     assert Sequences
-    assert glasshead.tasks.training.fit
+    assert lightning.fabric
     main(Path(sys.argv[1]))

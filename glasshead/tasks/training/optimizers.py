@@ -1,21 +1,17 @@
-"""A task as a LightningModule, and its optimizers."""
+"""Optimizers: AdamW, SGD, and Muon beside AdamW, with weight decay for matrices only."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from glasshead.tasks.training.loader import (
-    EpochPart,
-    ExampleSource,
-    HeldOutLoader,
-    Task,
-    TrainingLoader,
-)
 from glasshead.tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 
 class MuonWithAdamW(Optimizer):
@@ -141,78 +137,10 @@ def _fused(decays: Sequence[_Decays]) -> bool:
     return places <= {"cpu", "cuda"} and all(p.is_floating_point() for p in parameters)
 
 
-class TaskModule(LightningModule):
-    """The LightningModule of a task: its model, loss over global batches, and metrics.
-
-    The gradient of a step is that of Σ loss over the global batch / its number of targets. As
-    Lightning divides by the number of parts, and DDP by that of processes, each part's loss is
-    multiplied by both.
-
-    Attributes:
-        loss_of_step: This process's contribution to the mean loss of the global batch.
-        metrics: Metrics of the last validation.
-    """
-
-    def __init__(
-        self, task: Task, source: ExampleSource, held_out: ExampleSource, settings: TrainingSettings
-    ) -> None:
-        super().__init__()
-        self.model = task.model
-        self.loss_of_step = torch.zeros(())
-        self.metrics: dict[str, float] = {}
-        self._task, self._settings = task, settings
-        # Determined before FSDP flattens the parameters.
-        self._matrices = matrices_of(task.model)
-        self._source, self._held_out = source, held_out
-        self._sums: dict[str, Tensor] = {}
-
-    @staticmethod
-    def of(module: LightningModule) -> "TaskModule":
-        """Narrow the type of the module that a callback receives.
-
-        Errors: a TypeError where it is another module.
-        """
-        if not isinstance(module, TaskModule):
-            raise TypeError(f"a TaskModule is trained here, and got {type(module).__name__}.")
-        return module
-
-    def configure_optimizers(self) -> Optimizer:
-        return optimizer_of(self.model, self._settings, self._matrices)
-
-    def train_dataloader(self) -> TrainingLoader:
-        trainer, accumulate = self.trainer, self._settings.accumulate
-        return TrainingLoader(
-            self._source,
-            rank=trainer.global_rank,
-            ranks=trainer.world_size,
-            accumulate=accumulate,
-        )
-
-    def val_dataloader(self) -> HeldOutLoader:
-        return HeldOutLoader(
-            self._held_out, rank=self.trainer.global_rank, ranks=self.trainer.world_size
-        )
-
-    def training_step(self, part: EpochPart, batch_idx: int) -> Tensor:
-        accumulate = self._settings.accumulate
-        loss = self._task.loss(part.tensors) * part.share
-        own = loss.detach()
-        self.loss_of_step = own if batch_idx % accumulate == 0 else self.loss_of_step + own
-        return loss * (accumulate * self.trainer.world_size)
-
-    def on_validation_epoch_start(self) -> None:
-        self._sums = {}
-
-    def validation_step(self, part: EpochPart, batch_idx: int) -> None:
-        del batch_idx
-        for name, value in self._task.validate(part.tensors).items():
-            # Sums over many batches need float64.
-            own = value.detach().cpu().double() * part.share
-            self._sums[name] = self._sums[name] + own if name in self._sums else own
-
-    def on_validation_epoch_end(self) -> None:
-        names = sorted(self._sums)
-        sums = torch.stack([self._sums[name] for name in names])
-        if self.trainer.world_size > 1:
-            sums = self.trainer.strategy.reduce(sums.to(self.device), reduce_op="sum")
-        self.metrics = self._task.metrics(dict(zip(names, sums.tolist(), strict=True)))
+def clip_gradient(
+    fabric: "Fabric", model: nn.Module, optimizer: Optimizer, most: float | None
+) -> float:
+    """Clip the norm of the gradient, and return what it was; None: without clipping."""
+    most = math.inf if most is None else most
+    norm = fabric.clip_gradients(model, optimizer, max_norm=most, error_if_nonfinite=False)
+    return cast("Tensor", norm).item()

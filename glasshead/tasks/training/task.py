@@ -1,4 +1,4 @@
-"""Protocols of tasks and examples, and data loaders whose state is (epoch, position)."""
+"""Tasks and examples, as protocols, and the batches that are trained on and held out."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -52,10 +52,6 @@ class Task(Protocol):
         ...
 
 
-# A length, as Lightning prefetches from a loader without one, and would save a wrong position.
-_ENDLESS = 2**40
-
-
 class EpochPart(NamedTuple):
     """A micro-batch: the part of a global batch that one process computes at once.
 
@@ -84,9 +80,6 @@ class TrainingLoader:
         self._of = ranks * accumulate
         self._epoch, self._position = 0, 0
 
-    def __len__(self) -> int:
-        return _ENDLESS
-
     def state_dict(self) -> dict[str, int]:
         """Return the position of the next global batch."""
         return {"epoch": self._epoch, "position": self._position}
@@ -113,13 +106,9 @@ class HeldOutLoader:
 
     def __init__(self, source: ExampleSource, *, rank: int = 0, ranks: int = 1) -> None:
         self._source, self._own = source, slice(rank, None, ranks)
-        self._batches = source.batches(0)
-
-    def __len__(self) -> int:
-        return len(self._batches)
 
     def __iter__(self) -> Iterator[EpochPart]:
-        for batch in self._batches:
+        for batch in self._source.batches(0):
             yield _part(self._source, batch, self._own, 1.0)
 
 

@@ -1,0 +1,205 @@
+"""Training: one loop over steps, on Lightning Fabric.
+
+Fabric places the model on devices and processes, and casts to the precision; what a step does, and
+when it is evaluated, logged and saved, stands in `_loop`.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training import checkpoints, logs
+from glasshead.tasks.training.attention_log import AttentionWriter
+from glasshead.tasks.training.checkpoints import Checkpoints
+from glasshead.tasks.training.evaluation import Best, evaluate
+from glasshead.tasks.training.hardware import Hardware, check_hardware, launch
+from glasshead.tasks.training.optimizers import clip_gradient, matrices_of, optimizer_of
+from glasshead.tasks.training.progress import Progress
+from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
+from glasshead.tasks.training.stopping import (
+    Interruption,
+    any_of,
+    check_numbers,
+    summed,
+    told_by_the_first,
+)
+from glasshead.tasks.training.task import ExampleSource, Task, TrainingLoader, check_batches
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+
+def train(
+    task: Task,
+    source: ExampleSource,
+    held_out: ExampleSource,
+    settings: TrainingSettings,
+    folder: RunFolder,
+    *,
+    hardware: Hardware | None = None,
+    resume: bool = False,
+    watch: bool = False,
+) -> dict[str, Any]:
+    """Train a task's model by steps, with checkpoints to resume from.
+
+    The gradient of a step is that of Σ loss / Σ targets over its global batch, independently of the
+    number of devices and of gradient accumulation. The folder, created by `RunFolder.create`, gets
+    the best model by the task's monitor, a checkpoint, the metrics and the learning curve. On a CPU
+    with the same number of threads, a run that was killed and resumed ends with bitwise the same
+    weights as an uninterrupted one. In distributed training each process calls this; rank 0
+    writes, and where all have to end the others exit silently by SystemExit.
+
+    Args:
+        task: The model and its loss. The model ends with the weights of the last step.
+        source: Training examples.
+        held_out: Validation examples.
+        settings: Training settings.
+        folder: The run folder.
+        hardware: Devices and precision; one device by default.
+        resume: Resume from the last checkpoint. Steps, patience, the intervals of validating,
+            saving and logging, and the hardware may differ from before.
+        watch: Write entropy and maximum score of each head every 4 `log_every` steps, and alarms,
+            for `read_attention_log`. This does not change the weights, and a run may be resumed
+            with it or without.
+
+    Returns: the content of metrics.json: `steps`; `monitor`; `best` and `last`, each the step and
+    the metrics of a validation.
+
+    Errors: a ValueError where there are no examples, the hardware is not available, the folder's
+    run is another or has finished, or a loss, a gradient or weights are not finite; an OSError
+    where the folder already has a run, another process trains in it, or it cannot be written to;
+    `Interrupted` after Ctrl-C or SIGTERM, once saved; KeyboardInterrupt at a second one.
+    """
+    check_batches(source, "what is to be trained on")
+    check_batches(held_out, "what is held out")
+    hardware = hardware or Hardware()
+    check_hardware(hardware, settings.optimizer, resume=resume)
+    run = _Run(task, source, held_out, settings, folder, hardware, watch)
+    with folder.locked(resume=resume):
+        if not resume:
+            folder.check_untrained()
+        identity = checkpoints.identity(settings, source, held_out)
+        checkpoint = None
+        # A run that was killed before its first checkpoint starts anew.
+        if resume and folder.checkpoint.exists():
+            checkpoint = checkpoints.read(folder.checkpoint)
+            checkpoints.check_resumable(checkpoint, identity, task.model, folder)
+            checkpoints.check_unfinished(checkpoint, settings, folder)
+            task.model.load_state_dict(checkpoint["model"])
+        with Interruption() as interruption:
+            loggers = logs.loggers(folder)
+            try:
+                return launch(hardware, loggers, _loop, run, identity, checkpoint, interruption)
+            finally:
+                task.model.cpu()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The arguments of `train`."""
+
+    task: Task
+    source: ExampleSource
+    held_out: ExampleSource
+    settings: TrainingSettings
+    folder: RunFolder
+    hardware: Hardware
+    watch: bool
+
+
+class _Objective(nn.Module):
+    """A task as one module whose forward pass is its loss, as DDP and FSDP synchronize that."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.model, self._task = task.model, task
+
+    def forward(self, batch: dict[str, Tensor], *, validate: bool = False) -> Any:
+        return self._task.validate(batch) if validate else self._task.loss(batch)
+
+
+def _loop(
+    fabric: "Fabric",
+    run: _Run,
+    identity: dict[str, Any],
+    checkpoint: dict[str, Any] | None,
+    interruption: Interruption,
+) -> dict[str, Any]:
+    """Train from scratch or from a checkpoint, and return the metrics."""
+    task, settings, folder = run.task, run.settings, run.folder
+    # What FSDP shards is flat, and its gradients stay whole until they are synchronized.
+    matrices, sharded = matrices_of(task.model), run.hardware.strategy == "fsdp"
+    model = fabric.setup_module(_Objective(task))
+    model.train()
+    optimizer = optimizer_of(task.model, settings, matrices)
+    batches = TrainingLoader(
+        run.source,
+        rank=fabric.global_rank,
+        ranks=fabric.world_size,
+        accumulate=settings.accumulate,
+    )
+    parts = iter(batches)
+    best, log = Best(fabric, folder, task, settings), logs.MetricsLog(fabric, folder)
+    saved = Checkpoints(
+        fabric, folder, identity, model, optimizer, batches=batches, best=best, log=log
+    )
+    first = saved.restore(checkpoint)
+    log.begin(first)
+    console = Console(stderr=True)
+    heads = AttentionWriter(
+        task.model if run.watch else None, fabric, folder, settings, console, first
+    )
+    with Progress(console if fabric.is_global_zero else None, first, settings.steps) as progress:
+        for step in range(first + 1, settings.steps + 1):
+            rate = learning_rate(settings, step - 1)
+            loss = torch.zeros((), device=fabric.device)
+            for number in range(1, settings.accumulate + 1):
+                part = next(parts)
+                partial = number < settings.accumulate and not sharded
+                with fabric.no_backward_sync(model, enabled=partial):
+                    with heads.watching(step):
+                        own = model(fabric.to_device(part.tensors)) * part.share
+                    # DDP averages the gradients of the ranks, and this is a sum over them.
+                    fabric.backward(own * fabric.world_size)
+                loss = loss + own.detach()
+            loss = summed(fabric, loss).item()
+            norm = clip_gradient(fabric, model, optimizer, settings.clip)
+            check_numbers(fabric, step, rate, {"loss": loss, "gradient": norm})
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad()
+
+            log.record(loss, rate)
+            heads.write()
+            progress.step(step, loss)
+            stop = step == settings.steps
+            if settings.validates_at(step):
+                progress.validating(step)
+                metrics = evaluate(fabric, model, task, run.held_out)
+                best.update(step, rate, metrics, saved.weights)
+                stop |= best.out_of_patience
+                log.add(step, metrics, last=stop)
+                progress.validated(step, metrics, best=best.improved)
+            elif step % settings.log_every == 0:
+                log.add(step)
+
+            interrupted = any_of(fabric, interruption.asked) and not stop
+            if settings.saves_at(step) or interrupted:
+                saved.save(step, rate)
+            if interrupted:
+                raise told_by_the_first(fabric, _interrupted(step, run))
+            if stop:
+                break
+    return best.figures
+
+
+def _interrupted(step: int, run: _Run) -> Interrupted:
+    return Interrupted(
+        f"training was interrupted after step {step} of {run.settings.steps}, and is saved in "
+        f"{run.folder.path}: go on by the same command with --resume."
+    )
