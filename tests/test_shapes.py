@@ -11,9 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # The kernels are compiled by Numba, which takes no checks around them.
 CHECKED = (
-    *(f"glasshead.engines.{name}" for name in ("beside", "by_rows", "engine", "fused")),
-    *("glasshead.engines.reference", "glasshead.engines.streaming.engine"),
-    *("glasshead.engines.streaming.lower", "glasshead.statistics", "glasshead.recipe"),
+    *(f"glasshead.engines.{name}" for name in ("base", "fused", "reference")),
+    *("glasshead.engines.streaming.engine", "glasshead.statistics", "glasshead.recipe"),
     "beartype.beartype",
 )
 TESTS = (

@@ -1,6 +1,8 @@
 """The `Attention` module: a recipe, and the methods that compute, trace and observe it."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import torch
@@ -13,8 +15,8 @@ from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
 from glasshead.engines.base import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
-from glasshead.recipe.masks import Mask, as_mask, combined
-from glasshead.recipe.normalizers import Normalizer, Softmax, exponential
+from glasshead.recipe.masks import Mask, as_mask
+from glasshead.recipe.normalizers import Normalizer, Softmax
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.validation import (
@@ -108,8 +110,7 @@ class Attention(nn.Module):
         where the engine that was named does not support it.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        engine, _ = choose(problem, self.engine)
-        return problem.as_given(engine.run(problem))
+        return problem.as_given(choose(problem, self.engine).engine.run(problem))
 
     def trace(
         self,
@@ -175,10 +176,10 @@ class Attention(nn.Module):
             raise ValueError(
                 "observe takes tensors with numbers, and got some on the meta device: take plan()."
             )
+        choice = choose(problem, self.engine)
         if not torch.compiler.is_compiling():
-            request.check_budget(self.engine, whole_number(budget, "budget"))
-        engine, _ = choose(problem, self.engine)
-        return request.observation(*engine.observe(problem, request.reductions))
+            request.check_budget(choice, whole_number(budget, "budget"))
+        return request.observation(*choice.engine.observe(problem, request.reductions))
 
     def weights(
         self,
@@ -197,7 +198,7 @@ class Attention(nn.Module):
         Errors: as for a call, and a ValueError for a normalizer that has no logsumexp.
         """
         problem = self.problem(query, key, key, mask, bias, offset)
-        if not exponential(problem.normalizer):
+        if not problem.normalizer.exponential:
             raise ValueError(
                 "weights takes a normalizer with a logsumexp, Softmax() or SoftmaxOne(), and got "
                 f"{type(problem.normalizer).__name__}: take trace(…).weights, the whole matrix."
@@ -227,11 +228,12 @@ class Attention(nn.Module):
         Errors: as for a call, or for `observe`.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        if statistics is None:
-            return planned(problem, self.engine)
-        request = StatisticRequest(problem, normalize_statistics(statistics))
-        request.check()
-        return planned(problem, self.engine, request.reductions)
+        reductions = None
+        if statistics is not None:
+            request = StatisticRequest(problem, normalize_statistics(statistics))
+            request.check()
+            reductions = request.reductions
+        return planned(problem, choose(problem, self.engine), reductions)
 
     def problem(
         self,
@@ -251,6 +253,9 @@ class Attention(nn.Module):
         """
         query, key, value = cast_inputs(query, key, value)
         check_inputs(query, key, value)
+        # Checked again, as the attributes may have been reassigned.
+        masks = [as_mask(part) for part in (self.mask, mask) if part is not None]
+        biases: list[Any] = [as_bias(part) for part in (self.bias, bias) if part is not None]
         axes = query.ndim
         if axes < 4:
             query, key, value = (x.unsqueeze(-3) for x in (query, key, value))
@@ -260,9 +265,8 @@ class Attention(nn.Module):
             value=value,
             score=self.score,
             softcap=self.softcap,
-            biases=tuple(b for b in (self.bias, as_bias(bias)) if b is not None),
-            # Converted again, as the attribute may have been reassigned.
-            mask=combined([as_mask(self.mask), as_mask(mask)]),
+            biases=tuple(biases),
+            mask=reduce(and_, masks) if masks else None,
             normalizer=self.normalizer,
             dropout=self.dropout if self.training else 0.0,
             offset=(

@@ -4,58 +4,23 @@ import os
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 import glasshead.statistics as own
-from glasshead.attention.indexing import Diagonals, HidingDiagonals, OfHead, OfHeadBias
 from glasshead.attention.recompute import KnownRows
 from glasshead.attention.tensor_files import from_json, read, to_json, understood, write
-from glasshead.recipe.biases import ALiBi, RelativeBias
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.masks.base import AllOf, AnyOf, Not
-from glasshead.recipe.masks.kinds import Band, Dense, Documents, Keys, LengthMask
-from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
-from glasshead.recipe.problem import Problem, Trace
-from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, ScaledDot, Score
+from glasshead.recipe.normalizers import Normalizer
+from glasshead.recipe.part import PARTS, Part
+from glasshead.recipe.problem import Problem
+from glasshead.recipe.scores import Score
 from glasshead.recipe.validation import check_inputs
 from glasshead.statistics import Statistic, TopKeys
 from glasshead.statistics.base import check_name
 from glasshead.statistics.reductions import Reduction
-
-
-class _Kind(NamedTuple):
-    """Constructor of a serializable part of a recipe.
-
-    Attributes:
-        make: Its class.
-        arguments: Of the constructor, and attributes of the part.
-        learned: Its parameters, by their names in a state dict.
-    """
-
-    make: type
-    arguments: tuple[str, ...] = ()
-    learned: tuple[str, ...] = ()
-
-
-_MASKS = (AllOf, AnyOf, Band, Dense, Documents, Keys, LengthMask, Not)
-_KINDS: dict[str, _Kind] = {
-    kind.make.__name__: kind
-    for kind in (
-        *(_Kind(make, tuple(field.name for field in fields(make))) for make in _MASKS),
-        *(_Kind(make, ("beta",)) for make in (Cosine, Dot, Gaussian, ScaledDot)),
-        _Kind(Additive, ("dim", "hidden", "beta"), ("W_query.weight", "W_key.weight", "v")),
-        _Kind(ALiBi, ("heads",)),
-        *(_Kind(make, ("table", "queries")) for make in (Diagonals, HidingDiagonals)),
-        _Kind(RelativeBias, ("heads", "buckets", "max_distance", "bidirectional"), ("weight",)),
-        _Kind(Softmax),
-        _Kind(SoftmaxOne, ("sink",)),
-    )
-}
-# Constructor arguments that are not attributes of the same name.
-_GETTERS = {("Additive", "hidden"): lambda part: len(part.v)}
 
 
 def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
@@ -80,21 +45,19 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         return [serialize(one, f"{place}.{number}", tensors) for number, one in enumerate(value)]
     if value is None or isinstance(value, bool | int | float | str):
         return to_json(value)
-    if isinstance(value, OfHead | OfHeadBias):
-        value = value.whole  # A custom part, refused by its own name.
-    name = type(value).__name__
-    kind = _KINDS.get(name)
-    if kind is None or kind.make is not type(value):
+    name = value.class_name if isinstance(value, Part) else type(value).__name__
+    if not isinstance(value, Part) or value.is_custom:
         raise TypeError(
             f"Weights.save takes a recipe of glasshead's own parts, and its "
             f"{place.split('.', 1)[0]} has a {name}, which a file cannot make again: save "
             f"W.dense(), or parts of it."
         )
     data = {
-        argument: serialize(_argument(value, name, argument), f"{place}.{argument}", tensors)
-        for argument in kind.arguments
+        argument: serialize(getattr(value, argument), f"{place}.{argument}", tensors)
+        for argument in value.saved
     }
-    learned = {name: value.get_parameter(name) for name in kind.learned}
+    module = cast("nn.Module", value)  # where anything of it is learned
+    learned = {name: module.get_parameter(name) for name in value.learned}
     tensors |= {f"{place}.{name}": parameter for name, parameter in learned.items()}
     # PyTorch may round a product otherwise where an operand requires a gradient.
     trained = {name: parameter.requires_grad for name, parameter in learned.items()}
@@ -114,27 +77,22 @@ def deserialize(data: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
         return from_json(data)
     if "tensor" in data:
         return tensors[data["tensor"]]
-    kind = _KINDS[data["is"]]
+    kind = PARTS[data["is"]]
     arguments = {
         argument: deserialize(data["of"][argument], f"{place}.{argument}", tensors)
-        for argument in kind.arguments
+        for argument in kind.saved
     }
     if not kind.learned:
-        return kind.make(**arguments)
+        return kind(**arguments)
     # On the meta device, initialization does not advance the random generator.
     with torch.device("meta"):
-        part = kind.make(**arguments)
+        part = cast("nn.Module", kind(**arguments))
     state = {name: tensors[f"{place}.{name}"] for name in kind.learned}
     _check_shapes(part, state)
     part.load_state_dict(state, strict=False, assign=True)
     for name in kind.learned:
         part.get_parameter(name).requires_grad_(data["trained"][name] is True)
     return part
-
-
-def _argument(part: Any, name: str, argument: str) -> Any:
-    found = _GETTERS.get((name, argument))
-    return getattr(part, argument) if found is None else found(part)
 
 
 def _check_shapes(part: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -218,10 +176,6 @@ class UnknownStatistic(Statistic):
     unit: str  # type: ignore[misc]
     axes: tuple[str, ...]  # type: ignore[misc]
     differentiable: ClassVar[bool] = False
-
-    def of(self, trace: Trace) -> Any:
-        del trace
-        raise self._refusal()
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem

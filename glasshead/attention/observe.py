@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import io as saved
-from glasshead.attention.plan import planned
+from glasshead.attention.plan import Choice, planned
 from glasshead.attention.to_pandas import frame
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
@@ -268,9 +268,9 @@ class StatisticRequest:
                     reductions.append(reduction)
         return reductions
 
-    def check_budget(self, engine: str, budget: int) -> None:
+    def check_budget(self, choice: Choice, budget: int) -> None:
         """Raise a ValueError where observing would take more than `budget` bytes."""
-        plan = planned(self.problem, engine, self.reductions)
+        plan = planned(self.problem, choice, self.reductions)
         if plan.bytes > budget:
             raise ValueError(
                 f"observe takes at most budget={budget} bytes, and would need {plan.bytes} on the "
@@ -285,16 +285,8 @@ class StatisticRequest:
         """Finish each statistic by name, in the layout of the inputs."""
         if not self.gradient:
             reduced = [tuple(part.detach() for part in parts) for parts in reduced]
+        problem = self.problem
         return {
-            name: self._as_given(
-                one.finish(self.problem, *(reduced[i] for i in self._places[name]))
-            )
+            name: problem.as_given(one.finish(problem, *(reduced[i] for i in self._places[name])))
             for name, one in self.statistics.items()
         }
-
-    def _as_given(self, value: Any) -> Any:
-        """Reshape a statistic to the layout of the inputs; of several tensors, each."""
-        if isinstance(value, Tensor):
-            return self.problem.as_given(value)
-        parts = [self.problem.as_given(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Engine, price
+from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Cost, Engine
+from glasshead.engines.reference import rows_at_once
+from glasshead.engines.streaming.operands import knows
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
@@ -68,18 +70,27 @@ def engine_name(name: Any) -> str:
     return name
 
 
-def choose(problem: Problem, name: str) -> tuple[Engine, dict[str, str]]:
-    """Choose the engine for a problem, and return why others were refused on the way.
+class Choice(NamedTuple):
+    """Engine for a problem, and why others were refused on the way."""
+
+    engine: Engine
+    refused: dict[str, str]
+
+
+def choose(problem: Problem, name: str) -> Choice:
+    """Choose the engine for a problem.
 
     Errors: a ValueError where the engine `name` cannot compute the problem.
     """
-    engine_name(name)
-    order = _by_speed(problem) if name == "auto" else [e for e in ENGINES if e.name == name]
+    if name == "auto":
+        order = _by_speed(problem)
+    else:
+        order = [engine for engine in ENGINES if engine.name == engine_name(name)]
     refused = {}
     for engine in order:
         why = engine.refusal(problem)
         if why is None:
-            return engine, refused
+            return Choice(engine, refused)
         refused[engine.name] = why
     raise ValueError(
         f"engine={name!r} does not serve this call: {refused[name]}; take engine='auto'."
@@ -94,13 +105,15 @@ def _by_speed(problem: Problem) -> Sequence[Engine]:
     return FUSED, REFERENCE, STREAMING
 
 
-def planned(problem: Problem, name: str, reductions: Sequence[Reduction] | None = None) -> Plan:
-    """Plan a call: the engine that `choose` picks, and its cost with that of the reductions."""
-    engine, refused = choose(problem, name)
+def planned(
+    problem: Problem, choice: Choice, reductions: Sequence[Reduction] | None = None
+) -> Plan:
+    """Plan a call on the chosen engine: its cost, with that of the reductions."""
+    engine, refused = choice
     cost = engine.cost(problem)
     if reductions is None:
         return Plan(engine.name, engine.about, refused, cost.flops, cost.bytes)
-    extra = price(problem, engine, reductions)
+    extra = price(problem, engine, cost, reductions)
     plain = cost.flops + extra.plain
     return Plan(
         engine.name,
@@ -111,6 +124,68 @@ def planned(problem: Problem, name: str, reductions: Sequence[Reduction] | None 
         extra.passes,
         (plain + extra.flops + extra.sums) / plain if plain else 1.0,
     )
+
+
+# Cost of the softmax of a pair, in operations of a product: measured on a processor with AVX-512
+# (benchmarks/observe.py). In full matrices it, and each reduction, costs a few memory accesses.
+_SOFTMAX, _IN_FULL = 45, 100
+
+
+class Price(NamedTuple):
+    """Additional cost of observing.
+
+    Attributes:
+        plain: Operations of the plain call beside its products.
+        flops: Operations of further products.
+        sums: Operations of the reductions.
+        bytes: Peak memory, the results included.
+        passes: The number of times the scores are computed in all.
+    """
+
+    plain: int
+    flops: int
+    sums: int
+    bytes: int
+    passes: int
+
+
+def price(problem: Problem, engine: Engine, cost: Cost, reductions: Sequence[Reduction]) -> Price:
+    """Estimate what these reductions cost in addition to a call of this cost on this engine."""
+    bare = problem.without_dropout()
+    *leading, queries, keys = problem.scores_shape
+    heads, size = math.prod(leading), problem.dtype.itemsize
+    width = problem.query.shape[-1]
+    results = size * heads * sum(r.numbers(queries, keys) for r in reductions)
+    whole = heads * queries * keys
+    if engine is REFERENCE:
+        sums = _IN_FULL * len(reductions) * whole
+        return Price(2 * _IN_FULL * whole, 0, sums, results + 2 * whole * size, 1)
+    own = [r for r in reductions if not knows(r)]
+    if STREAMING.refusal(bare) is not None:
+        sums = _IN_FULL * (2 + len(reductions)) * whole
+        return Price(_SOFTMAX * whole, 2 * whole * width, sums, results + _row_bytes(bare), 2)
+    streamed = cost if engine is STREAMING else STREAMING.cost(bare)
+    pairs = streamed.flops // (2 * (width + problem.value.shape[-1]))
+    each, flops, sums = sum(r.operations for r in reductions), 0, 0
+    if own:
+        results += _row_bytes(bare)
+        flops, sums = 2 * whole * width, _IN_FULL * (2 + len(own)) * whole
+    plain, passes = _SOFTMAX * pairs, 1 + bool(own)
+    if engine is STREAMING:
+        return Price(plain, flops, sums + each * pairs, results, passes)
+    return Price(
+        plain,
+        flops + 2 * pairs * width,
+        sums + (_SOFTMAX + each) * pairs,
+        results + streamed.bytes,
+        passes + 1,
+    )
+
+
+def _row_bytes(problem: Problem) -> int:
+    """Estimate the memory of the steps of complete rows, as many as are computed at a time."""
+    *leading, _, keys = problem.scores_shape
+    return rows_at_once(problem) * math.prod(leading) * keys * problem.dtype.itemsize * 6
 
 
 def decimal_prefix(count: int) -> str:

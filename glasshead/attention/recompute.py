@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from glasshead.engines import STREAMING, reductions_of
 from glasshead.engines.base import without_autocast
 from glasshead.engines.reference import as_computed
-from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.scores import InnerProduct, is_inner_product
+from glasshead.recipe.scores import InnerProduct
 from glasshead.recipe.tile import Tile
 from glasshead.statistics.reductions import TimesKeys, TimesQueries
 
@@ -88,8 +87,7 @@ def complete_weights(
 
 def is_complete(problem: Problem, keys: range) -> bool:
     """Return whether rows of these keys hold all that a weight is divided by."""
-    plain = type(problem.normalizer).normalize is Softmax.normalize
-    return plain and len(keys) == problem.scores_shape[-1]
+    return problem.normalizer.is_softmax and len(keys) == problem.scores_shape[-1]
 
 
 def rounded_alike(problem: Problem, rows: range, columns: range) -> tuple[range, range]:
@@ -176,7 +174,7 @@ def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
     score, scale = problem.score, problem.scale
     if isinstance(scale, Tensor):
         scale = scale.to(query)
-    if is_inner_product(score):
+    if score.is_inner_product:
         return score(query, key).mul_(scale)
     return (score(query, key) * scale).expand(some.scores_shape).contiguous()
 

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from glasshead.attention import io as saved
 from glasshead.attention.indexing import (
-    HeadIndex,
     checked_range,
     full_index,
     inside,
     range_of,
-    select_head,
 )
 from glasshead.attention.plan import decimal_prefix
 from glasshead.attention.recompute import (
@@ -31,6 +29,7 @@ from glasshead.attention.recompute import (
     scores_are_coarse,
 )
 from glasshead.engines import reductions_of
+from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import whole_number
@@ -357,7 +356,7 @@ def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
     batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
     place = (*batch, slice(head, head + 1))
     logsumexp, known = weights._logsumexp[place], weights._known  # noqa: SLF001
-    one = select_head(problem, batch, head)
+    one = problem.select_head(batch, head)
     if one is None:
         return OneOfAll(weights, places, logsumexp)
     return _Held(one, logsumexp, None if known is None else known.at(place))
@@ -390,7 +389,7 @@ class OneOfAll(Weights):
         query = problem.query[(*batch, slice(head, head + 1))]
         of = head // problem.group
         key = problem.key[(*batch, slice(of, of + 1))]
-        offset = HeadIndex(problem, batch, head).offset
+        offset = HeadIndex(problem.tile(), batch, head).offset
         self._problem = replace(problem, query=query, key=key, value=key, offset=offset, axes=2)
 
     @property

@@ -2,9 +2,8 @@
 
 from glasshead.engines.base import Cost, Engine, Observed
 from glasshead.engines.fused import Fused
-from glasshead.engines.reductions_only import price, reductions_of
 from glasshead.engines.reference import REFERENCE, Reference
-from glasshead.engines.streaming import STREAMING, Streaming
+from glasshead.engines.streaming import STREAMING, Streaming, reductions_of
 
 FUSED = Fused()
 ENGINES: tuple[Engine, ...] = (FUSED, STREAMING, REFERENCE)
@@ -20,6 +19,5 @@ __all__ = [
     "Observed",
     "Reference",
     "Streaming",
-    "price",
     "reductions_of",
 ]

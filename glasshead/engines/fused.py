@@ -19,11 +19,9 @@ from glasshead.engines.base import (
     is_transformed,
     scaled_features,
 )
-from glasshead.engines.reductions_only import reductions_of
-from glasshead.recipe.masks import Band, Mask
-from glasshead.recipe.normalizers import Softmax
+from glasshead.engines.streaming import reductions_of
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import Problem, sees_and_seen
-from glasshead.recipe.scores import is_inner_product
 from glasshead.statistics.reductions import Reduction
 
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
@@ -31,18 +29,24 @@ _LARGE = 256.0
 
 
 class Fused:
-    """Engine on `F.scaled_dot_product_attention`, without a mask tensor where none is needed."""
+    """Engine on `F.scaled_dot_product_attention`, without a mask tensor where none is needed.
+
+    A row that a finite constant such as -1e9 masks as a whole goes to the kernel that keeps its
+    weights, as the gradients of the others are wrong there. While torch.compile traces, the numbers
+    of a bias cannot be read, and the fast kernel is taken: hide such rows by a boolean mask or by
+    -inf, or take `engine="reference"`.
+    """
 
     name = "fused"
     about = "PyTorch's scaled_dot_product_attention"
 
     def refusal(self, problem: Problem) -> str | None:
         """Return why SDPA cannot compute it: it has inner products, bias, mask and softmax only."""
-        if not is_inner_product(problem.score):
+        if not problem.score.is_inner_product:
             return f"the score {type(problem.score).__name__} is not an inner product"
         if problem.softcap is not None:
             return "SDPA has no softcap"
-        if type(problem.normalizer).normalize is not Softmax.normalize:
+        if not problem.normalizer.is_softmax:
             return f"SDPA normalises by softmax, not by {type(problem.normalizer).__name__}"
         if 0 in problem.query.shape or 0 in problem.value.shape:
             return "an axis is empty"
@@ -86,6 +90,8 @@ class Fused:
             query, key, value = (
                 F.pad(x, (0, max(width, value_width) - x.shape[-1])) for x in (query, key, value)
             )
+        if query.ndim != 4:
+            query, key, value = (four_axes(x, x.shape[:-3]) for x in (query, key, value))
         attn_mask, grouped = _attn_mask(problem, bias, visible), problem.group > 1
         if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
             # Queries that share a key head form one block, so that no key is copied.
@@ -98,9 +104,9 @@ class Fused:
         )
         with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
             context = F.scaled_dot_product_attention(
-                four_axes(query, query.shape[:-3]),
-                four_axes(key, key.shape[:-3]),
-                four_axes(value, value.shape[:-3]),
+                query,
+                key,
+                value,
                 attn_mask=attn_mask,
                 dropout_p=problem.dropout,
                 is_causal=is_causal,
@@ -119,14 +125,11 @@ class Fused:
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     """Simplify the mask, and return whether SDPA's own `is_causal` expresses it."""
-    if problem.mask is None:
-        return None, False
-    tile = problem.tile()
-    mask = problem.mask.simplified(tile)
-    if problem.biases or not isinstance(mask, Band):
+    mask = problem.simplified_mask()
+    if mask is None or problem.biases:
         return mask, False
     # A branch, as under torch.compile the result may be a symbol, which SDPA rejects.
-    return (mask, True) if mask.is_top_left_causal(tile) else (mask, False)
+    return (mask, True) if mask.is_top_left_causal(problem.tile()) else (mask, False)
 
 
 def _inputs(
@@ -155,7 +158,7 @@ def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) ->
 
 
 def _has_large_rows(bias: Tensor) -> bool:
-    """Return whether a whole row of a bias is far from 0, as one that −1e9 masks.
+    """Return whether a whole row of a bias is known to be far from 0, as one that −1e9 masks.
 
     The fast kernels take the weights of the backward pass from exp(score − logsumexp), which loses
     a digit for each of the logsumexp.

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from glasshead.attention import Attention
 from glasshead.recipe.biases import Bias, bias_values
-from glasshead.recipe.masks import Band, Mask, as_mask, dense
-from glasshead.recipe.masks.base import AllOf
-from glasshead.recipe.problem import visible_pairs
+from glasshead.recipe.masks import Mask, as_mask, dense
+from glasshead.recipe.masks.base import visible_pairs
 from glasshead.recipe.tile import Span, Tile, three_axes
 
 _LEAST = 16
@@ -128,25 +127,15 @@ def lookback(rule: Attention) -> int | None:
     >>> lookback(gh.Attention(mask=gh.causal() & gh.window(before=255)))
     255
     """
-    if rule.mask is None or not asks_for_distances(rule):
-        return None
-    return min((b.before for b in bands_of(rule.mask) or () if b.before is not None), default=None)
+    mask = as_mask(rule.mask)
+    return mask.lookback if mask is not None and by_distance(rule) else None
 
 
-def asks_for_distances(rule: Attention) -> bool:
+def by_distance(rule: Attention) -> bool:
     """Return whether mask and bias depend on a pair's distance alone."""
-    by_distance = rule.bias is None or (isinstance(rule.bias, Bias) and rule.bias.by_distance)
-    return by_distance and (rule.mask is None or bands_of(rule.mask) is not None)
-
-
-def bands_of(mask: Mask) -> tuple[Band, ...] | None:
-    """Return the bands whose intersection the mask is, each at the call's offset, or None."""
-    if isinstance(mask, Band):
-        return (mask,) if mask.offset is None else None
-    if not isinstance(mask, AllOf):
-        return None
-    parts = [bands_of(part) for part in mask.masks]
-    return None if None in parts else tuple(band for part in parts if part for band in part)
+    mask, bias = as_mask(rule.mask), rule.bias
+    biased = bias is not None and not (isinstance(bias, Bias) and bias.by_distance)
+    return not biased and (mask is None or mask.by_distance)
 
 
 @dataclass(frozen=True, eq=False)

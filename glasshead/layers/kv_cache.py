@@ -14,13 +14,13 @@ from glasshead.layers.cache import (
     KeysAndValues,
     KeyValueCache,
     Places,
-    asks_for_distances,
+    by_distance,
     check_fits,
     taken,
 )
 from glasshead.layers.eviction import Policy
 from glasshead.recipe.biases import Bias
-from glasshead.recipe.masks import Band, Mask, as_mask, combined
+from glasshead.recipe.masks import Mask, as_mask, combined
 
 
 class EvictingCache(KeyValueCache):
@@ -168,7 +168,7 @@ class EvictingCache(KeyValueCache):
 
 
 def _check(rule: Attention) -> None:
-    if not asks_for_distances(rule):
+    if not by_distance(rule):
         what = "mask" if rule.bias is None else "mask and bias"
         raise ValueError(
             f"a policy takes a rule whose own {what} reads distances alone, as causal(), window() "
@@ -182,11 +182,9 @@ def _remap_mask(places: Places, whole: Mask | None) -> Mask | None:
     As they are in order, a causal mask hides none of them; a window hides too few.
     """
     simple = None if whole is None else whole.simplified(places.tile())
-    return None if simple is None or _causal(simple) else places.mask(simple)
-
-
-def _causal(mask: Mask) -> bool:
-    return isinstance(mask, Band) and mask.before is None and mask.offset is None
+    if simple is None or (simple.by_distance and simple.lookback is None):
+        return None
+    return places.mask(simple)
 
 
 def _remap_bias(

@@ -24,7 +24,7 @@ from glasshead.layers import (
     Rotary,
     Sinusoidal,
 )
-from glasshead.layers.cache import bands_of, lookback
+from glasshead.layers.cache import by_distance, lookback
 from glasshead.layers.feed_forward import Dropout
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.checks import check_tokens
@@ -251,7 +251,7 @@ def _is_plain(layer: MultiHeadAttention) -> bool:
         and rule.engine in ("auto", "fused")
         and rule.softcap is None
         and rule.bias is None
-        and (rule.mask is None or bands_of(rule.mask) is not None)
+        and by_distance(rule)
         and not isinstance(rule.score.scale(layer.head_dim), Tensor)
         and rule.score.scale(layer.head_dim) > 0
     )

@@ -2,17 +2,19 @@
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from glasshead.recipe.tile import Tile
+from glasshead.recipe.part import HeadIndex, Part
+from glasshead.recipe.tile import Span, Tile
 from glasshead.recipe.validation import check_covers, check_heads, whole_number
 
 
-class Bias(nn.Module):
+class Bias(Part, nn.Module):
     """Base class of biases b_ij, added to the scores after the softcap and before the mask.
 
     Attributes:
@@ -34,6 +36,36 @@ class Bias(nn.Module):
 
         The tile is the whole problem's.
         """
+
+    def select_head(self, place: HeadIndex) -> "Bias":
+        """Select one head, as a bias without batch and heads axes.
+
+        Of a bias by distance, the numbers are computed once.
+
+        >>> place = HeadIndex(Tile(range(3), range(7)), (1,), 1)
+        >>> ALiBi(4).select_head(place)(Tile(range(3), range(3)))
+        tensor([[-0.0000, -0.0625, -0.1250],
+                [-0.0625, -0.0000, -0.0625],
+                [-0.1250, -0.0625, -0.0000]])
+        """
+        if not self.by_distance:
+            return OfHeadBias(self, place)
+        queries, keys = place.tile.shape
+        if not queries or not keys:
+            return Diagonals(torch.zeros(0), queries)
+        table = place.of_scores(by_diagonal(self, place.tile)).detach()
+        table = table.expand(1, queries + keys - 1)[0].contiguous()
+        kind = HidingDiagonals if self.hides and bool(table.isneginf().any()) else Diagonals
+        return kind(table, queries)
+
+
+def by_diagonal(bias: Bias, tile: Tile) -> Float[Tensor, "*leading #1 #diagonals"]:
+    """Evaluate a bias by distance once per diagonal, `queries - 1 - i + j` of `queries + keys - 1`.
+
+    The last query's row, extended, has each distance once.
+    """
+    queries, keys = tile.shape
+    return bias(replace(tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1)))
 
 
 def as_bias(bias: Any) -> Bias | Tensor | None:
@@ -76,6 +108,64 @@ def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None
     check_covers("bias=", bias.shape, layout)
 
 
+def select_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
+    """Select one head of a bias object, or of a bias tensor, without its gradient."""
+    return bias.select_head(place) if isinstance(bias, Bias) else place.of_given(bias.detach())
+
+
+class Diagonals(Bias):
+    """Bias per distance: b_ij = table[queries - 1 - i + j], none of them -inf."""
+
+    hides = False
+    by_distance = True
+    saved: ClassVar[tuple[str, ...]] = ("table", "queries")
+
+    def __init__(self, table: Float[Tensor, " diagonals"], queries: int) -> None:
+        super().__init__()
+        self.table, self.queries = table, queries
+
+    def forward(self, tile: Tile) -> Float[Tensor, "queries keys"]:
+        if 0 in tile.shape:
+            return torch.zeros(tile.shape, dtype=tile.dtype, device=tile.device)
+        rows, keys = tile.queries, tile.keys
+        first, last = self.queries - rows.stop + keys.start, self.queries - 1 - rows.start
+        table = self.table[first : last + keys.stop].to(tile.device, tile.dtype)
+        # Row i begins one column before row i - 1.
+        return table.unfold(0, keys.stop - keys.start, 1).flip(0)
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
+        del tile
+        queries, keys = scores[-2:]
+        expected = [queries + keys - 1 if queries and keys else 0]
+        if self.queries != queries or list(self.table.shape) != expected:
+            raise ValueError(
+                f"a bias by distance takes a number for each diagonal, {expected}, "
+                f"and got {list(self.table.shape)}."
+            )
+
+
+class HidingDiagonals(Diagonals):
+    """Bias per distance, of which some may be -inf and hide."""
+
+    hides = True
+    saved = ("table", "queries")
+
+
+class OfHeadBias(Bias):
+    """A custom bias, evaluated for all heads and batch rows, of which one is selected."""
+
+    def __init__(self, bias: Bias, place: HeadIndex) -> None:
+        super().__init__()
+        self.whole, self._place = bias, place
+
+    def forward(self, tile: Tile) -> Float[Tensor, "#queries #keys"]:
+        return self._place.of_scores(self.whole(self._place.whole(tile)))
+
+    @property
+    def class_name(self) -> str:
+        return self.whole.class_name
+
+
 class ALiBi(Bias):
     """Attention with linear biases: b_ij = -slope · |i + offset - j|, one fixed slope per head.
 
@@ -93,6 +183,7 @@ class ALiBi(Bias):
 
     hides = False
     by_distance = True
+    saved = ("heads",)
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -144,6 +235,8 @@ class RelativeBias(Bias):
 
     hides = False
     by_distance = True
+    saved = ("heads", "buckets", "max_distance", "bidirectional")
+    learned = ("weight",)
 
     def __init__(
         self,

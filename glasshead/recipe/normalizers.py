@@ -1,17 +1,18 @@
 """Normalizers: softmax and its alternatives, which turn scores into attention weights."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from glasshead.recipe.part import HeadIndex, Part
 from glasshead.recipe.scores import shown
 from glasshead.recipe.validation import check_per_head, number_or_tensor, per_head, register_value
 
 
-class Normalizer(nn.Module):
+class Normalizer(Part, nn.Module):
     """Base class of normalizers: scores to weights; hidden pairs get 0, empty rows zeros only.
 
     A subclass implements `normalize`; hidden pairs are handled here, for all of them.
@@ -19,10 +20,19 @@ class Normalizer(nn.Module):
     Attributes:
         formula: The weight of a key as text.
         numbers_a_pair: Numbers per pair that are held at once beside scores and weights.
+        exponential: Whether the weights are exp(s - logsumexp).
+        is_softmax: Whether they are those of `Softmax`, which sum to 1.
     """
 
     formula: str
     numbers_a_pair: ClassVar[int] = 0
+    exponential: ClassVar[bool] = False
+    is_softmax: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "normalize" in vars(cls) and "exponential" not in vars(cls):
+            cls.exponential = cls.is_softmax = False
 
     def forward(
         self,
@@ -60,8 +70,18 @@ class Normalizer(nn.Module):
             f"{type(self).__name__}."
         )
 
+    def sink_score(self) -> float | Tensor | None:
+        """Return the score, or one per head, that takes weight and has no key; None: there is none.
+
+        Of weights that are exponentials, it is the only difference from the softmax.
+        """
+
     def check(self, heads: int) -> None:
         """Raise a ValueError where this normalizer does not support `heads` heads."""
+
+    def select_head(self, place: HeadIndex) -> "Normalizer | None":
+        """Return the normalizer of one head, or None for one that may read across heads."""
+        del place
 
 
 class Softmax(Normalizer):
@@ -74,6 +94,12 @@ class Softmax(Normalizer):
     """
 
     formula = "exp s_j / Σ_k exp s_k"
+    exponential = is_softmax = True
+    saved = ()
+
+    def select_head(self, place: HeadIndex) -> Normalizer | None:
+        del place
+        return None if self.is_custom else self
 
     def normalize(
         self, scores: Float[Tensor, "*leading queries keys"]
@@ -105,6 +131,8 @@ class SoftmaxOne(Normalizer):
 
     formula = "exp s_j / (exp sink + Σ_k exp s_k)"
     numbers_a_pair = 1
+    exponential = True
+    saved = ("sink",)
     sink: float | Tensor
 
     def __init__(self, sink: float | Tensor = 0.0) -> None:
@@ -125,17 +153,20 @@ class SoftmaxOne(Normalizer):
         sink = torch.as_tensor(per_head(self.sink), dtype=scores.dtype, device=scores.device)
         return torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], dim=-1)
 
+    def sink_score(self) -> float | Tensor | None:
+        return self.sink
+
     def check(self, heads: int) -> None:
         check_per_head("sink", self.sink, heads)
 
+    def select_head(self, place: HeadIndex) -> Normalizer | None:
+        if self.is_custom:
+            return None
+        sink = place.number(self.sink)
+        return self if sink is self.sink else SoftmaxOne(sink)
+
     def extra_repr(self) -> str:
         return f"sink={shown(self.sink)}"
-
-
-def exponential(normalizer: Normalizer) -> bool:
-    """Return whether the weights are exp(s - logsumexp); a subclass may override `normalize`."""
-    own = type(normalizer).normalize
-    return own in (Softmax.normalize, SoftmaxOne.normalize)
 
 
 class HardMax(Normalizer):

@@ -1,18 +1,24 @@
 """One attention call: its tensors and checked settings, and the trace of every step."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias
-from glasshead.recipe.masks import Mask
+from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias, select_head
+from glasshead.recipe.masks.base import Mask, visible_pairs
 from glasshead.recipe.normalizers import Normalizer
+from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.scores import Score
-from glasshead.recipe.tile import Span, Tile, three_axes
+from glasshead.recipe.tile import Intervals, Span, Tile, intersect, three_axes
 from glasshead.recipe.validation import check_offset
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +51,13 @@ class Problem:
     dropout: float
     offset: int | Tensor
     axes: int
+    # What a call needs several times, computed once. `replace` begins anew.
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def _once(self, name: str, compute: Callable[[], _Made]) -> _Made:
+        if name not in self._known:
+            self._known[name] = compute()
+        return self._known[name]
 
     @property
     def scores_shape(self) -> tuple[int, ...]:
@@ -68,10 +81,12 @@ class Problem:
 
     def tile(self) -> Tile:
         """Return the tile of all query-key pairs."""
-        queries, keys = self.scores_shape[-2:]
+        return self._once("tile", self._tile)
+
+    def _tile(self) -> Tile:
         return Tile(
-            queries=Span(0, queries),
-            keys=Span(0, keys),
+            queries=Span(0, self.query.shape[-2]),
+            keys=Span(0, self.key.shape[-2]),
             offset=self.offset,
             headed=self.axes > 3,
             device=self.query.device,
@@ -112,25 +127,109 @@ class Problem:
             total = values if total is None else total + values
         return total, visible
 
+    def simplified_mask(self) -> Mask | None:
+        """Return the simplest equivalent mask, or None where nothing is hidden."""
+        mask = self.mask
+        return None if mask is None else self._once("mask", lambda: mask.simplified(self.tile()))
+
+    def key_ranges(
+        self, device: torch.device | None = None
+    ) -> tuple[Intervals | None, Mask | None]:
+        """Split the mask into one key range per query, and the mask that remains, as `split` does.
+
+        Args:
+            device: Where to look at the mask's own numbers; that of the inputs if not given.
+        """
+        mask = self.simplified_mask()
+        if mask is None:
+            return None, None
+        if device is None:
+            return self._once("ranges", lambda: split(mask, self.tile()))
+        tile = replace(self.tile(), device=device)
+        return self._once(f"ranges on {device.type}", lambda: split(mask, tile))
+
+    def without_dropout(self) -> "Problem":
+        """Return the problem of the undropped weights."""
+        if not self.dropout:
+            return self
+        return self._once("without dropout", self._without_dropout)
+
+    def _without_dropout(self) -> "Problem":
+        bare = replace(self, dropout=0.0)
+        bare._known.update(self._known)  # noqa: SLF001 - of the same class
+        return bare
+
     def detached(self) -> "Problem":
         """Return the problem with its inputs detached from the autograd graph."""
         query, key, value = (x.detach() for x in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value)
 
-    def as_given(self, tensor: Tensor) -> Tensor:
-        """Return a result in the layout of the caller's inputs."""
-        return tensor if self.axes > 3 else tensor.squeeze(self.query.ndim - 3)
+    def select_head(self, batch: tuple[int, ...], head: int) -> "Problem | None":
+        """Select one head, `[queries, dim]`, with its own part of β, biases, mask and sink.
 
+        Queries and keys are views. None where the score or the normalizer is custom, and may read
+        across heads.
 
-def visible_pairs(mask: Mask, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-    """Evaluate the mask on a tile; raise a TypeError where a custom mask returns no booleans."""
-    visible = mask.visible(tile)
-    if visible.dtype != torch.bool:
-        raise TypeError(
-            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
-            f"{visible.dtype}: compare, or convert it with .bool()."
+        Args:
+            batch: A place along each batch axis.
+            head: Which query head.
+
+        >>> import glasshead as gh
+        >>> q, k = torch.randn(2, 6, 5, 3), torch.randn(2, 2, 7, 3)
+        >>> attention = gh.Attention(score=gh.Dot(beta=torch.arange(6.0)), bias=gh.ALiBi(6))
+        >>> one = attention.problem(q, k, k).select_head((1,), 4)
+        >>> one.scores_shape, one.score, one.key[0].equal(k[1, 1])
+        ((1, 5, 7), Dot(beta=4), True)
+        """
+        place = HeadIndex(self.tile(), batch, head)
+        score, normalizer = self.score.select_head(place), self.normalizer.select_head(place)
+        if score is None or normalizer is None:
+            return None
+        of = head // self.group
+        return replace(
+            self,
+            query=self.query[(*batch, slice(head, head + 1))],
+            key=self.key[(*batch, slice(of, of + 1))],
+            value=self.value[(*batch, slice(of, of + 1))],
+            score=score,
+            biases=tuple(select_head(bias, place) for bias in self.biases),
+            mask=None if self.mask is None else self.mask.select_head(place),
+            normalizer=normalizer,
+            offset=place.offset,
+            axes=2,
         )
-    return visible
+
+    def as_given(self, value: Any) -> Any:
+        """Return a result, of one tensor or several, in the layout of the caller's inputs."""
+        if isinstance(value, Tensor):
+            return value if self.axes > 3 else value.squeeze(self.query.ndim - 3)
+        parts = [self.as_given(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]:
+    """Split `mask` into one key range per query, and the mask that remains.
+
+    A query sees the keys that are in its range and that the remaining mask shows; None stands for
+    every key. Of masks that are combined by `&`, those with ranges make the first part.
+
+    >>> import glasshead as gh
+    >>> mask = gh.causal() & gh.documents([0, 1, 0]) & gh.padding(2)
+    >>> ranges, rest = split(mask, gh.Tile(range(3), range(3)))
+    >>> ranges.stops.flatten(), rest
+    (tensor([1, 2, 2]), documents(tensor[3]))
+    """
+    if mask is None:
+        return None, None
+    ranges: list[Intervals] = []
+    rest: list[Mask] = []
+    for one in mask.conjuncts or (mask,):
+        intervals = one.intervals(tile)
+        if intervals is None:
+            rest.append(one)
+        else:
+            ranges.append(intervals)
+    return (reduce(intersect, ranges) if ranges else None), (reduce(and_, rest) if rest else None)
 
 
 def sees_and_seen(

@@ -2,13 +2,14 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from glasshead.recipe.part import HeadIndex, Part
 from glasshead.recipe.validation import (
     check_per_head,
     number_or_tensor,
@@ -18,17 +19,19 @@ from glasshead.recipe.validation import (
 )
 
 
-class Score(nn.Module):
+class Score(Part, nn.Module):
     """Base class of scores: s_ij = β · score(q_i, k_j), with the inverse temperature β.
 
     Attributes:
         beta: The inverse temperature: a number, or a tensor `[heads]`, which learns if it is a
             parameter. None is the score's default.
         formula: The raw score as text.
+        is_inner_product: Whether the score is computed as an inner product of features.
     """
 
     beta: float | Tensor | None
     formula: str
+    is_inner_product: ClassVar[bool] = False
 
     def __init__(self, beta: float | Tensor | None = 1.0) -> None:
         super().__init__()
@@ -61,6 +64,20 @@ class Score(nn.Module):
         del dim
         check_per_head("beta", self.beta, heads)
 
+    def select_head(self, place: HeadIndex) -> "Score | None":
+        """Return the score with the β of one head, or None for a custom score.
+
+        A custom score may read across heads.
+        """
+        if self.is_custom:
+            return None
+        beta = place.number(self.beta)
+        return self if beta is self.beta else self._with_beta(beta)
+
+    def _with_beta(self, beta: float) -> Self:
+        """Return the score with another β; of ours, most take no other argument."""
+        return type(self)(beta=beta)
+
     def extra_repr(self) -> str:
         return "" if self.beta is None else f"beta={shown(self.beta)}"
 
@@ -76,6 +93,12 @@ def shown(value: Any) -> str:
 class InnerProduct(Score):
     """Base class of inner products of features: score(q, k) = f(q) · g(k), widths unchanged."""
 
+    is_inner_product = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.is_inner_product = cls.forward is InnerProduct.forward
+
     @final
     def forward(
         self,
@@ -88,11 +111,6 @@ class InnerProduct(Score):
     @abstractmethod
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Compute f(query) and g(key), in the inputs' shapes."""
-
-
-def is_inner_product(score: Score) -> bool:
-    """Return whether the score is computed as an inner product of features."""
-    return isinstance(score, InnerProduct) and type(score).forward is InnerProduct.forward
 
 
 class Dot(InnerProduct):
@@ -109,6 +127,7 @@ class Dot(InnerProduct):
     """
 
     formula = "q·k"
+    saved: ClassVar[tuple[str, ...]] = ("beta",)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key
@@ -128,6 +147,8 @@ class ScaledDot(Dot):
     >>> ScaledDot().scale(dim=64), ScaledDot(beta=0.5).scale(dim=64)
     (0.125, 0.5)
     """
+
+    saved = ("beta",)
 
     def __init__(self, beta: float | Tensor | None = None) -> None:
         super().__init__(beta)
@@ -154,6 +175,7 @@ class Cosine(InnerProduct):
     """
 
     formula = "q·k / (|q|·|k|)"
+    saved = ("beta",)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return _unit(query), _unit(key)
@@ -179,6 +201,7 @@ class Gaussian(Score):
     """
 
     formula = "-|q - k|²"
+    saved = ("beta",)
 
     def forward(
         self,
@@ -212,6 +235,8 @@ class Additive(Score):
     """
 
     formula = "v·tanh(W_query·q + W_key·k)"
+    saved = ("dim", "hidden", "beta")
+    learned = ("W_query.weight", "W_key.weight", "v")
 
     def __init__(
         self, dim: int, hidden: int | None = None, beta: float | Tensor | None = 1.0
@@ -237,7 +262,19 @@ class Additive(Score):
 
     def numbers_a_pair(self, dim: int) -> int:
         del dim
-        return 2 * len(self.v)
+        return 2 * self.hidden
+
+    @property
+    def hidden(self) -> int:
+        """Return the width of the network's one layer."""
+        return len(self.v)
+
+    def _with_beta(self, beta: float) -> Self:
+        # On the meta device, initialization does not advance the random generator.
+        with torch.device("meta"):
+            one = type(self)(self.dim, self.hidden, beta)
+        one.W_query, one.W_key, one.v = self.W_query, self.W_key, self.v
+        return one
 
     def check(self, heads: int, dim: int) -> None:
         super().check(heads, dim)
@@ -247,4 +284,4 @@ class Additive(Score):
             )
 
     def extra_repr(self) -> str:
-        return f"dim={self.dim}, hidden={len(self.v)}, {super().extra_repr()}"
+        return f"dim={self.dim}, hidden={self.hidden}, {super().extra_repr()}"

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Int
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
-from glasshead.statistics.reductions import Reduction
+from glasshead.statistics.reductions import Reduction, Rows
 
 # The unit of key indices.
 KEY = "key"
@@ -20,9 +19,9 @@ KEY = "key"
 class Statistic(ABC):
     """Base class of statistics of attention weights, computed without keeping the weights.
 
-    A statistic is a frozen dataclass of numbers and tuples. `of` defines it on a trace, where the
-    whole matrix is in memory; `reductions` and `finish` compute the same from sums that every
-    engine can compute in one pass.
+    A statistic is a frozen dataclass of numbers and tuples. `reductions` and `finish` compute it
+    from sums that every engine can compute in one pass; `of` is the same on a trace, where the
+    whole matrix is in memory.
 
     Attributes:
         unit: Of the numbers, as text; "key" where they are the places of keys.
@@ -40,9 +39,22 @@ class Statistic(ABC):
         """Return whether a mean is meaningful; that of key indices is not."""
         return self.unit != KEY
 
-    @abstractmethod
     def of(self, trace: Trace) -> Any:
-        """Compute the statistic from the full matrix, in the inputs' layout: its definition."""
+        """Compute the statistic from the full matrix, in the inputs' layout.
+
+        Errors: a ValueError where it does not fit the problem.
+        """
+        problem = trace.problem
+        self.check(problem)
+        # A problem always has a heads axis, and the steps have one where the inputs do.
+        scores, weights = trace.masked, trace.weights
+        headed = weights.ndim == problem.query.ndim
+        if not headed:
+            scores, weights = scores.unsqueeze(-3), weights.unsqueeze(-3)
+        rows = Rows(problem, problem.tile(), scores, weights, ~scores.isneginf())
+        reduced = [reduction.of(rows) for reduction in self.reductions(problem)]
+        value = self.finish(problem, *reduced)
+        return value if headed else problem.as_given(value)
 
     @abstractmethod
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
@@ -76,22 +88,6 @@ class PerQuery(Statistic):
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
         return torch.cat([first, second], -1)
-
-
-def headed(trace: Trace) -> bool:
-    """Return whether the steps have a heads axis, as those of its problem always do."""
-    return trace.weights.ndim == trace.problem.query.ndim
-
-
-def sees_nothing(trace: Trace) -> Bool[Tensor, "*leading queries"]:
-    """Return which queries see no key at all."""
-    return trace.masked.isneginf().all(-1)
-
-
-def distances(trace: Trace) -> Int[Tensor, "*leading queries keys"]:
-    """Compute |i + offset - j| of each pair; leading axes broadcast to those of the weights."""
-    distance = trace.problem.tile().distance().abs()
-    return distance if headed(trace) or distance.ndim < 3 else distance.squeeze(-3)
 
 
 # Attributes of observations, which no statistic may be named after.

@@ -11,17 +11,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.problem import Problem, Trace
+from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import per_batch
 from glasshead.recipe.validation import finite, whole_number
-from glasshead.statistics.base import Statistic, distances, sees_nothing
+from glasshead.statistics.base import Statistic
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,
     Largest,
     Reduction,
     TimesQueries,
-    edges,
 )
 
 
@@ -57,10 +56,6 @@ class Received(Statistic):
         if self.last is not None:
             last = whole_number(self.last, "Received(last=…)", least=1)
             object.__setattr__(self, "last", last)
-
-    def of(self, trace: Trace) -> Float[Tensor, "*leading keys"]:
-        self.check(trace.problem)
-        return trace.weights[..., self._first(trace.problem) :, :].sum(-2)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         queries = torch.arange(problem.scores_shape[-2], device=problem.query.device)
@@ -125,12 +120,6 @@ class DistanceHistogram(Statistic):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", _rising(self.edges))
-
-    def of(self, trace: Trace) -> Float[Tensor, "*leading bins"]:
-        distance = distances(trace)
-        bins = [(trace.weights * inside).sum((-2, -1)) for inside in self._bins(distance)]
-        count = (~sees_nothing(trace)).sum(-1, keepdim=True)
-        return torch.stack(bins, -1) / count.clamp(min=1)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
@@ -214,14 +203,6 @@ class PooledMap(Statistic):
             number = whole_number(getattr(self, name), f"PooledMap({name})", least=1)
             object.__setattr__(self, name, number)
 
-    def of(self, trace: Trace) -> Float[Tensor, "*leading rows columns"]:
-        self.check(trace.problem)
-        queries, keys = trace.weights.shape[-2:]
-        columns = [block.sum(-1) for block in trace.weights.split(_sizes(keys, self.columns), -1)]
-        summed = torch.stack(columns, -1)
-        rows = [block.mean(-2) for block in summed.split(_sizes(queries, self.rows), -2)]
-        return torch.stack(rows, -2)
-
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (BlockSum(self.rows, self.columns),)
@@ -239,7 +220,3 @@ class PooledMap(Statistic):
                 f"{self!r} takes at least as many queries and keys, and got {queries} and {keys}: "
                 f"ask for a smaller map."
             )
-
-
-def _sizes(length: int, parts: int) -> list[int]:
-    return [stop - start for start, stop in pairwise(edges(length, parts))]

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glasshead.recipe.normalizers import exponential
-from glasshead.recipe.problem import Problem, Trace
+from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import whole_number
-from glasshead.statistics.base import PerQuery, Statistic, distances, headed, sees_nothing
+from glasshead.statistics.base import PerQuery, Statistic
 from glasshead.statistics.reductions import (
     DistanceSum,
     EntropySum,
@@ -45,12 +44,6 @@ class Entropy(PerQuery):
     axes = ("query",)
     differentiable = True
 
-    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
-        weights = trace.weights
-        # ln 0 has no gradient; 0 ln 1 is 0 as well.
-        logarithms = weights.masked_fill(weights == 0, 1.0).log()
-        return (weights * -logarithms).sum(-1)
-
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (EntropySum(),)
@@ -78,22 +71,12 @@ class LogSumExp(PerQuery):
     axes = ("query",)
     differentiable = True
 
-    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
-        self.check(trace.problem)
-        empty = sees_nothing(trace)
-        # The gradient of a logsumexp over nothing would be 0/0.
-        scores = trace.masked.masked_fill(empty[..., None], 0.0)
-        scores = scores if headed(trace) else scores.unsqueeze(-3)
-        lse = trace.problem.normalizer.logsumexp(scores)
-        lse = lse if headed(trace) else lse.squeeze(-2)
-        return lse.masked_fill(empty, -torch.inf)
-
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (LogSum(),)
 
     def check(self, problem: Problem) -> None:
-        if not exponential(problem.normalizer):
+        if not problem.normalizer.exponential:
             raise ValueError(
                 f"{self!r} takes weights that are exponentials, of Softmax() or SoftmaxOne(), and "
                 f"got those of {problem.normalizer}: leave it out, or take another normalizer."
@@ -115,9 +98,6 @@ class MaxWeight(PerQuery):
 
     unit = "weight"
     axes = ("query",)
-
-    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
-        return _largest(trace.weights, 0.0)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
@@ -141,13 +121,6 @@ class ArgMax(PerQuery):
 
     unit = "key"
     axes = ("query",)
-
-    def of(self, trace: Trace) -> Int[Tensor, "*leading queries"]:
-        empty = sees_nothing(trace)
-        if trace.weights.shape[-1] == 0:
-            return torch.full_like(empty, -1, dtype=torch.long)
-        smaller = trace.weights < trace.weights.amax(-1, keepdim=True)
-        return trace.masked.masked_fill(smaller, -torch.inf).argmax(-1).masked_fill(empty, -1)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
@@ -178,9 +151,6 @@ class MaxScore(Statistic):
     unit = "score"
     axes = ()
 
-    def of(self, trace: Trace) -> Float[Tensor, "*leading"]:
-        return _largest(_largest(trace.masked, -torch.inf), -torch.inf)
-
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (Largest(),)
@@ -189,19 +159,13 @@ class MaxScore(Statistic):
         self, problem: Problem, *reduced: tuple[Tensor, ...]
     ) -> Float[Tensor, "*batch heads"]:
         del problem
-        return _largest(reduced[0][2], -torch.inf)
+        scores = reduced[0][2]
+        if not scores.shape[-1]:
+            return scores.new_full(scores.shape[:-1], -torch.inf)
+        return scores.amax(-1)
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
         return torch.maximum(first, second)
-
-
-def _largest(
-    values: Float[Tensor, "*leading length"], of_nothing: float
-) -> Float[Tensor, "*leading"]:
-    """Return the maximum along the last axis, which may be of length 0."""
-    if values.shape[-1] == 0:
-        return values.new_full(values.shape[:-1], of_nothing)
-    return values.amax(-1)
 
 
 @dataclass(frozen=True)
@@ -231,10 +195,6 @@ class MassOn(PerQuery):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", _distinct(self.keys))
-
-    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
-        self.check(trace.problem)
-        return trace.weights[..., list(self.keys)].sum(-1)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         keys = problem.scores_shape[-1]
@@ -292,9 +252,6 @@ class MeanDistance(PerQuery):
     unit = "places"
     axes = ("query",)
 
-    def of(self, trace: Trace) -> Float[Tensor, "*leading queries"]:
-        return (trace.weights * distances(trace)).sum(-1)
-
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem
         return (DistanceSum(),)
@@ -346,12 +303,6 @@ class TopK(Statistic):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", whole_number(self.k, "TopK(k)", least=1))
-
-    def of(self, trace: Trace) -> TopKeys:
-        self.check(trace.problem)
-        weights, keys = trace.weights.sort(dim=-1, descending=True, stable=True)
-        weights, keys = weights[..., : self.k], keys[..., : self.k]
-        return TopKeys(weights, torch.where(weights == 0, -1, keys))
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         del problem

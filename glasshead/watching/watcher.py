@@ -13,7 +13,6 @@ from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.base import without_autocast
 from glasshead.recipe.masks import Band
-from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
 from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
@@ -324,7 +323,7 @@ class Watcher:
 
     def _weights(self, name: str, captured: CapturedCall, problem: Problem) -> Weights:
         """Build the lazy weights, within the budget."""
-        if not exponential(problem.normalizer):
+        if not problem.normalizer.exponential:
             raise ValueError(
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."

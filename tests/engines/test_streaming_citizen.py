@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.engines.streaming.lower import lower
+from glasshead.engines.streaming.engine import lower
 from glasshead.engines.streaming.operator import streaming, streaming_backward
 
 RECIPES = {
@@ -42,7 +42,7 @@ def operands(*, requires_grad):
     per_key, per_query = torch.rand(1, 1, 2, 11), torch.rand(1, 6, 1, 5)
     return (
         *(query, key, value, of.bounds, of.offsets, of.visible, bias, table, sink),
-        *(per_key, per_query, 0.5, 3.0, True, True, True, 2, [2, 3], 0),
+        *(0.5, 3.0, 0, per_key, per_query, [1, 1, 1, 2, 2, 3]),
     )
 
 
@@ -52,7 +52,7 @@ def test_opcheck_of_the_forward_operator():
 
 
 def test_opcheck_of_the_backward_operator():
-    *first, per_key, _, scale, softcap = operands(requires_grad=False)[:13]
+    *recipe, per_key, _, _ = operands(requires_grad=False)
     arriving = (
         torch.rand(2, 6, 2, 5),
         torch.randn(2, 6, 5, 5),
@@ -60,7 +60,7 @@ def test_opcheck_of_the_backward_operator():
         torch.randn(2, 6, 5),
         torch.randn(2, 6, 2, 5),
     )
-    call = (*first, per_key, *arriving, scale, softcap, [True, True, True], 0)
+    call = (*recipe, [True, True, True], *arriving, per_key)
     torch.library.opcheck(streaming_backward, call)
 
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import Case, cases, masks
-from glasshead.recipe.masks.base import CompositeMask, Intervals, Not, split
+from glasshead.recipe.masks.base import CompositeMask, Not
 from glasshead.recipe.masks.kinds import Documents, Keys
-from glasshead.recipe.tile import Span
+from glasshead.recipe.problem import split
+from glasshead.recipe.tile import Intervals, Span
 
 
 def everything(queries: int, keys: int, offset: int | torch.Tensor | None = None) -> gh.Tile:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import glasshead as gh
 from cases import NORMALIZERS, cases
 from glasshead.engines import REFERENCE
-from glasshead.recipe.normalizers import exponential
 from glasshead.recipe.tile import Span
 from glasshead.statistics import (
     ArgMax,
@@ -97,7 +96,7 @@ def cuts(queries):
 def test_reductions_finish_to_the_definition(case, normalizer, data):
     statistic = data.draw(asked(case.queries, case.keys))
     ends = data.draw(cuts(case.queries))
-    if isinstance(statistic, LogSumExp) and not exponential(normalizer()):
+    if isinstance(statistic, LogSumExp) and not normalizer.exponential:
         normalizer = gh.SoftmaxOne
     trace = gh.Attention(normalizer=normalizer()).trace(*case.inputs(), **case.call())
     expected = statistic.of(trace)
@@ -121,7 +120,7 @@ def test_empty_rows_have_nothing(case, normalizer):
     top = TopK(case.keys).of(trace)
     assert (top.keys[empty] == -1).all()
     assert not top.weights[empty].any()
-    if exponential(normalizer()):
+    if normalizer.exponential:
         for found in (LogSumExp().of(trace), finished(LogSumExp(), trace.problem)):
             assert torch.equal(found.isneginf(), empty)
 
@@ -178,7 +177,7 @@ def test_lengths_may_be_zero(queries, keys):
 @settings(max_examples=100)
 def test_gradients_are_finite_and_those_of_the_definition(case, normalizer, data):
     statistic = data.draw(st.sampled_from([Entropy(), MassOn([0]), LogSumExp()]))
-    if isinstance(statistic, LogSumExp) and not exponential(normalizer()):
+    if isinstance(statistic, LogSumExp) and not normalizer.exponential:
         normalizer = gh.Softmax
     empty = ~case.visible().any(-1)
     query, key, value = case.inputs(requires_grad=True)

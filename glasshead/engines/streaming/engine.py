@@ -3,137 +3,31 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.base import Cost, Observed, four_axes, is_transformed, without_autocast
+from glasshead.engines.base import (
+    Cost,
+    Observed,
+    clear_unseen,
+    four_axes,
+    is_transformed,
+    scaled_features,
+    without_autocast,
+)
 from glasshead.engines.reference import by_rows
-from glasshead.engines.streaming.arrays import PassResults
-from glasshead.engines.streaming.kernels import arguments
-from glasshead.engines.streaming.lower import Wanted, lower, seen_pairs
+from glasshead.engines.streaming.operands import OutputSpec, RecipeTensors, knows
 from glasshead.engines.streaming.operator import run
-from glasshead.recipe.biases import Bias
-from glasshead.recipe.masks.kinds import Band
-from glasshead.recipe.normalizers import exponential
-from glasshead.recipe.problem import Problem
-from glasshead.recipe.scores import is_inner_product
-from glasshead.statistics.reductions import (
-    BlockSum,
-    DiagonalSum,
-    DistanceSum,
-    EntropySum,
-    Largest,
-    LargestWeights,
-    LogSum,
-    Reduction,
-    ScoreSum,
-    TimesKeys,
-    TimesQueries,
-)
-
-_KNOWN = (
-    BlockSum,
-    DiagonalSum,
-    DistanceSum,
-    EntropySum,
-    Largest,
-    LargestWeights,
-    LogSum,
-    ScoreSum,
-    TimesKeys,
-    TimesQueries,
-)
-
-
-def known(reduction: Reduction) -> bool:
-    """Return whether the kernels compute this reduction within their pass."""
-    return type(reduction) in _KNOWN
-
-
-def wanted(problem: Problem, reductions: Sequence[Reduction]) -> Wanted:
-    """Return the output specification of a pass that computes these built-in reductions."""
-    kinds = {type(reduction) for reduction in reductions}
-    right = [r.per_key for r in reductions if isinstance(r, TimesKeys)]
-    left = [r.per_query for r in reductions if isinstance(r, TimesQueries)]
-    return Wanted(
-        keyed=Largest in kinds,
-        far=DistanceSum in kinds,
-        diagonal=DiagonalSum in kinds,
-        top=max([0, *(r.k for r in reductions if isinstance(r, LargestWeights))]),
-        maps=tuple(
-            size for r in reductions if isinstance(r, BlockSum) for size in (r.rows, r.columns)
-        ),
-        per_key=_stack_rows(problem, right),
-        per_query=_stack_rows(problem, left),
-    )
-
-
-def found(
-    problem: Problem, reductions: Sequence[Reduction], sums: PassResults
-) -> list[tuple[Tensor, ...]]:
-    """Extract the results of each reduction from those of a pass, `[*batch, heads, …]`."""
-    batch = problem.scores_shape[:-3]
-    places = {"by_key": 0, "by_query": 0, "maps": 0}
-    results = []
-    for reduction in reductions:
-        parts = _extract(reduction, sums, places)
-        results.append(tuple(part.reshape(*batch, *part.shape[1:]) for part in parts))
-    return results
-
-
-# The row statistic that answers each reduction.
-_ROW_STATS = {
-    LogSum: arguments.LOG_SUM,
-    EntropySum: arguments.ENTROPY,
-    ScoreSum: arguments.SCORES,
-    DistanceSum: arguments.DISTANCES,
-}
-
-
-def _extract(  # noqa: PLR0911 - a result each
-    reduction: Reduction, sums: PassResults, places: dict[str, int]
-) -> tuple[Tensor, ...]:
-    """Extract one reduction, `[batch, heads, …]`; `places` counts what earlier ones have used."""
-
-    def next_of(name: str, width: int) -> slice:
-        first = places[name]
-        places[name] += width
-        return slice(first, first + width)
-
-    match reduction:
-        case TimesKeys(per_key):
-            part = sums.by_key[:, :, next_of("by_key", per_key.shape[-1])]
-            return (part.transpose(-1, -2),)
-        case TimesQueries(per_query):
-            part = sums.by_query[:, :, next_of("by_query", per_query.shape[-1])]
-            return (part.transpose(-1, -2),)
-        case DiagonalSum():
-            return (sums.diagonals,)
-        case LargestWeights(k):
-            return sums.top[..., :k], sums.keys[..., :k]
-        case BlockSum(rows, columns):
-            part = sums.maps[..., next_of("maps", rows * columns)]
-            return (part.unflatten(-1, (rows, columns)),)
-        case Largest():
-            key = (
-                sums.rows[:, :, arguments.KEY].long()
-                + arguments.MANY * sums.rows[:, :, arguments.MANY_KEYS].long()
-            )
-            return sums.rows[:, :, arguments.MAX_WEIGHT], key, sums.rows[:, :, arguments.MAX_SCORE]
-    return (sums.rows[:, :, _ROW_STATS[type(reduction)]],)
-
-
-def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
-    """Stack columns `[..., length, n]` of all parts as rows `[#batch, #heads, n, length]`."""
-    if not parts:
-        return None
-    batch = problem.scores_shape[:-3]
-    flat = [four_axes(part.to(problem.dtype).transpose(-1, -2), batch) for part in parts]
-    # Computed by hand, as torch.broadcast_shapes imports SymPy on its first call.
-    leading = [max(sizes) for sizes in zip(*(x.shape[:2] for x in flat), strict=True)]
-    return torch.cat([x.expand(*leading, *x.shape[2:]) for x in flat], 2).contiguous()
+from glasshead.recipe.biases import Bias, bias_values, by_diagonal
+from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.problem import Problem, sees_and_seen
+from glasshead.recipe.tile import Intervals, Tile
+from glasshead.statistics.reductions import Reduction
 
 
 class Streaming:
@@ -151,9 +45,9 @@ class Streaming:
 
     def refusal(self, problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
         """Return why the kernels cannot compute it: they need inner products, exp and a CPU."""
-        if not is_inner_product(problem.score):
+        if not problem.score.is_inner_product:
             return f"the score {type(problem.score).__name__} is not an inner product"
-        if not exponential(problem.normalizer):
+        if not problem.normalizer.exponential:
             return f"the weights of {type(problem.normalizer).__name__} are no exponentials"
         if problem.dropout:
             return "it keeps no weights that could be dropped"
@@ -188,19 +82,17 @@ class Streaming:
     ) -> Observed:
         """Compute context and built-in reductions in one pass; custom reductions take a second."""
         with without_autocast(problem.query.device):
-            taken = [reduction for reduction in reductions if known(reduction)]
-            query, key, value, structure = lower(problem)
-            sums = run(query, key, value if context else None, structure, wanted(problem, taken))
-            results = dict(zip(map(id, taken), found(problem, taken, sums), strict=True))
-            others = [reduction for reduction in reductions if not known(reduction)]
-            results |= dict(zip(map(id, others), by_rows(problem, others), strict=True))
-        shape = (*problem.query.shape[:-1], sums.context.shape[-1])
-        made = sums.context.reshape(shape).to(problem.query.dtype)
-        return Observed(made, [results[id(reduction)] for reduction in reductions])
-
-    def knows(self, reduction: Reduction) -> bool:
-        """Return whether the kernels compute it; a custom reduction takes complete rows."""
-        return known(reduction)
+            taken = [reduction for reduction in reductions if knows(reduction)]
+            query, key, value, recipe = lower(problem)
+            spec = OutputSpec.of(problem, taken)
+            results = run(query, key, value if context else None, recipe, spec)
+            found = dict(zip(map(id, taken), results.of(problem, taken), strict=True))
+            if len(taken) < len(reductions):
+                others = [reduction for reduction in reductions if not knows(reduction)]
+                found |= zip(map(id, others), by_rows(problem, others), strict=True)
+        shape = (*problem.query.shape[:-1], results.context.shape[-1])
+        made = results.context.reshape(shape).to(problem.query.dtype)
+        return Observed(made, [found[id(reduction)] for reduction in reductions])
 
     def skips(self, problem: Problem) -> bool:
         """Return whether the mask hides so much at either end of the rows that this is the fastest.
@@ -209,17 +101,39 @@ class Streaming:
         """
         if problem.mask is None or torch.compiler.is_compiling():
             return False
-        tile = problem.tile()
-        mask = problem.mask.simplified(tile)
-        half = isinstance(mask, Band) and mask.is_top_left_causal(tile)
+        mask = problem.simplified_mask()
         # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
-        if mask is None or (half and not problem.biases) or self.refusal(problem) is not None:
+        half = mask is None or (not problem.biases and mask.is_top_left_causal(problem.tile()))
+        if half or self.refusal(problem) is not None:
             return False
         pairs = seen_pairs(problem)
         return pairs is not None and pairs < 0.45 * math.prod(problem.scores_shape)
 
 
 STREAMING = Streaming()
+
+# With fewer scores than these, in all or per head, rows are faster than kernels, which would
+# have to compile first.
+_FEW, _FEW_A_HEAD = 2**16, 2**12
+
+
+def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
+    """Compute reductions for a context that another engine computes, `[*batch, heads, …]` each.
+
+    They are those of the weights before dropout. The kernels compute them where they can and there
+    are many scores; else rows of weights are reduced.
+    """
+    if not reductions:
+        return []
+    bare = problem.without_dropout()
+    queries, keys = problem.scores_shape[-2:]
+    few = not torch.compiler.is_compiling() and (
+        math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD
+    )
+    if not few and STREAMING.refusal(bare) is None:
+        return STREAMING.observe(bare, reductions, context=False).reduced
+    with without_autocast(problem.query.device):
+        return by_rows(bare, reductions)
 
 
 def _is_differentiated_otherwise() -> bool:
@@ -238,3 +152,214 @@ def _bias_bytes(problem: Problem) -> int:
             tile = replace(problem.tile(), device=torch.device("meta"))
             total += bias(tile).numel() * problem.dtype.itemsize
     return total
+
+
+# Queries per block for which a rule's key range is evaluated.
+_ROWS = 64
+
+
+def _is_traced() -> bool:
+    """Return whether the call is being traced, so that no mask object can be called later."""
+    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
+
+
+class Rule:
+    """A mask without a simpler form, evaluated for one block of pairs at a time."""
+
+    def __init__(self, mask: Mask, tile: Tile, batch: tuple[int, ...]) -> None:
+        self.mask, self.tile, self.batch = mask, tile, batch
+
+    def __call__(self, queries: range, keys: range) -> Tensor:
+        tile = replace(self.tile, queries=queries, keys=keys)
+        return four_axes(visible_pairs(self.mask, tile), self.batch)
+
+
+def lower(problem: Problem) -> tuple[Tensor, Tensor, Tensor, RecipeTensors]:
+    """Lower a problem to tensors of four axes.
+
+    Returns:
+        Query and key whose inner product times β is the score, the values, and the recipe.
+    """
+    batch = tuple(problem.scores_shape[:-3])
+    tile = problem.tile()
+    intervals, rest = problem.key_ranges()
+    bounds = _bounds(problem, intervals, batch)
+    visible, rule = None, None
+    if rest is not None:
+        if rest.is_dense or _is_traced():
+            visible = _full_keys(four_axes(visible_pairs(rest, tile), batch), problem)
+        else:
+            rule = Rule(rest, tile, batch)
+            bounds = _narrow_bounds(bounds, rest, tile)
+    biases, table = _biases(problem, batch)
+    query, key, value = _clear_unseen(
+        problem, bounds, simple=rest is None and biases is None and table is None
+    )
+    query, key, scale = scaled_features(problem, query, key)
+    query, key, value = (four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value))
+    recipe = RecipeTensors(
+        bounds=bounds,
+        offsets=_offsets(problem, batch),
+        visible=visible,
+        bias=biases,
+        table=table,
+        sink=_sink(problem),
+        scale=scale,
+        softcap=_softcap(problem),
+        rule=rule,
+    )
+    return query, key, value, recipe
+
+
+def seen_pairs(problem: Problem) -> int | None:
+    """Count the pairs within each query's first and last visible key, over batch and heads.
+
+    None where that cannot be known without evaluating every pair of the mask.
+    """
+    # A problem on the meta device has no numbers, but a mask has its own.
+    on_meta = problem.query.device.type == "meta"
+    intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
+    *leading, queries, keys = problem.scores_shape
+    whole = math.prod(leading)
+    if intervals is None:
+        return None if rest is not None else whole * queries * keys
+    seen = (intervals.stops - intervals.starts).double()
+    rows = seen.expand(*seen.shape[:-2], queries, 1)
+    return int(rows.sum(-2).mean() * whole)
+
+
+def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...]) -> Tensor:
+    queries, keys = problem.scores_shape[-2:]
+    device = problem.query.device
+    if intervals is None:
+        starts = torch.zeros(1, queries, dtype=torch.int64, device=device)
+        return torch.stack([starts, starts + keys], 1)
+    sides = [_rows(side, queries, batch) for side in intervals]
+    return torch.stack(torch.broadcast_tensors(*sides), 1).contiguous()
+
+
+def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
+    """Reshape `[*leading, #queries, 1]` to `[#batch, queries]`."""
+    return four_axes(side, batch)[:, 0, :, 0].expand(-1, queries)
+
+
+def _narrow_bounds(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
+    """Narrow the bounds to the keys that a rule shows to each few queries."""
+    queries = tile.shape[0]
+    bounds = bounds.clone()
+    for first in range(0, queries, _ROWS):
+        rows = range(first, min(first + _ROWS, queries))
+        seen = rest.key_range(replace(tile, queries=rows))
+        bounds[:, :, rows.start : rows.stop].clamp_(seen.start, max(seen.start, seen.stop))
+    return bounds
+
+
+def _full_keys(tensor: Tensor, problem: Problem) -> Tensor:
+    """Expand the last axis to every key, contiguous in memory."""
+    keys = problem.scores_shape[-1]
+    if tensor.shape[-1] != keys:
+        tensor = tensor.expand(*tensor.shape[:-1], keys)
+    if torch.compiler.is_compiling() or tensor.stride(-1) != 1:
+        tensor = tensor.contiguous()
+    return tensor
+
+
+def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
+    """Sum the biases given pair by pair, and those given by distance."""
+    tile, pairs, tables = problem.tile(), [], []
+    for bias in problem.biases:
+        if isinstance(bias, Bias) and bias.by_distance:
+            tables.append(four_axes(by_diagonal(bias, tile).to(tile.dtype), batch)[..., 0, :])
+        else:
+            pairs.append(four_axes(bias_values(bias, tile).to(tile.dtype), batch))
+    total = reduce(add, pairs) if pairs else None
+    if len(pairs) > 1:
+        hidden = reduce(torch.logical_or, [x.isneginf() for x in pairs])
+        total = cast("Tensor", total).masked_fill(hidden, -torch.inf)
+    table = reduce(add, tables) if tables else None
+    return (
+        None if total is None else _full_keys(total, problem),
+        None if table is None else table.contiguous(),
+    )
+
+
+def _softcap(problem: Problem) -> float:
+    """Return the softcap, or 0 for none or one so large that it changes no finite score."""
+    softcap = problem.softcap
+    return 0.0 if softcap is None or softcap > 1e30 else softcap
+
+
+def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:
+    offset, device = problem.offset, problem.query.device
+    if not isinstance(offset, Tensor):
+        return torch.full((1,), offset, dtype=torch.int64, device=device)
+    offset = offset.to(device, torch.int64)
+    return offset.reshape(1) if not offset.ndim else offset.expand(batch).flatten()
+
+
+def _sink(problem: Problem) -> Tensor | None:
+    sink = problem.normalizer.sink_score()
+    if sink is None:
+        return None
+    sink = torch.as_tensor(sink, device=problem.query.device).to(problem.dtype)
+    return sink.reshape(-1)
+
+
+def _clear_unseen(
+    problem: Problem, bounds: Tensor, *, simple: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Clear queries that see no key and keys that no query sees, where that is needed."""
+    query, key, value = problem.query, problem.key, problem.value
+    if problem.mask is None and not problem.biases:
+        return query, key, value
+    tracing = torch.compiler.is_compiling()
+    batch = problem.scores_shape[:-3]
+    if simple:
+        sees, seen = _seen_by_bounds(bounds, key.shape[-2])
+        if not tracing and bool(sees.all() & seen.all()):
+            return query, key, value
+        shape = batch if len(bounds) > 1 else ()
+        sees, seen = (x.reshape(*shape, 1, -1, 1) for x in (sees, seen))
+    elif not tracing and all(
+        bool(x.detach().sum(dtype=problem.dtype).isfinite()) for x in (query, key, value)
+    ):
+        # Checking that all inputs are finite is faster than evaluating every pair.
+        return query, key, value
+    elif tracing:
+        _, visible = problem.bias_and_visible(problem.mask, problem.tile())
+        if visible is None:
+            return query, key, value
+        sees, seen = sees_and_seen(visible)
+    else:
+        sees, seen = _seen_by_blocks(problem)
+    return clear_unseen(query, key, value, sees, seen)
+
+
+def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:
+    """Return which queries see a key, and which keys a query sees, `[#batch, length]`."""
+    starts, stops = bounds[:, 0].clamp(0, keys), bounds[:, 1].clamp(0, keys)
+    sees = starts < stops
+    stops = torch.maximum(starts, stops)
+    edges = torch.zeros(len(bounds), keys + 1, dtype=torch.int64, device=bounds.device)
+    one = torch.ones_like(starts)
+    edges = edges.scatter_add(1, starts, one).scatter_add(1, stops, -one)
+    return sees, edges.cumsum(1)[:, :keys] > 0
+
+
+def _seen_by_blocks(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Find seeing queries and seen keys for any mask and bias, a few queries at a time."""
+    *batch, heads, queries, keys = problem.scores_shape
+    sees = torch.ones(*batch, heads, queries, 1, dtype=torch.bool)
+    seen = torch.zeros(*batch, 1, keys, 1, dtype=torch.bool)
+    for first in range(0, queries, _ROWS):
+        last = min(first + _ROWS, queries)
+        tile = replace(problem.tile(), queries=range(first, last))
+        _, visible = problem.bias_and_visible(problem.mask, tile)
+        if visible is None:
+            seen[:] = True
+            continue
+        visible = visible.expand(*visible.shape[:-2], last - first, keys)
+        these, those = sees_and_seen(visible)
+        sees[..., first:last, :] &= these
+        seen |= those
+    return sees, seen

@@ -1,101 +1,176 @@
 """Forward and backward pass: work shared among threads, and its sums combined."""
 
 import threading
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glasshead.engines.streaming import threads as workers
-from glasshead.engines.streaming.arrays import (
-    GradInputs,
-    GradOutputs,
-    PassResults,
-    at,
-    grid,
-    matrix,
-    panels,
-    recipe_of,
-    room_for_gradients,
-    room_for_sums,
-    spans,
-)
 from glasshead.engines.streaming.kernels.arguments import (
     BackwardWorkspace,
     KernelGradients,
     KernelGradOutputs,
+    KernelGrid,
+    KernelRecipe,
     Matrix,
-    Results,
-    Wants,
     Workspace,
 )
 from glasshead.engines.streaming.kernels.backward import backward_blocks
+from glasshead.engines.streaming.kernels.blocks import columns_of, pack
 from glasshead.engines.streaming.kernels.forward import forward_blocks
-from glasshead.engines.streaming.lower import RecipeTensors, Wanted, real_of
+from glasshead.engines.streaming.operands import (
+    GradInputs,
+    GradOutputs,
+    OutputSpec,
+    RecipeTensors,
+    Results,
+    at,
+    real_of,
+)
 from glasshead.engines.streaming.threads import Schedule, WorkItem
-from glasshead.statistics.reductions import edges
 
 # The most scores of a block: a few megabytes, however long the text.
 _FORWARD_NUMBERS = 2**21
 
 
-class _Stripe(NamedTuple):
-    """Float64 sums over the queries of one stripe, added to the other stripes' in the end."""
+def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
+    """View vectors `[length, dim]` as a flat array, or copy them where the dtype differs.
 
-    by_query: Tensor
-    diagonals: Tensor
-    maps: Tensor
+    The copy is also made where `dim` is not a multiple of `width`, and filled up with 0.
+    """
+    length, dim = vectors.shape
+    across = -(-dim // width) * width
+    fits = vectors.dtype in (torch.float32, torch.float64) and across == dim
+    if fits and vectors.stride(1) == 1 and vectors.stride(0) >= dim:
+        row = vectors.stride(0)
+        return Matrix(_flat(vectors, (length - 1) * row + dim), row, dim)
+    numbers = np.zeros((length, across), real_of(vectors))
+    numbers[:, :dim] = _as_real(vectors)
+    return Matrix(numbers.reshape(-1), across, across)
+
+
+def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
+    """Pack vectors as the right operand of a matrix product."""
+    width = columns_of(dtype.itemsize)
+    packed = np.empty(-(-count // width) * width * vectors.width, dtype)
+    pack(vectors, count, width, packed)
+    return packed
+
+
+def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> KernelGrid:
+    """Return one head's pairs of `[#batch, #heads, #queries, keys]`; keys are contiguous."""
+    if tensor is None:
+        return KernelGrid(np.empty(0, empty), 0, 0)
+    pairs = at(tensor, batch, head)
+    row = pairs.stride(0) if pairs.shape[0] > 1 else 0
+    return KernelGrid(_flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row)
+
+
+def _flat(tensor: Tensor, extent: int) -> np.ndarray:
+    """View the first `extent` numbers of a tensor's memory as a flat array."""
+    return tensor.detach().as_strided((extent,), (1,)).numpy()
+
+
+def _as_real(vectors: Tensor) -> np.ndarray:
+    """Copy to a dtype of NumPy, which has no bfloat16: the upper half of a float32."""
+    if vectors.dtype == torch.bfloat16:
+        bits = vectors.detach().contiguous().view(torch.int16).numpy().view(np.uint16)
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return vectors.detach().numpy().astype(real_of(vectors))
+
+
+def recipe_of(
+    recipe: RecipeTensors, query: Tensor, keys: np.ndarray, count: int, batch: int, head: int
+) -> KernelRecipe:
+    """Build the kernel arguments that define the scores of one head."""
+    real = keys.dtype
+    row = lambda tensor: batch if len(tensor) > 1 else 0  # noqa: E731
+    table = recipe.table
+    sink = -np.inf
+    if recipe.sink is not None:
+        sink = recipe.sink[head if len(recipe.sink) > 1 else 0].item()
+    return KernelRecipe(
+        query=matrix(query[batch, head]),
+        panels=keys,
+        keys=count,
+        bounds=recipe.bounds[row(recipe.bounds)].numpy(),
+        bias=grid(recipe.bias, batch, head, real),
+        visible=grid(recipe.visible, batch, head, np.dtype(np.bool_)),
+        table=np.empty(0, real) if table is None else at(table, batch, head).numpy(),
+        scale=recipe.scale,
+        softcap=recipe.softcap,
+        sink=sink,
+        offset=int(recipe.offsets[row(recipe.offsets)]),
+    )
+
+
+def spans(
+    recipe: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: KernelGrid
+) -> Iterator[tuple[tuple[int, int, int], KernelGrid]]:
+    """Yield the row ranges of a work item as a kernel takes them, each with its visible pairs.
+
+    That is all rows at once, or block by block where a rule is evaluated for each.
+    """
+    first, step = cut.rows(unit.stripe)
+    if recipe.rule is None:
+        yield (first, step, cut.queries), visible
+        return
+    bounds = recipe.bounds[unit.batch if len(recipe.bounds) > 1 else 0].numpy()
+    for row in range(first, cut.queries, step):
+        last = min(row + cut.height, cut.queries)
+        starts, stops = bounds[:, row:last]
+        seeing = starts < stops
+        if not seeing.any():
+            yield (row, step, last), visible
+            continue
+        start, stop = int(starts[seeing].min()), int(stops[seeing].max())
+        tile = recipe.rule(range(row, last), range(start, stop))
+        pairs = at(tile, unit.batch, head).expand(-1, stop - start).contiguous()
+        shown = grid(pairs[None, None], 0, 0, np.dtype(np.bool_))
+        # The kernel indexes queries and keys of the whole problem.
+        yield (row, step, last), shown._replace(first=-row * shown.row - start)
 
 
 def forward(
-    query: Tensor, key: Tensor, value: Tensor | None, structure: RecipeTensors, wanted: Wanted
-) -> PassResults:
+    query: Tensor, key: Tensor, value: Tensor | None, recipe: RecipeTensors, spec: OutputSpec
+) -> Results:
     """Compute the context and the requested sums in one pass over the scores.
 
     Args:
         query: `[batch, heads, queries, dim]`.
         key, value: `[batch, kv_heads, keys, dim]`; without a value there is no context.
-        structure, wanted: The recipe's tensors, and the output specification.
+        recipe, spec: The recipe's tensors, and the output specification.
     """
-    sums = room_for_sums(query, key, value, wanted, _zeros)
-    sums.keys.fill_(-1)
-    cut = Schedule(query, key, structure, numbers=_FORWARD_NUMBERS, shares=4)
+    results = Results.allocate(query, key, value, spec, _zeros)
+    results.keys.fill_(-1)
+    cut = Schedule(query, key, recipe, numbers=_FORWARD_NUMBERS, shares=4)
+    # Sums over the queries, of each stripe by itself, added in the end.
+    added = results.by_query, results.diagonals, results.maps
     stripes = [
-        _Stripe(*(torch.zeros_like(x, dtype=torch.float64) for x in sums[-3:]))
-        for _ in range(cut.stripes)
+        [torch.zeros_like(x, dtype=torch.float64) for x in added] for _ in range(cut.stripes)
     ]
 
     # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
-        one = _ForwardPass(query, key, value, structure, wanted, cut, sums)
+        one = _ForwardPass(query, key, value, recipe, spec, cut, results)
         for unit in units:
             one.run(unit, stripes[unit.stripe])
 
     workers.share(cut.units(), work, cut.threads)
-    for result, *parts in zip(sums[-3:], *stripes, strict=True):
+    for result, *parts in zip(added, *stripes, strict=True):
         if result.numel():
             result.copy_(sum(parts[1:], parts[0]))
-    _divide(sums.maps, wanted, query.shape[2])
-    return sums._replace(context=sums.context.to(query.dtype))
+    results.divide_maps(spec)
+    return results._replace(context=results.context.to(query.dtype))
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Allocate zeros with NumPy: PyTorch's threads would spin afterwards on cores in use."""
     numbers = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
     return torch.from_numpy(np.zeros(shape, numbers[dtype]))
-
-
-def _divide(maps: Tensor, wanted: Wanted, queries: int) -> None:
-    """Divide each row of blocks by its number of queries, in place."""
-    first = 0
-    for rows, columns in wanted.sizes():
-        sizes = torch.tensor(edges(queries, rows)).diff().clamp(min=1)
-        part = maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
-        part /= sizes[:, None]
-        first += rows * columns
 
 
 class _ForwardPass:
@@ -106,30 +181,30 @@ class _ForwardPass:
         query: Tensor,
         key: Tensor,
         value: Tensor | None,
-        structure: RecipeTensors,
-        wanted: Wanted,
+        recipe: RecipeTensors,
+        spec: OutputSpec,
         cut: Schedule,
-        sums: PassResults,
+        results: Results,
     ) -> None:
         self.query, self.key, self.value = query, key, value
-        self.structure, self.wanted, self.cut, self.sums = structure, wanted, cut, sums
+        self.recipe, self.spec, self.cut, self.results = recipe, spec, cut, results
         self.real = real = real_of(query)
         self.value_width = 0
         if value is not None:
             self.value_width = cut.padded(value.shape[-1])
-        across = cut.largest(structure.bounds.numpy())
+        across = cut.largest(recipe.bounds.numpy())
         self.workspace = Workspace(
             query=np.empty(cut.height * query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
             product=np.empty(cut.height * self.value_width, real),
             groups=np.empty(64 if across < 1024 else 256, real),
-            top_groups=np.empty(max(64, min(4 * wanted.top, cut.keys)), real),
-            order=np.empty(wanted.top, real),
-            columns=np.empty(across if wanted.maps else 0, np.float64),
+            top_groups=np.empty(max(64, min(4 * spec.top, cut.keys)), real),
+            order=np.empty(spec.top, real),
+            columns=np.empty(across if spec.maps else 0, np.float64),
             factors=np.empty(cut.height, real),
         )
 
-    def run(self, unit: WorkItem, stripe: _Stripe) -> None:
+    def run(self, unit: WorkItem, stripe: Sequence[Tensor]) -> None:
         """Process every block of a work item."""
         head = unit.heads.start // self.cut.group
         vectors = matrix(self.key[unit.batch, head])
@@ -138,53 +213,21 @@ class _ForwardPass:
         if self.value is not None:
             value = matrix(self.value[unit.batch, head], width=self.cut.width)
         for head in unit.heads:
-            recipe = recipe_of(self.structure, self.query, keys, self.cut.keys, unit.batch, head)
-            wants = self._wants(unit.batch, head)
-            results = self._results(unit.batch, head, stripe)
-            for span, visible in spans(self.structure, self.cut, unit, head, recipe.visible):
+            one = recipe_of(self.recipe, self.query, keys, self.cut.keys, unit.batch, head)
+            spec = self.spec.of_head(unit.batch, head, self.real)
+            parts = (*self.results[: -len(stripe)], *stripe)
+            results = Results._make(part[unit.batch, head].numpy() for part in parts)
+            for span, visible in spans(self.recipe, self.cut, unit, head, one.visible):
                 forward_blocks(
-                    recipe._replace(visible=visible),
+                    one._replace(visible=visible),
                     value,
-                    wants,
+                    spec,
                     results,
                     self.workspace,
                     self.cut.width,
                     self.cut.height,
                     *span,
                 )
-
-    def _wants(self, batch: int, head: int) -> Wants:
-        wanted, empty = self.wanted, np.empty((0, 0), self.real)
-        per_key, per_query = wanted.per_key, wanted.per_query
-        right = empty if per_key is None else at(per_key, batch, head).numpy()
-        return Wants(
-            keyed=wanted.keyed,
-            far=wanted.far,
-            per_key=right,
-            spans=np.array([_span(row) for row in right], np.int64).reshape(-1, 2),
-            per_query=empty if per_query is None else at(per_query, batch, head).numpy(),
-            maps=np.array(wanted.maps, np.int64).reshape(-1, 2),
-        )
-
-    def _results(self, batch: int, head: int, stripe: _Stripe) -> Results:
-        sums = [x[batch, head].numpy() for x in self.sums[:-3]]
-        added = [x[batch, head].numpy() for x in stripe]
-        return Results(
-            context=sums[0],
-            rows=sums[1],
-            by_key=sums[2],
-            top=sums[3],
-            keys=sums[4],
-            by_query=added[0],
-            diagonals=added[1],
-            maps=added[2],
-        )
-
-
-def _span(row: np.ndarray) -> tuple[int, int]:
-    """Return the index of the first nonzero number, and one past the last."""
-    (present,) = row.nonzero()
-    return (present[0], present[-1] + 1) if len(present) else (0, 0)
 
 
 # The backward pass holds two blocks, and may take no more memory than the forward pass.
@@ -195,21 +238,21 @@ def backward(
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
-    structure: RecipeTensors,
+    recipe: RecipeTensors,
     row_stats: Tensor,
     grad_outputs: GradOutputs,
-    wanted: tuple[bool, bool, bool],
+    wanted: Sequence[bool],
 ) -> GradInputs:
     """Compute the gradients of all inputs in O(T) memory.
 
     Args:
-        query, key, value, structure: As given to `forward`.
+        query, key, value, recipe: As given to `forward`.
         row_stats: The largest score and the factor of each row, `[batch, heads, 2, queries]`.
         grad_outputs: The incoming gradients of its results.
         wanted: Whether bias, table and sink require gradients.
     """
-    grad_inputs = room_for_gradients(query, key, value, structure, wanted)
-    cut = Schedule(query, key, structure, numbers=_BACKWARD_NUMBERS, shares=1)
+    grad_inputs = GradInputs.allocate(query, key, value, recipe, wanted)
+    cut = Schedule(query, key, recipe, numbers=_BACKWARD_NUMBERS, shares=1)
     # Heads may share a bias, whose gradients are then added one after the other.
     threads = 1 if wanted[0] else cut.threads
     shape = query.shape[:2]
@@ -222,7 +265,7 @@ def backward(
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
         one = _BackwardPass(
-            query, key, value, structure, row_stats, grad_outputs, grad_inputs, cut, added
+            query, key, value, recipe, row_stats, grad_outputs, grad_inputs, cut, added
         )
         for unit in units:
             one.run(unit, tables, sinks)
@@ -243,25 +286,25 @@ class _BackwardPass:
         query: Tensor,
         key: Tensor,
         value: Tensor | None,
-        structure: RecipeTensors,
+        recipe: RecipeTensors,
         row_stats: Tensor,
         grad_outputs: GradOutputs,
         grad_inputs: GradInputs,
         cut: Schedule,
         added: threading.Lock,
     ) -> None:
-        self.query, self.key, self.structure, self.cut = query, key, structure, cut
+        self.query, self.key, self.recipe, self.cut = query, key, recipe, cut
         self.value = value if grad_outputs.context is not None else None
         self.row_stats, self.grad_outputs, self.grad_inputs = row_stats, grad_outputs, grad_inputs
         self.added = added
         self.real = real = real_of(query)
-        across = cut.largest(structure.bounds.numpy())
+        across = cut.largest(recipe.bounds.numpy())
         self.dim = cut.padded(query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
         self.workspace = BackwardWorkspace(
             query=np.empty(cut.height * self.dim, real),
             scores=np.empty(cut.height * across, real),
-            capped=np.empty(cut.height * across if structure.softcap else 0, real),
+            capped=np.empty(cut.height * across if recipe.softcap else 0, real),
             gradient=np.empty(cut.height * across, real),
             context=np.empty(cut.height * self.value_dim, real),
             product=np.empty(cut.height * self.dim, real),
@@ -281,12 +324,12 @@ class _BackwardPass:
         if self.value is not None:
             value_sums = self._sums(self.grad_inputs.value, batch, kv_head, self.value_dim)
         for head in unit.heads:
-            recipe = recipe_of(self.structure, self.query, packed, self.cut.keys, batch, head)
+            one = recipe_of(self.recipe, self.query, packed, self.cut.keys, batch, head)
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
             given = self._given(batch, head)
-            for span, visible in spans(self.structure, self.cut, unit, head, recipe.visible):
+            for span, visible in spans(self.recipe, self.cut, unit, head, one.visible):
                 backward_blocks(
-                    recipe._replace(visible=visible),
+                    one._replace(visible=visible),
                     rows,
                     values,
                     self.row_stats[batch, head].numpy(),

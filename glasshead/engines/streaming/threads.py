@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.kernels.blocks import ROWS, columns_of
-from glasshead.engines.streaming.lower import RecipeTensors, real_of
+from glasshead.engines.streaming.operands import RecipeTensors, real_of
 
 _Unit = TypeVar("_Unit")
 _lock = threading.Lock()
@@ -95,20 +95,20 @@ class Schedule:
 
     Args:
         query, key: `[batch, heads, length, dim]`.
-        structure: The recipe's tensors, with the bounds of each query.
+        recipe: The recipe's tensors, with the bounds of each query.
         numbers: The most scores of a block.
         shares: The least number of work items per thread.
     """
 
     def __init__(
-        self, query: Tensor, key: Tensor, structure: RecipeTensors, *, numbers: int, shares: int
+        self, query: Tensor, key: Tensor, recipe: RecipeTensors, *, numbers: int, shares: int
     ) -> None:
         self.batch, self.heads, self.queries, dim = query.shape
         self.kv_heads, self.keys = key.shape[1:3]
         self.group = self.heads // self.kv_heads
         real = real_of(query)
         self.width = columns_of(real.itemsize)
-        bounds = structure.bounds
+        bounds = recipe.bounds
         seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
         pairs = int(seen.sum()) * (self.batch // len(bounds)) * self.heads
         self.threads = threads_for(4 * pairs * dim)

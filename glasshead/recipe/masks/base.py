@@ -5,13 +5,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.recipe.tile import Tile, three_axes
+from glasshead.recipe.part import HeadIndex, Part
+from glasshead.recipe.tile import (
+    Intervals,
+    Tile,
+    complement,
+    intersect,
+    nothing,
+    three_axes,
+    union,
+    values_unavailable,
+)
 from glasshead.recipe.validation import whole_number
 
 SHADES = "·░▒▓■"
@@ -58,89 +68,7 @@ def _shade(share: float) -> str:
     return SHADES[1 + min(int(share * 3), 2)]
 
 
-class Intervals(NamedTuple):
-    """Visible key ranges: query i sees the keys in [`starts[i]`, `stops[i]`), and no others.
-
-    Keys are numbered among all keys, and lie within the tile. A query that sees
-    nothing has a start that is its stop. The leading axes are those of the batch and a heads axis
-    of 1, or none.
-
-    >>> import glasshead as gh
-    >>> starts, stops = gh.window(before=1).intervals(gh.Tile(range(4), range(4)))
-    >>> starts.flatten(), stops.flatten()
-    (tensor([0, 0, 1, 2]), tensor([1, 2, 3, 4]))
-    """
-
-    starts: Int[Tensor, "*leading queries 1"]
-    stops: Int[Tensor, "*leading queries 1"]
-
-
-def values_unavailable(tile: Tile) -> bool:
-    """Return whether tensor values cannot be read: under torch.compile, or on the meta device."""
-    return torch.compiler.is_compiling() or tile.device.type == "meta"
-
-
-def within(
-    tile: Tile,
-    starts: Int[Tensor, "*#leading #queries 1"] | Int[Tensor, ""],
-    stops: Int[Tensor, "*#leading #queries 1"] | Int[Tensor, ""],
-) -> Intervals:
-    """Clip ranges to the tile's keys, one for each of its queries."""
-    first, last = tile.keys.start, tile.keys.stop
-    starts = starts.to(torch.int64).clamp(first, last)
-    stops = torch.maximum(starts, stops.to(torch.int64).clamp(first, last))
-    shape = (*stops.shape[:-2], tile.shape[0], 1)
-    return Intervals(starts.expand(shape), stops.expand(shape))
-
-
-def intersect(first: Intervals, second: Intervals) -> Intervals:
-    """Intersect two sets of key ranges."""
-    starts, stops = torch.broadcast_tensors(
-        torch.maximum(first.starts, second.starts), torch.minimum(first.stops, second.stops)
-    )
-    return Intervals(starts, torch.maximum(starts, stops))
-
-
-def union(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
-    """Unite key ranges, or return None where a query has a gap between them.
-
-    In the order of their starts, each range must begin before or where those so far have ended.
-    """
-    starts = torch.stack(torch.broadcast_tensors(*(part.starts for part in parts)))
-    stops = torch.stack(torch.broadcast_tensors(*(part.stops for part in parts)))
-    empty = starts == stops
-    # Empty ranges go last, where they neither begin nor end anything.
-    starts, order = starts.masked_fill(empty, tile.keys.stop).sort(dim=0)
-    ended = stops.masked_fill(empty, tile.keys.start).gather(0, order).cummax(0).values
-    touching = (starts[1:] <= ended[:-1]) | empty.gather(0, order)[1:]
-    return within(tile, starts[0], ended[-1]) if bool(touching.all()) else None
-
-
-def complement(part: Intervals, tile: Tile) -> Intervals | None:
-    """Return the complement within the tile, or None where it is not one range per query."""
-    first, last = tile.keys.start, tile.keys.stop
-    empty = part.starts == part.stops
-    leading = empty | (part.starts == first)
-    if not bool((leading | (part.stops == last)).all()):
-        return None
-    starts = part.stops.masked_fill(empty | ~leading, first)
-    return within(tile, starts, part.starts.masked_fill(leading, last))
-
-
-def from_boolean(shown: Bool[Tensor, "*batch keys"], tile: Tile) -> Intervals | None:
-    """Convert booleans per key to ranges, or return None where a row has a gap."""
-    if not shown.shape[-1]:
-        none = torch.full(shown.shape[:-1], tile.keys.start, device=tile.device)
-        return within(tile, none[..., None, None, None], none[..., None, None, None])
-    columns = tile.columns()
-    starts = columns.where(shown, tile.keys.stop).amin(-1)
-    stops = torch.maximum(starts, (columns + 1).where(shown, tile.keys.start).amax(-1))
-    if not bool((shown.sum(-1) == stops - starts).all()):
-        return None
-    return within(tile, starts[..., None, None, None], stops[..., None, None, None])
-
-
-class Mask(ABC):
+class Mask(Part, ABC):
     """Base class of attention masks: True = may attend.
 
     A mask is a frozen value. It holds no device: its tensors follow the query's. Masks combine
@@ -153,11 +81,28 @@ class Mask(ABC):
     ■■··
     ·■■·
     ··■■
+
+    Attributes:
+        is_dense: Whether every pair is in memory already, so that `visible` only slices.
+        conjuncts: The masks whose intersection it is; none where it is no intersection.
     """
+
+    is_dense: ClassVar[bool] = False
+    conjuncts: ClassVar[tuple["Mask", ...]] = ()
 
     @abstractmethod
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         """Return which pairs of the tile are visible; constant axes may have size 1."""
+
+    @property
+    def by_distance(self) -> bool:
+        """Return whether it is an intersection of bands around each query's own position."""
+        return False
+
+    @property
+    def lookback(self) -> int | None:
+        """Return the most keys before its own that a query sees; None: unbounded, or unknown."""
+        return None
 
     def key_range(self, tile: Tile) -> range:
         """Return a range that holds every key visible to the tile, without evaluating each pair.
@@ -194,7 +139,28 @@ class Mask(ABC):
         """Return one mask equal to `self & other`, or None where none is as simple as either."""
         del other
 
-    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:  # noqa: B027 - most masks fit all
+    def is_top_left_causal(self, tile: Tile) -> bool:
+        """Return whether this is the lower triangle whose first row shows one key."""
+        del tile
+        return False
+
+    def select_head(self, place: HeadIndex) -> "Mask":
+        """Select one head, as a mask without batch and heads axes.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> tile = gh.Tile(range(5), range(5))
+        >>> (gh.causal() & gh.padding([5, 4])).select_head(HeadIndex(tile, (1,), 2))
+        causal() & padding(4)
+        """
+        return OfHead(self, place) if self.is_custom else self._of_head(place)
+
+    def _of_head(self, place: HeadIndex) -> "Mask":
+        """Select one head of a mask that is not custom; here, one that knows no heads."""
+        del place
+        return self
+
+    def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         """Raise a ValueError where the mask cannot cover scores `[*batch, heads, queries, keys]`.
 
         The tile is the whole problem's.
@@ -239,6 +205,38 @@ class Mask(ABC):
         return Not(self)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class OfHead(Mask):
+    """A custom mask, evaluated for all heads and batch rows, of which one is selected."""
+
+    whole: Mask
+    place: HeadIndex
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
+        return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
+
+    def key_range(self, tile: Tile) -> range:
+        return self.whole.key_range(self.place.whole(tile))
+
+    @property
+    def class_name(self) -> str:
+        return self.whole.class_name
+
+    def __repr__(self) -> str:
+        return repr(self.whole)
+
+
+def visible_pairs(mask: Mask, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
+    """Evaluate the mask on a tile; raise a TypeError where a custom mask returns no booleans."""
+    visible = mask.visible(tile)
+    if visible.dtype != torch.bool:
+        raise TypeError(
+            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
+            f"{visible.dtype}: compare, or convert it with .bool()."
+        )
+    return visible
+
+
 def _members(mask: Mask, kind: "type[CompositeMask]") -> tuple[Mask, ...]:
     return mask.masks if isinstance(mask, kind) else (mask,)
 
@@ -254,15 +252,18 @@ class CompositeMask(Mask):
         for mask in self.masks:
             mask.check(tile, scores)
 
-    def _parts(self, tile: Tile) -> list[Intervals] | None:
-        """Return the intervals of every mask, or None where one has none."""
-        parts: list[Intervals] = []
+    def _ranges(self, tile: Tile) -> list[Intervals] | None:
+        """Return the key ranges of every mask, or None where one has none."""
+        ranges: list[Intervals] = []
         for mask in self.masks:
             part = mask.intervals(tile)
             if part is None:
                 return None
-            parts.append(part)
-        return parts
+            ranges.append(part)
+        return ranges
+
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return type(self)(tuple(mask.select_head(place) for mask in self.masks))
 
     def __repr__(self) -> str:
         return f" {self.sign} ".join(_bracketed(mask) for mask in self.masks)
@@ -272,6 +273,20 @@ class AllOf(CompositeMask):
     """Intersection: visible where every one of `masks` is, `first & second`."""
 
     sign = "&"
+    saved = ("masks",)
+
+    @property
+    def conjuncts(self) -> tuple[Mask, ...]:
+        return self.masks
+
+    @property
+    def by_distance(self) -> bool:
+        return all(mask.by_distance for mask in self.masks)
+
+    @property
+    def lookback(self) -> int | None:
+        bounds = [mask.lookback for mask in self.masks]
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return reduce(and_, (mask.visible(tile) for mask in self.masks))
@@ -282,8 +297,8 @@ class AllOf(CompositeMask):
         return range(start, max(start, min(r.stop for r in ranges)))
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        parts = self._parts(tile)
-        return None if parts is None else reduce(intersect, parts)
+        ranges = self._ranges(tile)
+        return None if ranges is None else reduce(intersect, ranges)
 
     def simplified(self, tile: Tile) -> Mask | None:
         simpler = [mask.simplified(tile) for mask in self.masks]
@@ -294,6 +309,7 @@ class AnyOf(CompositeMask):
     """Union: visible where at least one of `masks` is, `first | second`."""
 
     sign = "|"
+    saved = ("masks",)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return reduce(or_, (mask.visible(tile) for mask in self.masks))
@@ -305,8 +321,8 @@ class AnyOf(CompositeMask):
         return range(min(r.start for r in seen), max(r.stop for r in seen))
 
     def intervals(self, tile: Tile) -> Intervals | None:
-        parts = None if values_unavailable(tile) else self._parts(tile)
-        return None if parts is None else union(parts, tile)
+        ranges = None if values_unavailable(tile) else self._ranges(tile)
+        return None if ranges is None else union(ranges, tile)
 
     def simplified(self, tile: Tile) -> Mask | None:
         return None if None in [mask.simplified(tile) for mask in self.masks] else self
@@ -317,6 +333,7 @@ class Not(Mask):
     """Complement: visible where `mask` hides, `~mask`."""
 
     mask: Mask
+    saved = ("mask",)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return ~self.mask.visible(tile)
@@ -327,6 +344,9 @@ class Not(Mask):
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         self.mask.check(tile, scores)
+
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return Not(self.mask.select_head(place))
 
     def __invert__(self) -> Mask:
         return self.mask
@@ -355,43 +375,5 @@ def combined(masks: Sequence[Mask | None]) -> Mask | None:
     return reduce(and_, present) if present else None
 
 
-def nothing(tile: Tile) -> range:
-    """Return an empty key range."""
-    return range(tile.keys.start, tile.keys.start)
-
-
-def bounding_range(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
-    """Return the smallest range that holds all visible keys of the tile."""
-    columns = seen.nonzero()
-    if not len(columns):
-        return nothing(tile)
-    return range(tile.keys.start + int(columns[0]), tile.keys.start + int(columns[-1]) + 1)
-
-
 def _bracketed(mask: Mask) -> str:
     return f"({mask})" if isinstance(mask, CompositeMask) else repr(mask)
-
-
-def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]:
-    """Split `mask` into one key range per query, and the mask that remains.
-
-    A query sees the keys that are in its range and that the remaining mask shows; None stands for
-    every key. Of masks that are combined by `&`, those with ranges make the first part.
-
-    >>> import glasshead as gh
-    >>> mask = gh.causal() & gh.documents([0, 1, 0]) & gh.padding(2)
-    >>> ranges, rest = split(mask, gh.Tile(range(3), range(3)))
-    >>> ranges.stops.flatten(), rest
-    (tensor([1, 2, 2]), documents(tensor[3]))
-    """
-    if mask is None:
-        return None, None
-    ranges: list[Intervals] = []
-    rest: list[Mask] = []
-    for one in mask.masks if isinstance(mask, AllOf) else (mask,):
-        intervals = one.intervals(tile)
-        if intervals is None:
-            rest.append(one)
-        else:
-            ranges.append(intervals)
-    return (reduce(intersect, ranges) if ranges else None), combined(rest)

@@ -1,7 +1,7 @@
 """Mask constructors: causal, sliding window, dense, documents, padding and prefix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -10,16 +10,19 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from glasshead.recipe.masks.base import (
+from glasshead.recipe.masks.base import Mask
+from glasshead.recipe.part import HeadIndex
+from glasshead.recipe.tile import (
     Intervals,
-    Mask,
+    Tile,
     bounding_range,
     from_boolean,
     nothing,
+    per_batch,
+    three_axes,
     values_unavailable,
     within,
 )
-from glasshead.recipe.tile import Tile, per_batch, three_axes
 from glasshead.recipe.validation import (
     check_covers,
     check_offset,
@@ -36,6 +39,15 @@ class Band(Mask):
     before: int | None
     after: int | None
     offset: int | Tensor | None = None
+    saved = ("before", "after", "offset")
+
+    @property
+    def by_distance(self) -> bool:
+        return self.offset is None
+
+    @property
+    def lookback(self) -> int | None:
+        return self.before if self.offset is None else None
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         # Bounds are compared with keys: a matrix of distances would take 8 bytes a pair.
@@ -89,7 +101,6 @@ class Band(Mask):
             check_offset(f"the offset of {self}", self.offset, scores)
 
     def is_top_left_causal(self, tile: Tile) -> bool:
-        """Return whether this is the lower triangle whose first row shows one key."""
         offset = tile.offset if self.offset is None else self.offset
         return (
             self.before is None
@@ -97,6 +108,9 @@ class Band(Mask):
             and not isinstance(offset, Tensor)
             and self.after + offset == 0
         )
+
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return self if self.offset is None else replace(self, offset=place.in_row(self.offset))
 
     def __repr__(self) -> str:
         offset = [] if self.offset is None else [f"offset={_short(self.offset)}"]
@@ -186,6 +200,8 @@ class Dense(Mask):
     """Dense mask: pair (i, j) is visible where the tensor, laid out as the scores, is True."""
 
     tensor: Bool[Tensor, "..."]
+    is_dense = True
+    saved = ("tensor",)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return tile.cut(self.tensor)
@@ -199,6 +215,9 @@ class Dense(Mask):
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
         check_covers("dense(tensor)", self.tensor.shape, layout)
+
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return Dense(place.of_given(self.tensor))
 
     def __repr__(self) -> str:
         return f"dense(tensor{list(self.tensor.shape)})"
@@ -253,6 +272,7 @@ class Keys(Mask):
     """Key mask: key j is visible to every query of its batch row where the tensor is True."""
 
     tensor: Bool[Tensor, "*batch keys"]
+    saved = ("tensor",)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         shown = self.tensor.to(tile.device)
@@ -275,6 +295,9 @@ class Keys(Mask):
         expected = (*scores[:-3], scores[-1])
         check_covers("a mask of keys, one boolean a key,", self.tensor.shape, expected)
 
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return Keys(place.of_row(self.tensor, axes=1))
+
     def __repr__(self) -> str:
         return f"keys(tensor{list(self.tensor.shape)})"
 
@@ -285,6 +308,7 @@ class LengthMask(Mask):
 
     name: str
     lengths: Int[Tensor, "*batch"]
+    saved = ("name", "lengths")
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return tile.columns()[None] < per_batch(self.lengths, tile.device)
@@ -302,6 +326,9 @@ class LengthMask(Mask):
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile
         check_covers(f"{self.name}(…), one number a batch row,", self.lengths.shape, scores[:-3])
+
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return replace(self, lengths=place.of_row(self.lengths))
 
     def __repr__(self) -> str:
         shape = list(self.lengths.shape)
@@ -350,6 +377,7 @@ class Documents(Mask):
     """Document mask: visible when the keys at i + offset and j have equal ids."""
 
     ids: Int[Tensor, "*batch keys"]
+    saved = ("ids",)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         inside, (own,) = _at_own(tile, self.ids.to(tile.device))
@@ -393,6 +421,9 @@ class Documents(Mask):
                 f"and got {list(self.ids.shape)}."
             )
         check_covers("documents(ids), one number a key,", self.ids.shape, expected)
+
+    def _of_head(self, place: HeadIndex) -> Mask:
+        return Documents(place.of_row(self.ids, axes=1))
 
     def __repr__(self) -> str:
         return f"documents(tensor{list(self.ids.shape)})"

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glasshead.recipe.masks.base import split
-from glasshead.recipe.problem import Problem, Trace
+from glasshead.recipe.problem import Problem, Trace, split
 from glasshead.recipe.tile import Span, Tile
 from glasshead.recipe.validation import positive, whole_number
 from glasshead.statistics import Statistic

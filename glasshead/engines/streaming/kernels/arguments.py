@@ -42,24 +42,6 @@ def fill(numbers, value):
         numbers[j] = value
 
 
-(
-    LOG_SUM,
-    MAX_SCORE,
-    MAX_WEIGHT,
-    ENTROPY,
-    SCORES,
-    DISTANCES,
-    FACTOR,
-    KEY,
-    MANY_KEYS,
-) = range(9)
-
-# The number of row statistics.
-SAID = 9
-# float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
-MANY = 2**20
-
-
 class KernelGrid(NamedTuple):
     """Numbers per pair of query and key, at any stride.
 
@@ -107,49 +89,6 @@ class KernelRecipe(NamedTuple):
     softcap: float
     sink: float
     offset: int
-
-
-class Wants(NamedTuple):
-    """Output specification: the sums to compute.
-
-    Attributes:
-        keyed: The key of each row's maximum.
-        far: Each row's sum of weights times distance.
-        per_key: Right operand R of P·R, `[r, keys]`.
-        spans: Where each of these begins and ends to be other than 0, `[r, 2]`.
-        per_query: Left operand L of Pᵀ·L, `[l, queries]`.
-        maps: The rows and columns of each block map, `[maps, 2]`.
-    """
-
-    keyed: bool
-    far: bool
-    per_key: np.ndarray
-    spans: np.ndarray
-    per_query: np.ndarray
-    maps: np.ndarray
-
-
-class Results(NamedTuple):
-    """Output arrays of one head; size 0 where not requested.
-
-    Attributes:
-        context: `[queries, value_dim]`.
-        rows: The row statistics that `weigh` computes, `[9, queries]`.
-        by_key: P·R, `[r, queries]`.
-        by_query: Pᵀ·L, `[l, keys]`, in float64 as those that follow.
-        diagonals: Sums along them, `[queries + keys - 1]`.
-        maps: The numbers of all maps, sums over the queries.
-        top, keys: The largest weights and their keys, `[queries, k]`.
-    """
-
-    context: np.ndarray
-    rows: np.ndarray
-    by_key: np.ndarray
-    by_query: np.ndarray
-    diagonals: np.ndarray
-    maps: np.ndarray
-    top: np.ndarray
-    keys: np.ndarray
 
 
 class Workspace(NamedTuple):

@@ -2,18 +2,7 @@
 
 import numpy as np
 
-from glasshead.engines.streaming.kernels.arguments import (
-    DISTANCES,
-    FACTOR,
-    KEY,
-    LOG_SUM,
-    MANY,
-    MANY_KEYS,
-    MAX_SCORE,
-    entry,
-    fill,
-    together,
-)
+from glasshead.engines.streaming.kernels.arguments import entry, fill, together
 from glasshead.engines.streaming.kernels.blocks import hull, score, times_matrix
 from glasshead.engines.streaming.kernels.sums import (
     add_blocks,
@@ -24,18 +13,27 @@ from glasshead.engines.streaming.kernels.sums import (
     sum_distances,
 )
 from glasshead.engines.streaming.kernels.weigh import weigh
+from glasshead.engines.streaming.operands import (
+    DISTANCES,
+    FACTOR,
+    KEY,
+    LOG_SUM,
+    MANY,
+    MANY_KEYS,
+    MAX_SCORE,
+)
 
 
 @entry
 def forward_blocks(
-    recipe, value, wants, results, workspace, width, height, first_row, step, last_row
+    recipe, value, spec, results, workspace, width, height, first_row, step, last_row
 ):
     """Compute context and sums of blocks of at most `height` queries, one every `step` rows.
 
     Args:
         recipe: The inputs that define the scores, which round as the reference's do.
         value: The values; of size 0 where no context is computed.
-        wants, results: Output specification, and output arrays.
+        spec, results: Output specification, and output arrays.
         workspace: Scratch memory for a block.
         width: The keys of a panel.
         height: The queries of a block.
@@ -70,7 +68,7 @@ def forward_blocks(
             recipe.bounds,
             weights.dtype.type(recipe.sink),
             workspace.groups,
-            wants.keyed,
+            spec.keyed,
             results.rows,
         )
         factors = results.rows[FACTOR, first:last]
@@ -96,20 +94,20 @@ def forward_blocks(
                 results.top[first:last],
                 results.keys[first:last],
             )
-        if wants.far:
+        if spec.far:
             position = first + recipe.offset - start
             sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
-        for r in range(len(wants.per_key)):
+        for r in range(len(spec.per_key)):
             sum_by_key(
                 weights,
                 factors,
                 start,
-                wants.per_key[r],
-                wants.spans[r],
+                spec.per_key[r],
+                spec.spans[r],
                 results.by_key[r, first:last],
             )
-        for left in range(len(wants.per_query)):
-            more = wants.per_query[left]
+        for left in range(len(spec.per_query)):
+            more = spec.per_query[left]
             some = False
             for i in range(first, last):
                 workspace.factors[i - first] = factors[i - first] * more[i]
@@ -121,8 +119,8 @@ def forward_blocks(
                 weights, factors, results.diagonals[recipe.bounds.shape[1] - last + start :]
             )
         place = 0
-        for m in range(len(wants.maps)):
-            rows, columns = wants.maps[m]
+        for m in range(len(spec.maps)):
+            rows, columns = spec.maps[m]
             cells = results.maps[place : place + rows * columns].reshape(rows, columns)
             add_blocks(
                 weights,

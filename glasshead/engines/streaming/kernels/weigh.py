@@ -8,7 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from glasshead.engines.streaming.kernels.arguments import (
+from glasshead.engines.streaming.kernels.arguments import fill, kernel
+from glasshead.engines.streaming.operands import (
     ENTROPY,
     FACTOR,
     KEY,
@@ -17,10 +18,8 @@ from glasshead.engines.streaming.kernels.arguments import (
     MANY_KEYS,
     MAX_SCORE,
     MAX_WEIGHT,
-    SAID,
+    ROW_STATS,
     SCORES,
-    fill,
-    kernel,
 )
 
 
@@ -210,7 +209,7 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
                 broken = broken or row[j] != row[j]
         if largest == -np.inf and not broken:
             fill(row, zero)
-            for r in range(SAID):
+            for r in range(ROW_STATS):
                 rows[r, at] = 0
             rows[LOG_SUM, at] = rows[MAX_SCORE, at] = nothing
             rows[KEY, at], rows[MANY_KEYS, at] = MANY - 1, -1

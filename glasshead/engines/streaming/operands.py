@@ -1,0 +1,321 @@
+"""Operands and results of the passes: the recipe's tensors, the requested outputs, the gradients.
+
+A request has one encoding, `OutputSpec`: made of reductions, carried by the operator, and read by
+the kernels, head by head. What they fill is one `Results`, of which each reduction takes its part.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glasshead.engines.base import four_axes
+from glasshead.recipe.problem import Problem
+from glasshead.statistics.reductions import (
+    BlockSum,
+    DiagonalSum,
+    DistanceSum,
+    EntropySum,
+    Largest,
+    LargestWeights,
+    LogSum,
+    Reduction,
+    ScoreSum,
+    TimesKeys,
+    TimesQueries,
+    edges,
+)
+
+# The statistics of each row that the kernels compute, by their places.
+(LOG_SUM, MAX_SCORE, MAX_WEIGHT, ENTROPY, SCORES, DISTANCES, FACTOR, KEY, MANY_KEYS) = range(9)
+ROW_STATS = 9
+# float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
+MANY = 2**20
+# The row statistic that answers each reduction to one.
+_ROWS = {LogSum: LOG_SUM, EntropySum: ENTROPY, ScoreSum: SCORES, DistanceSum: DISTANCES}
+_KNOWN = (*_ROWS, BlockSum, DiagonalSum, Largest, LargestWeights, TimesKeys, TimesQueries)
+
+VisibleRule = Callable[[range, range], Tensor]
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
+
+
+class RecipeTensors(NamedTuple):
+    """Tensors and numbers of the recipe that the passes read beside query, key and value.
+
+    Attributes:
+        bounds: The first key that each query sees, and the one after the last,
+            `[#batch, 2, queries]`; `visible`, `rule` and `bias` hide more of them.
+        offsets: The position of query 0 among the keys, `[#batch]`.
+        visible: Which pairs are visible, `[#batch, #heads, #queries, #keys]`.
+        bias: Added to the scores, `[#batch, #heads, #queries, #keys]`; -inf hides.
+        table: Added along the diagonals, `[#batch, #heads, queries + keys - 1]`: pair
+            (i, j) reads place queries - 1 - i + j.
+        sink: A score without a key for each head, `[#heads]`.
+        scale: β.
+        softcap: Scores become softcap · tanh(score / softcap); 0 leaves them.
+        rule: A function of some queries and keys that returns `visible` for them.
+    """
+
+    bounds: Tensor
+    offsets: Tensor
+    visible: Tensor | None = None
+    bias: Tensor | None = None
+    table: Tensor | None = None
+    sink: Tensor | None = None
+    scale: float = 1.0
+    softcap: float = 0.0
+    rule: VisibleRule | None = None
+
+
+def real_of(tensor: Tensor) -> np.dtype:
+    """Return the NumPy dtype in which a tensor is computed."""
+    return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
+
+
+def at(tensor: Tensor, batch: int, head: int) -> Tensor:
+    """Select one head of `[#batch, #heads, …]`; axes of size 1 broadcast."""
+    return tensor[batch if len(tensor) > 1 else 0, head if tensor.shape[1] > 1 else 0]
+
+
+class OutputSpec(NamedTuple):
+    """Output specification: the sums to compute beside the context.
+
+    Attributes:
+        keyed: Whether each row's maximum has its key.
+        far: Whether each row's sum of weights times distance is one.
+        diagonal: Whether the sums along the diagonals are.
+        top: The number of each row's largest weights.
+        maps: The rows and columns of block maps, one map after the other; of one head, an array
+            `[maps, 2]`.
+        per_key: Right operand R of P·R, `[#batch, #heads, r, keys]`; of one head, `[r, keys]`.
+        per_query: Left operand L of Pᵀ·L, `[#batch, #heads, l, queries]`; of one head likewise.
+        spans: Of one head, where each row of R begins and ends to be other than 0, `[r, 2]`.
+    """
+
+    keyed: int = 0
+    far: int = 0
+    diagonal: int = 0
+    top: int = 0
+    maps: Any = ()
+    per_key: Any = None
+    per_query: Any = None
+    spans: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, problem: Problem, reductions: Sequence[Reduction]) -> "OutputSpec":
+        """Encode the request for built-in reductions."""
+        kinds = {type(reduction) for reduction in reductions}
+        return cls(
+            keyed=int(Largest in kinds),
+            far=int(DistanceSum in kinds),
+            diagonal=int(DiagonalSum in kinds),
+            top=max([0, *(r.k for r in reductions if isinstance(r, LargestWeights))]),
+            maps=tuple(
+                size for r in reductions if isinstance(r, BlockSum) for size in (r.rows, r.columns)
+            ),
+            per_key=_stack_rows(
+                problem, [r.per_key for r in reductions if isinstance(r, TimesKeys)]
+            ),
+            per_query=_stack_rows(
+                problem, [r.per_query for r in reductions if isinstance(r, TimesQueries)]
+            ),
+        )
+
+    @classmethod
+    def of_operands(
+        cls, per_key: Tensor | None, per_query: Tensor | None, numbers: Sequence[int]
+    ) -> "OutputSpec":
+        """Decode what `operands` returned."""
+        keyed, far, diagonal, top, *maps = numbers
+        return cls(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
+
+    def operands(self) -> tuple[Tensor | None, Tensor | None, list[int]]:
+        """Return the specification as an operator takes it: tensors and a list of numbers."""
+        return self.per_key, self.per_query, [*self[:4], *self.maps]
+
+    def of_head(self, batch: int, head: int, real: np.dtype) -> "OutputSpec":
+        """Return the specification of one head, in arrays for the kernels."""
+        empty = np.empty((0, 0), real)
+        right, left = (
+            empty if operand is None else at(operand, batch, head).numpy()
+            for operand in (self.per_key, self.per_query)
+        )
+        return self._replace(
+            maps=np.array(self.maps, np.int64).reshape(-1, 2),
+            per_key=right,
+            per_query=left,
+            spans=np.array([_span(row) for row in right], np.int64).reshape(-1, 2),
+        )
+
+
+def knows(reduction: Reduction) -> bool:
+    """Return whether the kernels compute this reduction within their pass."""
+    return type(reduction) in _KNOWN
+
+
+def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
+    """Stack columns `[..., length, n]` of all parts as rows `[#batch, #heads, n, length]`."""
+    if not parts:
+        return None
+    batch = problem.scores_shape[:-3]
+    flat = [four_axes(part.to(problem.dtype).transpose(-1, -2), batch) for part in parts]
+    # Computed by hand, as torch.broadcast_shapes imports SymPy on its first call.
+    leading = [max(sizes) for sizes in zip(*(x.shape[:2] for x in flat), strict=True)]
+    return torch.cat([x.expand(*leading, *x.shape[2:]) for x in flat], 2).contiguous()
+
+
+def _span(row: np.ndarray) -> tuple[int, int]:
+    """Return the index of the first nonzero number, and one past the last."""
+    (present,) = row.nonzero()
+    return (present[0], present[-1] + 1) if len(present) else (0, 0)
+
+
+class Results(NamedTuple):
+    """Results of a forward pass, `[batch, heads, …]` each, or arrays of one head.
+
+    What was not requested has size 0.
+
+    Attributes:
+        context: `[…, queries, value_dim]`.
+        rows: The statistics of each row, `[…, 9, queries]`.
+        by_key: P·R, `[…, r, queries]`.
+        top, keys: The largest weights and their keys, `[…, queries, k]`.
+        by_query: Pᵀ·L, `[…, l, keys]`; the kernels add in float64 to it and to those that follow.
+        diagonals: Sums along them, `[…, queries + keys - 1]`.
+        maps: The numbers of all maps, sums over the queries until `divide_maps`.
+    """
+
+    context: Tensor
+    rows: Tensor
+    by_key: Tensor
+    top: Tensor
+    keys: Tensor
+    by_query: Tensor
+    diagonals: Tensor
+    maps: Tensor
+
+    @classmethod
+    def allocate(
+        cls, query: Tensor, key: Tensor, value: Tensor | None, spec: OutputSpec, zeros: Allocate
+    ) -> "Results":
+        """Allocate zeros in the shapes of the results, from shapes alone, so that tracing works."""
+        batch, heads, queries, _ = query.shape
+        keys = key.shape[2]
+        exact = torch.promote_types(query.dtype, torch.float32)
+        right = 0 if spec.per_key is None else spec.per_key.shape[2]
+        left = 0 if spec.per_query is None else spec.per_query.shape[2]
+
+        def made(*shape: int, dtype: torch.dtype = exact) -> Tensor:
+            return zeros((batch, heads, *shape), dtype)
+
+        return cls(
+            context=made(queries, 0 if value is None else value.shape[-1]),
+            rows=made(ROW_STATS, queries),
+            by_key=made(right, queries),
+            top=made(queries, spec.top),
+            keys=made(queries, spec.top, dtype=torch.int64),
+            by_query=made(left, keys),
+            diagonals=made(queries + keys - 1 if spec.diagonal else 0),
+            maps=made(sum(rows * columns for rows, columns in _sizes(spec))),
+        )
+
+    def divide_maps(self, spec: OutputSpec) -> None:
+        """Divide each row of blocks by its number of queries, in place."""
+        first, queries = 0, self.rows.shape[-1]
+        for rows, columns in _sizes(spec):
+            sizes = torch.tensor(edges(queries, rows)).diff().clamp(min=1)
+            part = self.maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
+            part /= sizes[:, None]
+            first += rows * columns
+
+    def of(self, problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
+        """Return the results of the reductions that the request was made of, `[*batch, …]`."""
+        batch, used = problem.scores_shape[:-3], {"by_key": 0, "by_query": 0, "maps": 0}
+        found = []
+        for reduction in reductions:
+            parts = self._part(reduction, used)
+            found.append(tuple(part.reshape(*batch, *part.shape[1:]) for part in parts))
+        return found
+
+    def _part(  # noqa: PLR0911 - a result each
+        self, reduction: Reduction, used: dict[str, int]
+    ) -> tuple[Tensor, ...]:
+        """Take the part of one reduction; `used` counts what earlier ones have taken."""
+
+        def take(name: str, width: int) -> slice:
+            used[name] += width
+            return slice(used[name] - width, used[name])
+
+        match reduction:
+            case TimesKeys(per_key):
+                part = self.by_key[:, :, take("by_key", per_key.shape[-1])]
+                return (part.transpose(-1, -2),)
+            case TimesQueries(per_query):
+                part = self.by_query[:, :, take("by_query", per_query.shape[-1])]
+                return (part.transpose(-1, -2),)
+            case DiagonalSum():
+                return (self.diagonals,)
+            case LargestWeights(k):
+                return self.top[..., :k], self.keys[..., :k]
+            case BlockSum(rows, columns):
+                part = self.maps[..., take("maps", rows * columns)]
+                return (part.unflatten(-1, (rows, columns)),)
+            case Largest():
+                key, many = self.rows[:, :, KEY].long(), self.rows[:, :, MANY_KEYS].long()
+                return self.rows[:, :, MAX_WEIGHT], key + MANY * many, self.rows[:, :, MAX_SCORE]
+        return (self.rows[:, :, _ROWS[type(reduction)]],)
+
+
+def _sizes(spec: OutputSpec) -> list[tuple[int, int]]:
+    """Return the rows and columns of each map."""
+    return list(zip(spec.maps[::2], spec.maps[1::2], strict=True))
+
+
+class GradOutputs(NamedTuple):
+    """Incoming gradients of the results; None where there is none.
+
+    Attributes:
+        context: `[batch, heads, queries, value_dim]`.
+        logsumexp, entropy: `[batch, heads, queries]`.
+        by_key: Of P·R, `[batch, heads, r, queries]`.
+        per_key: R, `[#batch, #heads, r, keys]`.
+    """
+
+    context: Tensor | None
+    logsumexp: Tensor | None
+    entropy: Tensor | None
+    by_key: Tensor | None
+    per_key: Tensor | None
+
+
+class GradInputs(NamedTuple):
+    """Gradients of the inputs, in their shapes; size 0 where not required."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor
+    table: Tensor
+    sink: Tensor
+
+    @classmethod
+    def allocate(
+        cls,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None,
+        recipe: RecipeTensors,
+        wanted: Sequence[bool],
+    ) -> "GradInputs":
+        """Allocate zeros in the shapes of the gradients, from shapes alone, for tracing.
+
+        Args:
+            query, key, value, recipe: The inputs.
+            wanted: Whether bias, table and sink require gradients.
+        """
+        exact = torch.promote_types(query.dtype, torch.float32)
+        learned = zip((recipe.bias, recipe.table, recipe.sink), wanted, strict=True)
+        inputs = (query, key, value, *(tensor if want else None for tensor, want in learned))
+        return cls(*(query.new_zeros((0,) if x is None else x.shape, dtype=exact) for x in inputs))

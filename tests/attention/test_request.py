@@ -1,0 +1,148 @@
+"""A request is encoded once: few files are crossed, ranges and engine are computed once a call."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.attention import attention as module
+from glasshead.engines import STREAMING
+from glasshead.recipe.masks.kinds import Band, Dense, LengthMask
+from glasshead.statistics.reductions import Reduction
+
+PACKAGE = str(Path(gh.__file__).parent)
+MASKS = {
+    "none": None,
+    "causal": gh.causal(),
+    "window": gh.causal() & gh.window(before=100),
+    "padded": gh.causal() & gh.padding([300]),
+    "dense": gh.padding([300]) & gh.dense(torch.rand(512, 512) < 0.5),
+}
+SIX = [
+    gh.Entropy(),
+    gh.MaxWeight(),
+    gh.TopK(3),
+    gh.Received(),
+    gh.MeanDistance(),
+    gh.PooledMap(4, 4),
+]
+
+
+def inputs(length=512):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(3, 1, 4, length, 16, generator=generator).unbind(0)
+
+
+def crossed(call):
+    """The files of the package in which a Python function is called, once all is warm."""
+    call()
+    files = set()
+
+    def note(frame, event, argument):
+        del argument
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            files.add(frame.f_code.co_filename.removeprefix(PACKAGE))
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+        torch.set_num_threads(threads)
+    return files
+
+
+@pytest.mark.parametrize("name", ["none", "causal", "window"])
+def test_a_plain_call_crosses_ten_files(name):
+    attention = gh.Attention(mask=MASKS[name])
+    query, key, value = inputs(13)
+    files = crossed(lambda: attention(query, key, value))
+    assert 5 < len(files) <= 10, files
+
+
+@pytest.mark.parametrize("name", ["none", "causal"])
+def test_observing_crosses_twenty_files(name):
+    attention = gh.Attention(mask=MASKS[name], engine="streaming")
+    query, key, value = inputs()
+    files = crossed(lambda: attention.observe(query, key, value, [gh.Entropy()]))
+    assert 10 < len(files) <= 20, files
+
+
+def counted(monkeypatch, owner, name):
+    """How often a function is called, noted while it runs as ever."""
+    calls, function = [], getattr(owner, name)
+
+    def noting(*given, **named):
+        calls.append(given)
+        return function(*given, **named)
+
+    monkeypatch.setattr(owner, name, noting)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("engine", "dropout"),
+    [("auto", 0.0), ("streaming", 0.0), ("fused", 0.0), ("reference", 0.0), ("fused", 0.25)],
+)
+@pytest.mark.parametrize("name", [name for name in MASKS if name != "none"])
+def test_ranges_and_the_choice_of_engine_are_computed_once(engine, dropout, name, monkeypatch):
+    attention = gh.Attention(mask=MASKS[name], engine=engine, dropout=dropout)
+    chosen = counted(monkeypatch, module, "choose")
+    simplified = counted(monkeypatch, Band, "simplified")
+    ranges = [counted(monkeypatch, kind, "intervals") for kind in (Band, LengthMask, Dense)]
+    for call in (
+        attention,
+        lambda *given: attention.observe(*given, SIX),
+        lambda *given: attention.plan(*given, statistics=SIX),
+    ):
+        call(*inputs())
+        assert len(chosen) == 1
+        # Two bands are simplified, and make one.
+        assert len(simplified) <= (2 if name == "window" else 1)
+        assert all(len(calls) <= 1 for calls in ranges)
+        for calls in (chosen, simplified, *ranges):
+            calls.clear()
+
+
+def test_statistics_that_need_the_same_share_it(monkeypatch):
+    observed = counted(monkeypatch, type(STREAMING), "observe")
+    attention = gh.Attention(mask=gh.causal(), engine="streaming")
+    attention.observe(*inputs(), [gh.MaxWeight(), gh.ArgMax(), gh.MaxScore()])
+    ((_, _, reductions),) = observed
+    assert len(reductions) == 1
+
+
+def test_a_statistic_follows_from_its_reductions():
+    """`of` need not be written; one that is wins."""
+
+    class Row(Reduction):
+        def of(self, rows):
+            return (rows.weights.square().sum(-1), rows.scores.amax(-1))
+
+    class Purity(gh.Statistic):
+        unit = "weight"
+
+        def reductions(self, problem):
+            del problem
+            return (Row(),)
+
+        def finish(self, problem, *reduced):
+            del problem
+            return reduced[0]
+
+    class Own(Purity):
+        def of(self, trace):
+            return trace.weights[..., 0]
+
+    for shape in ((5, 7), (2, 5, 7), (2, 3, 5, 7)):
+        x = torch.randn(shape)
+        trace = gh.Attention(mask=gh.causal()).trace(x, x, x)
+        purity, largest = Purity().of(trace)
+        torch.testing.assert_close(purity, trace.weights.square().sum(-1))
+        assert torch.equal(largest, trace.masked.amax(-1))
+        assert torch.equal(Own().of(trace), trace.weights[..., 0])
