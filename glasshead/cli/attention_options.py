@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import glasshead as gh
-from glasshead.cli.inputs.messages import nearest, one_of, quoted
+from glasshead.cli.inputs.messages import one_of, quoted
+from glasshead.drawing.printable import nearest
 from glasshead.explanation.choices import (
     HARDENING,
     NORMALIZERS,

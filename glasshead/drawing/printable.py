@@ -2,12 +2,15 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from math import ceil
 
 from rich.cells import cell_len, split_graphemes
 
 _LONGEST = 500
+# Comparing a word with every token of a large vocabulary, letter by letter, would take seconds.
+_COMPARED = 20_000
 _JOINERS = frozenset("\u200c\u200d")
 _JOINER_OUT_OF_PLACE = re.compile("(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
 
@@ -99,6 +102,25 @@ def shorten(text: str, width: int) -> str:
             break
         kept, size = end, size + cells
     return text[:kept] + "…"
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """Return the closest match of `word` in `words`, ignoring case, if there is one.
+
+    >>> nearest("shinny", ["Hello", "shiny", "sun"]), nearest("sUN", ["sun"])
+    ('shiny', 'sun')
+    >>> nearest("moon", ["Hello", "shiny"]) is None
+    True
+    """
+    by_spelling: dict[str, str] = {}
+    for known in words:
+        by_spelling.setdefault(known.casefold(), known)
+    if word.casefold() in by_spelling:
+        return by_spelling[word.casefold()]
+    if len(by_spelling) > _COMPARED:
+        return None
+    close = get_close_matches(word.casefold(), by_spelling, n=1)
+    return by_spelling[close[0]] if close else None
 
 
 def _seen(character: str) -> str:

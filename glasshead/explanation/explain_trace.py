@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from glasshead.drawing import visible
-from glasshead.drawing.printable import shorten
+from glasshead.drawing.printable import nearest, shorten
 from glasshead.explanation.explanation import Explanation
 from glasshead.explanation.language import Say
 from glasshead.explanation.recipe import recipe_of
@@ -87,7 +86,9 @@ def position(query: Any, given: Sequence[str], shown: Sequence[str]) -> int:
         for places in (list(given), list(shown)):
             if query in places:
                 return places.index(query)
-        raise ValueError(f"query takes one of the words {_listed(given)}, and {_got(query, given)}")
+        near = nearest(query, given)
+        hint = f": did you mean {near!r}?" if near else "."
+        raise ValueError(f"query takes one of the words {_listed(given)}, and got {query!r}{hint}")
     if isinstance(query, bool) or not hasattr(query, "__index__"):
         raise TypeError(f"query takes a word or its position, and got {query!r}.")
     place = int(query)
@@ -128,13 +129,6 @@ def leading(index: Any, trace: Trace) -> tuple[int, ...]:
 def _listed(given: Sequence[str]) -> str:
     listed = ", ".join(repr(word) for word in given[:_MOST_LISTED])
     return listed if len(given) <= _MOST_LISTED else f"{listed}, … ({len(given)} words)"
-
-
-def _got(query: str, given: Sequence[str]) -> str:
-    folded = {word.casefold(): word for word in reversed(given)}
-    near = get_close_matches(query.casefold(), folded, n=1)
-    hint = f": did you mean {folded[near[0]]!r}?" if near else "."
-    return f"got {query!r}{hint}"
 
 
 def explain(

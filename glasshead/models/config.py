@@ -1,11 +1,11 @@
 """Configs: the hyperparameters of a model, as JSON-serializable values."""
 
 import dataclasses
-import difflib
 import types
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
+from glasshead.drawing.printable import nearest
 from glasshead.layers.checks import check_divides
 from glasshead.layers.positions import scaling_of
 from glasshead.recipe.validation import positive, probability, whole_number
@@ -154,8 +154,8 @@ class TransformerConfig:
 
 def closest(name: str, names: Any) -> str:
     """Return the end of an error: ": did you mean …?", or ": take one of …." with all names."""
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f": did you mean {near[0]!r}?" if near else f": take one of {', '.join(names)}."
+    near = nearest(name, names)
+    return f": did you mean {near!r}?" if near else f": take one of {', '.join(names)}."
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

@@ -183,19 +183,11 @@ def read_text(path: Path) -> str:
         return files.read_text(files.existing(path))
     content = read_bytes(path)
     try:
-        text = content.decode("utf-8-sig")
+        text, place = content.decode("utf-8-sig"), content.find(b"\0")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte "
-            f"0x{content[error.start]:02x}: save the file as UTF-8."
-        ) from error
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(
-            f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte 0x00: save the "
-            f"file as UTF-8."
-        )
+        raise files.not_text(shown(path), error.object, error.start) from error
+    if place >= 0:
+        raise files.not_text(shown(path), content, place)
     return text
 
 

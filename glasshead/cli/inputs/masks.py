@@ -13,8 +13,9 @@ import numpy as np
 from numpy.lib import format as npy
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, ParseError, read_bytes, read_text, shown
-from glasshead.cli.inputs.messages import listed, nearest, quoted
+from glasshead.cli.inputs.messages import listed, quoted
 from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
+from glasshead.drawing.printable import nearest
 
 _MOST_BYTES = 2**30
 _OPENING = b"\x93NUMPY"

@@ -3,14 +3,13 @@
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 
-# Comparing a word with every token of a large vocabulary, letter by letter, would take seconds.
-_COMPARED = 20_000
+from glasshead.drawing.printable import nearest
+
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
@@ -36,25 +35,6 @@ def quoted(value: object, most: int = 60) -> str:
         return written
     half = (most - 1) // 2
     return f"{written[:half]}…{written[-half:]}"
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the closest match of `word` in `words`, ignoring case, if there is one.
-
-    >>> nearest("shinny", ["Hello", "shiny", "sun"]), nearest("sUN", ["sun"])
-    ('shiny', 'sun')
-    >>> nearest("moon", ["Hello", "shiny"]) is None
-    True
-    """
-    by_spelling: dict[str, str] = {}
-    for known in words:
-        by_spelling.setdefault(known.casefold(), known)
-    if word.casefold() in by_spelling:
-        return by_spelling[word.casefold()]
-    if len(by_spelling) > _COMPARED:
-        return None
-    close = get_close_matches(word.casefold(), by_spelling, n=1)
-    return by_spelling[close[0]] if close else None
 
 
 def whole_number(written: str | int) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from glasshead.cli.inputs.files import shown
-from glasshead.cli.inputs.messages import listed, nearest, quoted
+from glasshead.cli.inputs.messages import listed, quoted
 from glasshead.cli.inputs.vectors import read_vectors
+from glasshead.drawing.printable import nearest
 from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
 from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own

@@ -281,11 +281,16 @@ def _check(path: Path, decoder: codecs.IncrementalDecoder, block: bytes, line: i
         if place < 0 or error.start < place:
             content, place = error.object, error.start
     if place >= 0:
-        line += content.count(b"\n", 0, place)
-        raise ValueError(
-            f"{shown(path)}, line {line}: expected UTF-8 text, and got the byte "
-            f"0x{content[place]:02x}: save the file as UTF-8."
-        )
+        raise not_text(shown(path), content, place, line)
+
+
+def not_text(name: str, content: bytes, place: int, line: int = 1) -> ValueError:
+    """Return the error for a byte that is no UTF-8 text, of content that begins on `line`."""
+    line += content.count(b"\n", 0, place)
+    return ValueError(
+        f"{name}, line {line}: expected UTF-8 text, and got the byte 0x{content[place]:02x}: save "
+        f"the file as UTF-8."
+    )
 
 
 def _unpacked(file: BinaryIO, packing: str) -> Iterator[bytes]:
