@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "glasshead.attention": ("Attention", "Observation", "Plan", "Weights"),
+    "glasshead.attention": ("Attention", "JoinedWeights", "Observation", "Plan", "Weights"),
     "glasshead.diagnosis": ("Diagnosis", "diagnose"),
     "glasshead.explanation": ("Explanation", "explain"),
     "glasshead.layers": (

@@ -1,4 +1,5 @@
 from glasshead.attention import Attention as Attention
+from glasshead.attention import JoinedWeights as JoinedWeights
 from glasshead.attention import Observation as Observation
 from glasshead.attention import Plan as Plan
 from glasshead.attention import Weights as Weights

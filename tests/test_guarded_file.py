@@ -29,6 +29,7 @@ LOADERS = {
     "gh.load_pretrained": (gh.load_pretrained, "config.json"),
     "gh.Observation.load": (lambda place: gh.Observation.load(place / "a"), "a"),
     "gh.Weights.load": (lambda place: gh.Weights.load(place / "a"), "a"),
+    "gh.JoinedWeights.load": (lambda place: gh.JoinedWeights.load(place / "a"), "a"),
     "gh.Seen.load": (lambda place: gh.Seen.load(place / "a"), "a"),
     "CorpusResult.load": (lambda place: CorpusResult.load(place / "a"), "a"),
     "llama2c": (lambda place: gh.load_pretrained(place / "model.bin"), "model.bin"),

@@ -1,4 +1,4 @@
-"""Serialization of recipes, observations and weights: JSON, and the tensors it refers to."""
+"""Serialization of recipes and observations: JSON, and the tensors it refers to."""
 
 import os
 from collections import namedtuple
@@ -10,14 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import glasshead.statistics as own
-from glasshead.attention.recompute import KnownRows
 from glasshead.attention.tensor_files import from_json, read, to_json, understood, write
-from glasshead.recipe.masks import Mask
-from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import PARTS, Part
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.scores import Score
-from glasshead.recipe.validation import check_inputs
 from glasshead.statistics import Statistic, TopKeys
 from glasshead.statistics.base import check_name
 from glasshead.statistics.reductions import Reduction
@@ -105,53 +100,6 @@ def _check_shapes(part: nn.Module, state: Mapping[str, Tensor]) -> None:
             raise ValueError(
                 f"{name} takes {list(expected.shape)}, and got {tensor.dtype} {list(tensor.shape)}"
             )
-
-
-_WEIGHTS_KIND = "weights"
-_TENSORS = ("query", "key")
-_ROWS = ("largest_score", "largest_weight")
-_RECIPE = ("score", "softcap", "biases", "mask", "normalizer", "offset", "axes")
-
-
-def save_weights(
-    file: str | os.PathLike[str], problem: Problem, logsumexp: Tensor, rows: KnownRows | None
-) -> None:
-    """Write a problem without its values, and the known numbers of its rows."""
-    tensors = {name: getattr(problem, name) for name in _TENSORS}
-    tensors["logsumexp"] = logsumexp
-    if rows is not None and rows.weight is not None:
-        tensors |= dict(zip(_ROWS, rows, strict=True))
-    data = {name: serialize(getattr(problem, name), name, tensors) for name in _RECIPE}
-    write(file, _WEIGHTS_KIND, {"recipe": data}, tensors)
-
-
-def load_weights(file: str | os.PathLike[str]) -> tuple[Problem, Tensor, KnownRows | None]:
-    """Read a problem (keys stand for its values), the logsumexp, and other numbers of its rows.
-
-    Files of earlier versions have the logsumexp alone.
-    """
-    description, tensors = read(file, _WEIGHTS_KIND)
-    with understood(file, _WEIGHTS_KIND):
-        data = description["recipe"]
-        recipe = {name: deserialize(data[name], name, tensors) for name in _RECIPE}
-        query, key = (tensors[name] for name in _TENSORS)
-        problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
-        rows = KnownRows(*(tensors[name] for name in _ROWS)) if _ROWS[0] in tensors else None
-        _check(problem, tensors["logsumexp"], *(rows or ()))
-        return problem, tensors["logsumexp"], rows
-
-
-def _check(problem: Problem, *of_rows: Tensor | None) -> None:
-    """Check that the parts of a file fit each other."""
-    parts = (problem.score, Score), (problem.normalizer, Normalizer), (problem.mask, Mask | None)
-    for part, kind in parts:
-        if not isinstance(part, kind):
-            raise TypeError(f"a {type(part).__name__} is not a {kind}")
-    check_inputs(problem.query, problem.key, problem.value)
-    problem.check()
-    for numbers in of_rows:
-        if numbers is None or numbers.shape != problem.query.shape[:-1]:
-            raise ValueError("what is known of rows is not one number a query")
 
 
 _OBSERVATION_KIND = "observation"

@@ -1,7 +1,6 @@
 """Recomputation of single softmax weights from row statistics, and products with the matrix."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -182,41 +181,6 @@ def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
 # Reductions take a pass over the weights per column; with more columns, computing R as values is
 # faster. With so few queries it would round otherwise.
 _FEW, _FEW_QUERIES = 8, 4
-
-
-def check_operand(
-    problem: Problem, factor: Any, shape: Sequence[int], name: str
-) -> Float[Tensor, "... length n"]:
-    """Check the operand of a matrix product, and add a heads axis where it has a batch.
-
-    Args:
-        problem: The problem of the weights.
-        factor: The operand, in the layout of the caller's inputs.
-        shape: Of the matrix, in that layout.
-        name: Of the product, for errors.
-
-    Errors: a TypeError where it is not a floating-point tensor, a ValueError where its shape or its
-    device are not those of the matrix.
-    """
-    if not isinstance(factor, Tensor) or not factor.is_floating_point():
-        got = factor.dtype if isinstance(factor, Tensor) else type(factor).__name__
-        raise TypeError(f"{name} takes a floating-point tensor, and got {got}.")
-    *leading, _, length = shape
-    fits = 2 <= factor.ndim <= len(shape) and factor.shape[-2] == length
-    if fits:
-        aligned = leading[len(leading) - (factor.ndim - 2) :]
-        fits = all(a in (1, b) for a, b in zip(factor.shape[:-2], aligned, strict=True))
-    if not fits:
-        raise ValueError(
-            f"{name} takes [..., {length}, n] that broadcasts to {leading}, "
-            f"and got {list(factor.shape)}."
-        )
-    device = problem.query.device
-    if factor.device != device:
-        raise ValueError(f"{name} takes a tensor on {device}, and got one on {factor.device}.")
-    if problem.axes < 4 and factor.ndim > 2:
-        factor = factor.unsqueeze(-3)
-    return factor.detach().to(problem.dtype)
 
 
 def right_product(

@@ -20,6 +20,7 @@ _ENTRY, _VERSION = "glasshead", 1
 READERS = {
     "observation": "Observation",
     "weights": "Weights",
+    "joined weights": "JoinedWeights",
     "watch": "Seen",
     "statistics of a corpus": "CorpusResult",
     "statistics of a model": "CorpusResult",

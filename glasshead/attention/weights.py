@@ -1,25 +1,20 @@
-"""The lazy matrix of attention weights: each part is computed when it is read."""
+"""The lazy weights of one call: each part is computed from queries and keys when it is read."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.attention import io as saved
-from glasshead.attention.indexing import (
-    checked_range,
-    full_index,
-    inside,
-    range_of,
-)
+from glasshead.attention.io import deserialize, serialize
+from glasshead.attention.lazy_matrix import LazyMatrix
 from glasshead.attention.plan import decimal_prefix
 from glasshead.attention.recompute import (
     KnownRows,
-    check_operand,
     complete_weights,
     is_complete,
     known_weights,
@@ -28,49 +23,23 @@ from glasshead.attention.recompute import (
     rounded_alike,
     scores_are_coarse,
 )
+from glasshead.attention.tensor_files import read, understood, write
 from glasshead.engines import reductions_of
+from glasshead.recipe.masks import Mask
+from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.tile import Span
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.scores import Score
+from glasshead.recipe.tile import Span, with_heads
+from glasshead.recipe.validation import check_inputs
 from glasshead.statistics.reductions import BlockSum, Largest, LogSum
 
-
-class Transposed:
-    """Transpose Pᵀ of a `Weights`, for products from the left."""
-
-    def __init__(self, weights: "Weights") -> None:
-        self._weights = weights
-
-    @property
-    def shape(self) -> torch.Size:
-        """Return `[..., keys, queries]`."""
-        *leading, queries, keys = self._weights.shape
-        return torch.Size([*leading, keys, queries])
-
-    @property
-    def T(self) -> "Weights":  # noqa: N802 - as a tensor's
-        """Return P itself."""
-        return self._weights
-
-    @torch.no_grad()
-    def __matmul__(self, left: Tensor) -> Float[Tensor, "... keys n"]:
-        """Compute Pᵀ·L for L `[..., queries, n]`, without materializing P.
-
-        Errors: a TypeError or ValueError where L is not a tensor of that shape.
-        """
-        problem = self._weights._problem
-        per_query = check_operand(problem, left, self.shape, "W.T @ L")
-        return self._weights._times_queries(per_query)
-
-    def __repr__(self) -> str:
-        return f"{self._weights!r}, transposed"
+_KIND = "weights"
+_RECIPE = ("score", "softcap", "biases", "mask", "normalizer", "offset", "axes")
+_ROWS = ("largest_score", "largest_weight")
 
 
-_BUDGET = 2**31
-
-
-class Weights:
+class Weights(LazyMatrix):
     """Lazy weights P, `[..., queries, keys]`: queries, keys, the recipe and two numbers a row.
 
     P_ij = exp(s_ij - max_i) · p_max_i, with the largest score and the largest weight of a row: any
@@ -131,6 +100,11 @@ class Weights:
         return self._problem.as_given(self._logsumexp)
 
     @property
+    def offset(self) -> int | Tensor:
+        """Return the position of the first query among the keys; a tensor where rows differ."""
+        return self._problem.offset
+
+    @property
     def shape(self) -> torch.Size:
         """Return `[..., queries, keys]`."""
         shape = list(self._problem.scores_shape)
@@ -140,34 +114,19 @@ class Weights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of the weights: float32, or float64 where the inputs are."""
         return self._problem.dtype
 
     @property
     def device(self) -> torch.device:
-        """Return the device on which the weights are computed."""
         return self._problem.query.device
 
     @property
     def numbers_a_pair(self) -> int:
-        """Return how many numbers are held at once for each computed pair."""
         # Scores, visible pairs and weights are in memory together.
         a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
         return a_pair * self.shape[:-2].numel()
 
-    @property
-    def T(self) -> Transposed:  # noqa: N802 - as a tensor's
-        """Return Pᵀ, for `W.T @ L`."""
-        return Transposed(self)
-
-    @torch.no_grad()
-    def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
-        """Compute the weights of a range of queries on a range of keys.
-
-        Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
-        """
-        rows = checked_range(rows, self.shape[-2], "tile(rows)")
-        columns = checked_range(columns, self.shape[-1], "tile(columns)")
+    def _tile(self, rows: range, columns: range) -> Tensor:
         problem, (high, wide) = self._problem, self._computed(rows, columns)
         tile = replace(
             problem.tile(),
@@ -178,7 +137,7 @@ class Weights:
         if is_complete(problem, wide) and (self._known is None or self._coarse):
             weights = complete_weights(problem, tile)
         else:
-            weights = known_weights(problem, tile, self._rows())
+            weights = known_weights(problem, tile, self._row_statistics())
         if (high, wide) != (rows, columns):
             weights = weights[
                 ...,
@@ -193,12 +152,16 @@ class Weights:
             return rows, columns
         return rounded_alike(self._problem, rows, columns)
 
+    def _pairs(self, rows: range, columns: range) -> int:
+        high, wide = self._computed(rows, columns)
+        return len(high) * len(wide)
+
     @cached_property
     def _coarse(self) -> bool:
         """Return whether scores are rounded so coarsely that the order of a sum shows."""
         return scores_are_coarse(self._problem, self._logsumexp)
 
-    def _rows(self) -> KnownRows:
+    def _row_statistics(self) -> KnownRows:
         """Return row statistics for weights: the logsumexp alone where scores are small.
 
         Where only the logsumexp is known, as from a kernel or an older file, the others are
@@ -211,102 +174,34 @@ class Weights:
             self._known = KnownRows(score, weight)
         return self._known
 
-    def head(self, *index: int) -> "Weights":
-        """Select one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
-
-        Its parts are computed without those of other heads, but where the score or the normalizer
-        is custom. Queries, keys and logsumexp are not copied; numbers per head or distance,
-        such as those of a learned β or a RelativeBias, are taken as they are now.
-
-        Args:
-            index: A place along each axis before the queries.
-
-        Errors: a TypeError for another index, a ValueError for more or fewer than these axes, an
-        IndexError where it lies outside of them.
-
-        >>> import torch
-        >>> import glasshead as gh
-        >>> W = gh.Attention(bias=gh.ALiBi(8)).weights(*torch.randn(2, 2, 8, 5, 3).unbind(0))
-        >>> W.head(1, -1), W.head(1, -1)[2:].allclose(W[1, -1, 2:])
-        (Weights [5, 5], 100 B if it were there, True)
-        """
-        return one_head(self, index)
-
-    def seen(self, rows: range) -> range:
-        """Return the range of keys that these queries may see; others have weight 0.
-
-        Errors: a TypeError or ValueError where this is not a range of step 1 in the matrix.
-        """
-        rows = checked_range(rows, self.shape[-2], "seen(rows)")
+    def _seen(self, rows: range) -> range:
         keys = range(self.shape[-1] if rows else 0)
         if self._problem.mask is None or not keys:
             return keys
-        tile = replace(self._problem.tile(), queries=rows, keys=keys)
-        return self._problem.mask.key_range(tile)
+        return self._problem.mask.key_range(replace(self._problem.tile(), queries=rows, keys=keys))
 
-    def __getitem__(self, index: Any) -> Tensor:
-        """Compute a part of the matrix, as `W[..., i, :]` or `W[..., rows, columns]` of a tensor.
+    def _head(self, places: tuple[int, ...]) -> "Weights":
+        problem = self._problem
+        batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
+        place = (*batch, slice(head, head + 1))
+        logsumexp, known = self._logsumexp[place], self._known
+        one = problem.select_head(batch, head)
+        if one is None:
+            return OneOfAll(self, places, logsumexp)
+        return _Uncopied(one, logsumexp, None if known is None else known.at(place))
 
-        It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
-        computed for every head, whichever are indexed; `head` computes one.
+    def _right_product(self, right: Tensor) -> Tensor:
+        problem = self._problem
+        right = with_heads(right, headed=problem.axes > 3)
+        return problem.as_given(right_product(problem, right))
 
-        Errors: a TypeError for another index, an IndexError where it lies outside of the matrix, a
-        ValueError where the part would take more than 2 GiB.
-        """
-        index = full_index(index, len(self.shape))
-        for part, length in zip(index[:-2], self.shape, strict=False):
-            if not isinstance(part, slice):
-                inside(part, length, "entries along a leading axis")
-        rows, row_index = range_of(index[-2], self.shape[-2], "queries")
-        columns, column_index = range_of(index[-1], self.shape[-1], "keys")
-        high, wide = self._computed(rows, columns)
-        self._check_budget(len(high), len(wide), _BUDGET, "this part of W", "ask for less")
-        return self.tile(rows, columns)[(*index[:-2], row_index, column_index)]
+    def _left_product(self, left: Tensor) -> Tensor:
+        problem = self._problem
+        left = with_heads(left, headed=problem.axes > 3)
+        return problem.as_given(left_product(problem, left))
 
-    def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
-        """Compute the whole matrix.
-
-        Errors: a ValueError where it would take more than `budget` bytes.
-        """
-        budget = whole_number(budget, "budget")
-        queries, keys = self.shape[-2:]
-        self._check_budget(queries, keys, budget, "W.dense()", "raise budget=, or take tiles")
-        return self.tile(range(queries), range(keys))
-
-    def _check_budget(self, rows: int, columns: int, budget: int, what: str, remedy: str) -> None:
-        needed = self.numbers_a_pair * rows * columns * self.dtype.itemsize
-        if needed > budget:
-            raise ValueError(
-                f"{what} takes at most {budget} bytes, and would need {needed}: {remedy}."
-            )
-
-    @torch.no_grad()
-    def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
-        """Compute P·R for R `[..., keys, r]`, without materializing P.
-
-        Errors: a TypeError or ValueError where R is not a tensor of that shape.
-        """
-        per_key = check_operand(self._problem, right, self.shape, "W @ R")
-        return self._problem.as_given(right_product(self._problem, per_key))
-
-    def _times_queries(self, per_query: Tensor) -> Tensor:
-        return self._problem.as_given(left_product(self._problem, per_query))
-
-    @torch.no_grad()
-    def pooled(self, rows: int, columns: int) -> Float[Tensor, "... rows columns"]:
-        """Sum over blocks of keys and average over blocks of queries, as `PooledMap` does.
-
-        Errors: a TypeError or ValueError where rows and columns are not whole numbers of at least
-        1, or there are fewer queries than rows, or fewer keys than columns.
-        """
-        sizes = []
-        for name, parts, length in zip(
-            ("rows", "columns"), (rows, columns), self.shape[-2:], strict=True
-        ):
-            sizes.append(whole_number(parts, f"pooled({name})", least=1))
-            if sizes[-1] > length:
-                raise ValueError(f"pooled({name}) takes at most {length}, and got {parts}.")
-        ((result,),) = reductions_of(self._problem, [BlockSum(*sizes)])
+    def _pooled(self, rows: int, columns: int) -> Tensor:
+        ((result,),) = reductions_of(self._problem, [BlockSum(rows, columns)])
         return self._problem.as_given(result)
 
     def save(self, file: str | os.PathLike[str]) -> None:
@@ -324,46 +219,59 @@ class Weights:
         >>> gh.Weights.load(file)[1].equal(W[1])
         True
         """
-        saved.save_weights(file, self._problem, self._logsumexp, self._known)
+        recipe, tensors = self._serialize()
+        write(file, _KIND, {"recipe": recipe}, tensors)
 
     @classmethod
-    def load(cls, file: str | os.PathLike[str]) -> "Weights":
+    def load(cls, file: str | os.PathLike[str]) -> Self:
         """Read what `save` has written; nothing in the file is executed, and nothing computed.
 
         Errors: an OSError where the file cannot be read; a ValueError where it holds no weights.
         """
-        return cls(*saved.load_weights(file))
+        description, tensors = read(file, _KIND)
+        with understood(file, _KIND):
+            return cls._deserialize(description["recipe"], tensors)
+
+    def _serialize(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the recipe as JSON, and the tensors that it refers to."""
+        problem, known = self._problem, self._known
+        tensors = {"query": problem.query, "key": problem.key, "logsumexp": self._logsumexp}
+        if known is not None and known.weight is not None:
+            tensors |= {_ROWS[0]: known.score, _ROWS[1]: known.weight}
+        return {name: serialize(getattr(problem, name), name, tensors) for name in _RECIPE}, tensors
+
+    @classmethod
+    def _deserialize(cls, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Rebuild what `_serialize` has described; files of earlier versions know no `_ROWS`.
+
+        Errors: any, where the description is corrupted.
+        """
+        recipe = {name: deserialize(data[name], name, tensors) for name in _RECIPE}
+        query, key = tensors["query"], tensors["key"]
+        problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
+        rows = KnownRows(*(tensors[name] for name in _ROWS)) if _ROWS[0] in tensors else None
+        parts = (
+            (problem.score, Score),
+            (problem.normalizer, Normalizer),
+            (problem.mask, Mask | None),
+        )
+        for part, kind in parts:
+            if not isinstance(part, kind):
+                raise TypeError(f"a {type(part).__name__} is not a {kind}")
+        check_inputs(query, key, key)
+        problem.check()
+        for numbers in (tensors["logsumexp"], *(rows or ())):
+            if numbers is None or numbers.shape != query.shape[:-1]:
+                raise ValueError("what is known of rows is not one number a query")
+        return cls(problem, tensors["logsumexp"], rows)
 
     def __repr__(self) -> str:
         size = decimal_prefix(self.shape.numel() * self.dtype.itemsize)
         return f"Weights {list(self.shape)}, {size}B if it were there"
 
 
-def one_head(weights: Weights, index: tuple[int, ...]) -> Weights:
-    """Select the weights of one head, `[queries, keys]`, for `Weights.head`."""
-    leading, problem = weights.shape[:-2], weights._problem  # noqa: SLF001 - of one family
-    if len(index) != len(leading):
-        raise ValueError(
-            f"W.head takes a place along each axis before the queries, {list(leading)}, and got "
-            f"{list(index)}: give {len(leading)}."
-        )
-    places = tuple(
-        inside(whole_number(place, "W.head", least=None), length, "entries along a leading axis")
-        for place, length in zip(index, leading, strict=True)
-    )
-    if problem.axes == 2:
-        return weights
-    batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
-    place = (*batch, slice(head, head + 1))
-    logsumexp, known = weights._logsumexp[place], weights._known  # noqa: SLF001
-    one = problem.select_head(batch, head)
-    if one is None:
-        return OneOfAll(weights, places, logsumexp)
-    return _Held(one, logsumexp, None if known is None else known.at(place))
-
-
-class _Held(Weights):
-    """Weights of queries and keys that nobody else writes to, and that need no copy."""
+class _Uncopied(Weights):
+    """Weights of queries and keys that nobody else writes to."""
 
     def __init__(self, problem: Problem, logsumexp: Tensor, rows: KnownRows | None) -> None:
         self._problem, self._logsumexp, self._known = problem, logsumexp, rows
@@ -382,7 +290,6 @@ class OneOfAll(Weights):
 
     def __init__(self, whole: Weights, places: tuple[int, ...], logsumexp: Tensor) -> None:
         self._whole, self._places, self._logsumexp = whole, places, logsumexp
-        self._known = None
         problem = whole._problem  # noqa: SLF001 - of one family
         # Only for the shape, dtype and offset of one head; `whole` computes.
         batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
@@ -396,28 +303,23 @@ class OneOfAll(Weights):
     def numbers_a_pair(self) -> int:
         return self._whole.numbers_a_pair
 
-    @torch.no_grad()
-    def tile(self, rows: range, columns: range) -> Float[Tensor, "rows columns"]:
-        rows = checked_range(rows, self.shape[-2], "tile(rows)")
-        columns = checked_range(columns, self.shape[-1], "tile(columns)")
+    def _tile(self, rows: range, columns: range) -> Tensor:
         return self._whole.tile(rows, columns)[self._places].clone()
 
-    def _computed(self, rows: range, columns: range) -> tuple[range, range]:
-        return self._whole._computed(rows, columns)  # noqa: SLF001 - of one family
+    def _pairs(self, rows: range, columns: range) -> int:
+        return self._whole._pairs(rows, columns)  # noqa: SLF001 - of one family
 
-    def seen(self, rows: range) -> range:
+    def _seen(self, rows: range) -> range:
         return self._whole.seen(rows)
 
-    @torch.no_grad()
-    def __matmul__(self, right: Tensor) -> Float[Tensor, "queries r"]:
-        check_operand(self._problem, right, self.shape, "W @ R")
+    def _right_product(self, right: Tensor) -> Tensor:
         return (self._whole @ right)[self._places]
 
-    def _times_queries(self, per_query: Tensor) -> Tensor:
-        return (self._whole.T @ per_query)[self._places]
+    def _left_product(self, left: Tensor) -> Tensor:
+        return (self._whole.T @ left)[self._places]
 
-    def pooled(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+    def _pooled(self, rows: int, columns: int) -> Tensor:
         return self._whole.pooled(rows, columns)[self._places]
 
-    def save(self, file: str | os.PathLike[str]) -> None:
-        self._whole.save(file)  # Raises, as the recipe has a custom part.
+    def _serialize(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        return self._whole._serialize()  # noqa: SLF001 - raises, as the recipe has a custom part

@@ -13,10 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.attention import Weights
+from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.studio.work import Cancelled
-from glasshead.watching.joined_weights import JoinedWeights
 
 Cancel = Callable[[], bool] | None
 

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from glasshead.attention.joined_weights import JoinedWeights
 from glasshead.attention.observe import StatisticResults
 from glasshead.attention.weights import Weights
 from glasshead.statistics import Statistic
-from glasshead.watching.joined_weights import JoinedWeights
 
 if TYPE_CHECKING:
     import pandas as pd

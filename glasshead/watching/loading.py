@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glasshead.attention import Observation, Weights
+from glasshead.attention import JoinedWeights, Observation, Weights
 from glasshead.attention.tensor_files import READERS, description_of
 from glasshead.watching.seen import Seen
 
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from glasshead.watching.corpus import CorpusResult
 
 
-def load(file: str | os.PathLike[str]) -> "Observation | Weights | Seen | CorpusResult":
+def load(
+    file: str | os.PathLike[str],
+) -> "Observation | Weights | JoinedWeights | Seen | CorpusResult":
     """Read a file written by `save` or `glasshead observe --save`.
 
-    The file gives the type: an `Observation` or the `Weights` of one attention, the `Seen` of a
-    watched model, or the `CorpusResult` of a corpus. No code of the file is run.
+    The file gives the type: an `Observation` or the `Weights` of one attention, the `JoinedWeights`
+    of a text that grew call by call, the `Seen` of a watched model, or the `CorpusResult` of a
+    corpus. No code of the file is run.
 
     Errors: an OSError where the file cannot be read; a ValueError where it holds none of these.
 
@@ -37,12 +40,9 @@ def load(file: str | os.PathLike[str]) -> "Observation | Weights | Seen | Corpus
             f"{Path(file)} holds the parameters of a model, without its config: load the folder "
             f"that it is in, as by gh.Writer.load."
         )
-    if reader == Observation.__name__:
-        return Observation.load(file)
-    if reader == Weights.__name__:
-        return Weights.load(file)
-    if reader == Seen.__name__:
-        return Seen.load(file)
+    for one in (Observation, Weights, JoinedWeights, Seen):
+        if reader == one.__name__:
+            return one.load(file)
     from glasshead.watching.corpus import CorpusResult
 
     return CorpusResult.load(file)

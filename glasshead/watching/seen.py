@@ -342,7 +342,7 @@ class Seen(Mapping[str, Watched]):
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write every call as safetensors: `layer/call/statistic`, with metadata as JSON.
 
-        Kept weights are not written: save them with `Weights.save`.
+        Kept weights are not written: save them with `seen[name].weights.save`.
 
         Errors: an OSError where the file cannot be written; an older one is left unchanged.
 

@@ -14,6 +14,7 @@ LAYERS, HEADS, TOKENS = 2, 3, 7
 READERS = {
     "Observation": gh.Observation,
     "Weights": gh.Weights,
+    "JoinedWeights": gh.JoinedWeights,
     "Seen": gh.Seen,
     "CorpusResult": gh.CorpusResult,
 }
@@ -26,7 +27,9 @@ def saved(tmp_path):
     files = {name: tmp_path / f"{name}.safetensors" for name in READERS}
     x, attention = torch.randn(5, 3), gh.Attention(mask=gh.causal())
     attention.observe(x, x, x, [gh.Entropy(), gh.TopK(2)]).save(files["Observation"])
-    attention.weights(x, x).save(files["Weights"])
+    W = attention.weights(x, x)
+    W.save(files["Weights"])
+    gh.JoinedWeights([W, W], [0, 3]).save(files["JoinedWeights"])
     seen, result = watched()
     seen.save(files["Seen"])
     result.save(files["CorpusResult"])

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import glasshead as gh
-from glasshead.watching.joined_weights import JoinedWeights
+from glasshead.attention.joined_weights import JoinedWeights
 from watching.small import BATCH, HEADS, LENGTH, watched
 from watching.torch.explicit import lower, weights
 

@@ -19,7 +19,6 @@ from glasshead.watching.analytics.stacks import (
     chosen,
     zeros,
 )
-from glasshead.watching.joined_weights import JoinedWeights
 from glasshead.watching.padding import last_real
 from glasshead.watching.seen import Seen, short
 
@@ -306,8 +305,7 @@ def _of(counted: _Counted, lines: tuple[int, int], window: int, over: str) -> Pa
 
 def _distances(W: Kept, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, "... lines"]:
     """Return i + offset - j on each diagonal."""
-    joined = isinstance(W, JoinedWeights)
-    offset = W.offset if joined else W._problem.offset  # noqa: SLF001 - it has no other name
+    offset = W.offset
     if isinstance(offset, Tensor):
         own = diagonals.ndim - offset.ndim
         offset = offset.to(diagonals.device).reshape(*offset.shape, *[1] * own)

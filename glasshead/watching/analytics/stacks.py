@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glasshead.attention import Weights
+from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
-from glasshead.watching.joined_weights import JoinedWeights
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.module_calls import Layers
 from glasshead.watching.seen import Seen

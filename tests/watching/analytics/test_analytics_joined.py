@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.watching.joined_weights import JoinedWeights
+from glasshead.attention.joined_weights import JoinedWeights
 from watching.small import BATCH, HEADS, watched
 
 NEAR = {"rtol": 1e-5, "atol": 1e-5}
