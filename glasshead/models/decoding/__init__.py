@@ -1,7 +1,7 @@
 """Decoding: generate text token by token."""
 
 from glasshead.models.decoding.beam import Beam
-from glasshead.models.decoding.generate import generate, stream
+from glasshead.models.decoding.generation import generate, stream
 from glasshead.models.decoding.request import Chosen, Generated, Hypothesis, Steps
 from glasshead.models.decoding.strategies import Greedy, Sampling, Strategy
 

@@ -75,42 +75,6 @@ class BeamTexts(NamedTuple):
         return BeamTexts(tokens, self.sums.gather(1, places), self.parents.gather(1, places))
 
 
-@torch.no_grad()
-def beam_search(
-    request: Request, *, width: int, candidates: int, penalty: Callable[[int], float]
-) -> Generated:
-    """Run a beam search; see `Beam`."""
-    count = len(request.prompt)
-    finished = [Finished(width, candidates, penalty) for _ in range(count)]
-    rows, texts, fed = list(range(count)), _nothing_yet(count), request.prompt
-    while rows:
-        following = request.next(fed)
-        fed_rows, fed_beams = texts.sums.shape
-        extended = _extended(texts, following, width, len(request.ends))
-        ends = torch.isin(extended.tokens[..., -1], torch.tensor(request.ends, dtype=torch.long))
-        _collect_ended(extended, ends[:, :width], [finished[row] for row in rows])
-        texts = _still_open(extended, ends, width)
-        if texts.tokens.shape[-1] == request.max_tokens:
-            _collect_cut_off(texts, [finished[row] for row in rows])
-            break
-        sums = texts.sums[:, 0].tolist()
-        now, last = penalty(texts.tokens.shape[-1]), penalty(request.max_tokens)
-        kept = [
-            place
-            for place, (row, best) in enumerate(zip(rows, sums, strict=True))
-            if best > -torch.inf and not finished[row].suffices(best / now, best / last)
-        ]
-        rows, texts = [rows[place] for place in kept], BeamTexts(*(part[kept] for part in texts))
-        if rows:
-            device = following.logits.device
-            parents = (torch.tensor(kept)[:, None] * fed_beams + texts.parents).flatten()
-            # Skip the identity, which would copy the cache for nothing.
-            if parents.tolist() != list(range(fed_rows * fed_beams)):
-                request.steps.reorder(parents.to(device))
-            fed = texts.tokens[..., -1].reshape(-1, 1).to(device, fed.dtype)
-    return Generated([texts.best() for texts in finished])
-
-
 def _nothing_yet(rows: int) -> BeamTexts:
     return BeamTexts(
         tokens=torch.empty(rows, 1, 0, dtype=torch.long),
@@ -194,11 +158,12 @@ class Beam(Strategy):
     Source: Wu et al. 2016 (Google's neural machine translation system), section 7, equation 14,
     without its coverage penalty; Vaswani et al. 2017, section 6.1, take width 4 and penalty 0.6.
 
+    >>> from types import SimpleNamespace
     >>> import torch
     >>> from glasshead.models.decoding import Greedy, generate
-    >>> from glasshead.models.decoding.chain import Chain
-    >>> start, end = [0.0, 0.6, 0.4, 0.0], [1.0, 0.0, 0.0, 0.0]
-    >>> chain = Chain([start, [0.0, 0.4, 0.3, 0.3], [0.0, 0.0, 0.1, 0.9], end])
+    >>> start, end = [0.0, 0.6, 0.4, 0.0], [1.0, 0.0, 0.0, 0.0]           # a Markov chain
+    >>> p = torch.tensor([start, [0.0, 0.4, 0.3, 0.3], [0.0, 0.0, 0.1, 0.9], end])
+    >>> chain = SimpleNamespace(next=lambda x: p[x[:, -1]].log(), reorder=lambda rows: None)
     >>> prompt = torch.tensor([[0]])
     >>> generate(chain, prompt, Greedy(), max_tokens=2, end=3).tokens
     [[1, 1]]
@@ -239,10 +204,40 @@ class Beam(Strategy):
         """
         return ((5 + length) / 6) ** self.length_penalty
 
+    @torch.no_grad()
     def decode(self, request: Request) -> Generated:
-        return beam_search(
-            request, width=self.width, candidates=self.candidates, penalty=self.penalty
-        )
+        count = len(request.prompt)
+        finished = [Finished(self.width, self.candidates, self.penalty) for _ in range(count)]
+        rows, texts, fed = list(range(count)), _nothing_yet(count), request.prompt
+        while rows:
+            following = request.next(fed)
+            fed_rows, fed_beams = texts.sums.shape
+            extended = _extended(texts, following, self.width, len(request.ends))
+            ends = torch.isin(
+                extended.tokens[..., -1], torch.tensor(request.ends, dtype=torch.long)
+            )
+            _collect_ended(extended, ends[:, : self.width], [finished[row] for row in rows])
+            texts = _still_open(extended, ends, self.width)
+            if texts.tokens.shape[-1] == request.max_tokens:
+                _collect_cut_off(texts, [finished[row] for row in rows])
+                break
+            sums = texts.sums[:, 0].tolist()
+            now, last = self.penalty(texts.tokens.shape[-1]), self.penalty(request.max_tokens)
+            kept = [
+                place
+                for place, (row, best) in enumerate(zip(rows, sums, strict=True))
+                if best > -torch.inf and not finished[row].suffices(best / now, best / last)
+            ]
+            rows = [rows[place] for place in kept]
+            texts = BeamTexts(*(part[kept] for part in texts))
+            if rows:
+                device = following.logits.device
+                parents = (torch.tensor(kept)[:, None] * fed_beams + texts.parents).flatten()
+                # Skip the identity, which would copy the cache for nothing.
+                if parents.tolist() != list(range(fed_rows * fed_beams)):
+                    request.steps.reorder(parents.to(device))
+                fed = texts.tokens[..., -1].reshape(-1, 1).to(device, fed.dtype)
+        return Generated([texts.best() for texts in finished])
 
     def turns(self, request: Request) -> Iterator[Turn]:
         del request

@@ -18,11 +18,16 @@ class Steps(Protocol):
 
     Each row is one text. The state holds all tokens fed so far; a fresh object holds none.
 
-    >>> import torch
-    >>> from glasshead.models.decoding.chain import Chain
-    >>> steps: Steps = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
-    >>> steps.next(torch.tensor([[0, 1]])).exp()
-    tensor([[0.1000, 0.3000, 0.6000]])
+    The smallest is a Markov chain, which remembers the last token alone:
+
+    >>> class Chain:
+    ...     logits = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]]).log()
+    ...     def next(self, tokens):
+    ...         return self.logits[tokens[:, -1]]
+    ...     def reorder(self, rows):
+    ...         pass
+    >>> isinstance(Chain(), Steps), Chain().next(torch.tensor([[0, 1]])).exp()
+    (True, tensor([[0.1000, 0.3000, 0.6000]]))
     """
 
     def next(self, tokens: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:

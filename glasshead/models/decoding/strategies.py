@@ -149,11 +149,6 @@ def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:
     return chosen
 
 
-def checked_penalty(value: Any, name: str) -> float:
-    """Check that a penalty is a number above 0."""
-    return positive(value, f"{name}(repetition_penalty=…)")
-
-
 def _standing(request: Request, logits: Tensor) -> Bool[Tensor, "rows vocab"]:
     """Return which tokens occur in each row of the prompt."""
     prompt = request.prompt
@@ -177,10 +172,11 @@ class Greedy(OneByOne):
 
     Source: Keskar et al. 2019 (CTRL), section 4.1, for the penalty.
 
-    >>> from glasshead.models.decoding import generate
-    >>> from glasshead.models.decoding.chain import Chain
+    >>> from types import SimpleNamespace
     >>> import torch
-    >>> chain = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> from glasshead.models.decoding import generate
+    >>> p = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])     # a Markov chain
+    >>> chain = SimpleNamespace(next=lambda x: p[x[:, -1]].log(), reorder=lambda rows: None)
     >>> generate(chain, torch.tensor([[0]]), Greedy(), max_tokens=4).tokens
     [[1, 2, 0, 1]]
     """
@@ -189,7 +185,7 @@ class Greedy(OneByOne):
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        penalty = checked_penalty(self.repetition_penalty, "Greedy")
+        penalty = positive(self.repetition_penalty, "Greedy(repetition_penalty=…)")
         object.__setattr__(self, "repetition_penalty", penalty)
 
     def chooser(self, request: Request) -> Choose:
@@ -234,9 +230,11 @@ class Sampling(OneByOne):
     Source: Holtzman et al. 2020 (The curious case of neural text degeneration), sections 3.1
     (top-p), 3.2 (top-k) and 3.3 (temperature); Keskar et al. 2019 (CTRL), section 4.1 (penalty).
 
+    >>> from types import SimpleNamespace
+    >>> import torch
     >>> from glasshead.models.decoding import generate
-    >>> from glasshead.models.decoding.chain import Chain
-    >>> chain = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> p = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])     # a Markov chain
+    >>> chain = SimpleNamespace(next=lambda x: p[x[:, -1]].log(), reorder=lambda rows: None)
     >>> generate(chain, torch.tensor([[0], [0]]), Sampling(seed=1), max_tokens=8).tokens
     [[1, 0, 2, 0, 1, 2, 0, 1], [1, 1, 2, 2, 0, 2, 2, 1]]
     """
@@ -254,7 +252,9 @@ class Sampling(OneByOne):
             "top_k": _or_none(self.top_k, "top_k", least=1),
             "top_p": _mass(self.top_p),
             "seed": _or_none(self.seed, "seed", least=0),
-            "repetition_penalty": checked_penalty(self.repetition_penalty, "Sampling"),
+            "repetition_penalty": positive(
+                self.repetition_penalty, "Sampling(repetition_penalty=…)"
+            ),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

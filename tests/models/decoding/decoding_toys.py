@@ -54,6 +54,19 @@ class Remembering:
         return hashed
 
 
+class Chain:
+    """A Markov chain: p(next token = j | last token = i) = probabilities[i][j]."""
+
+    def __init__(self, probabilities):
+        self.logits = torch.tensor(probabilities).log()
+
+    def next(self, tokens):
+        return self.logits[tokens[:, -1]]
+
+    def reorder(self, rows):
+        """Nothing is remembered."""
+
+
 class Fixed:
     """The same logits for each row, whatever it was fed."""
 

@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from decoding_toys import Fixed, Remembering, best_texts
+from decoding_toys import Chain, Fixed, Remembering, best_texts
 
 from glasshead.models.decoding import Beam, Greedy, generate
-from glasshead.models.decoding.chain import Chain
 
 PROMPT = torch.tensor([[0, 3, 1], [2, 2, 4], [1, 0, 0], [4, 4, 2], [3, 1, 3], [0, 0, 0], [2, 1, 0]])
 END = 3

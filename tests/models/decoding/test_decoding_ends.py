@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from decoding_toys import Fixed, Remembering, best_texts
+from decoding_toys import Chain, Fixed, Remembering, best_texts
 
 from glasshead.models.decoding import Beam, Greedy, Sampling, generate, stream
-from glasshead.models.decoding.chain import Chain
 
 PROMPT = torch.tensor([[0, 3, 1], [2, 2, 4], [1, 0, 0], [4, 4, 2], [3, 1, 3]])
 

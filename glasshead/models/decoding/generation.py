@@ -42,10 +42,11 @@ def generate(
     Errors: a TypeError or ValueError for invalid arguments, and where the logits leave no token to
     choose: NaN, +inf, or nothing but -inf and suppressed tokens.
 
+    >>> from types import SimpleNamespace
     >>> import torch
     >>> from glasshead.models.decoding import Greedy
-    >>> from glasshead.models.decoding.chain import Chain
-    >>> chain = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> p = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])     # a Markov chain
+    >>> chain = SimpleNamespace(next=lambda x: p[x[:, -1]].log(), reorder=lambda rows: None)
     >>> generated = generate(chain, torch.tensor([[0], [1]]), Greedy(), max_tokens=3, end=2)
     >>> generated.tokens, generated.ended                        # 0 → 1 → 2 and 1 → 2
     ([[1], []], [True, True])
@@ -79,10 +80,11 @@ def stream(
 
     Errors: as for `generate`, and a ValueError for a beam, which cannot stream.
 
+    >>> from types import SimpleNamespace
     >>> import torch
     >>> from glasshead.models.decoding import Greedy
-    >>> from glasshead.models.decoding.chain import Chain
-    >>> chain = Chain([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])
+    >>> p = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2]])     # a Markov chain
+    >>> chain = SimpleNamespace(next=lambda x: p[x[:, -1]].log(), reorder=lambda rows: None)
     >>> for row, token, _ in stream(chain, torch.tensor([[0], [1]]), Greedy(), max_tokens=2):
     ...     print(row, token)
     0 1
