@@ -15,7 +15,7 @@ from glasshead.engines.reference import as_computed
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import InnerProduct
 from glasshead.recipe.tile import Tile
-from glasshead.statistics.reductions import TimesKeys, TimesQueries
+from glasshead.statistics.reductions import TimesKeys
 
 # From this size on, matrix products round alike whatever their shape; those with one or a few
 # vectors sum in another order.
@@ -189,23 +189,11 @@ def right_product(
     """Compute P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`."""
     queries = problem.scores_shape[-2]
     wide = right.shape[-1] > _FEW and queries > _FEW_QUERIES
-    if wide and STREAMING.refusal(problem) is None and _finite(right):
+    # As values, numbers of R that no query sees may be NaN; as factors, 0 · NaN is NaN.
+    if wide and STREAMING.refusal(problem) is None and bool(right.isfinite().all()):
         return STREAMING.run(_with_values(problem, right))
     ((result,),) = reductions_of(problem, [TimesKeys(right)])
     return result
-
-
-def left_product(
-    problem: Problem, left: Float[Tensor, "... queries n"]
-) -> Float[Tensor, "*batch heads keys n"]:
-    """Compute Pᵀ·L for L `[*#batch, #heads, queries, n]` or `[queries, n]`."""
-    ((result,),) = reductions_of(problem, [TimesQueries(left)])
-    return result
-
-
-def _finite(right: Tensor) -> bool:
-    """Return whether R can serve as values: hidden ones may be NaN, but 0 · NaN is NaN."""
-    return bool(right.isfinite().all())
 
 
 def _with_values(problem: Problem, right: Tensor) -> Problem:

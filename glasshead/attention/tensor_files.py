@@ -25,8 +25,6 @@ READERS = {
     "statistics of a corpus": "CorpusResult",
     "statistics of a model": "CorpusResult",
 }
-# Numbers that JSON cannot represent.
-_NAMES = {math.inf: "inf", -math.inf: "-inf"}
 
 
 def write(
@@ -140,7 +138,7 @@ def to_json(value: Any) -> Any:
     [0, 1.5, {'float': 'inf'}]
     """
     if isinstance(value, float) and not math.isfinite(value):
-        return {"float": _NAMES.get(value, "nan")}
+        return {"float": str(value)}  # JSON has neither inf nor nan
     return [to_json(part) for part in value] if isinstance(value, tuple | list) else value
 
 
@@ -157,7 +155,8 @@ def from_json(data: Any) -> Any:
 
 def _parse(path: Path, kinds: tuple[str, ...], data: str | None) -> dict[str, Any]:
     """Parse the metadata, and check its kind and version."""
-    expected = f"no {kinds[0]}" if len(_readers(kinds)) == 1 else "nothing"
+    one_reader = len({READERS.get(kind) for kind in kinds}) == 1
+    expected = f"no {kinds[0]}" if one_reader else "nothing"
     try:
         description = json.loads(data or "")
         found, version = description["kind"], description["version"]
@@ -182,10 +181,6 @@ def _parse(path: Path, kinds: tuple[str, ...], data: str | None) -> dict[str, An
             f"one reads version {_VERSION}: update glasshead."
         )
     return description
-
-
-def _readers(kinds: tuple[str, ...]) -> set[str | None]:
-    return {READERS.get(kind) for kind in kinds}
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -18,7 +18,6 @@ from glasshead.attention.recompute import (
     complete_weights,
     is_complete,
     known_weights,
-    left_product,
     right_product,
     rounded_alike,
     scores_are_coarse,
@@ -32,7 +31,7 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Score
 from glasshead.recipe.tile import Span, with_heads
 from glasshead.recipe.validation import check_inputs
-from glasshead.statistics.reductions import BlockSum, Largest, LogSum
+from glasshead.statistics.reductions import BlockSum, Largest, LogSum, TimesQueries
 
 _KIND = "weights"
 _RECIPE = ("score", "softcap", "biases", "mask", "normalizer", "offset", "axes")
@@ -198,7 +197,8 @@ class Weights(LazyMatrix):
     def _left_product(self, left: Tensor) -> Tensor:
         problem = self._problem
         left = with_heads(left, headed=problem.axes > 3)
-        return problem.as_given(left_product(problem, left))
+        ((result,),) = reductions_of(problem, [TimesQueries(left)])
+        return problem.as_given(result)
 
     def _pooled(self, rows: int, columns: int) -> Tensor:
         ((result,),) = reductions_of(self._problem, [BlockSum(rows, columns)])

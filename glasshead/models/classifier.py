@@ -8,10 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers import EncoderBlock
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
+from glasshead.models.layer_factory import LayerFactory, initialize
 from glasshead.recipe.masks import padding
 
 
@@ -59,17 +58,11 @@ class Classifier(nn.Module):
         self.config = config
         parts = LayerFactory(config)
         dropout = config.embedding_dropout
-        self.embedding = Embedding(
-            config.vocab_size,
-            config.d_model,
-            parts.positions(),
+        self.embedding = parts.embedding(
             dropout=config.dropout if dropout is None else dropout,
             norm=parts.norm(config.d_model) if config.embedding_norm else None,
         )
-        self.blocks = nn.ModuleList(
-            EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
-            for _ in range(config.num_layers)
-        )
+        self.blocks = parts.encoder_blocks()
         self.norm = parts.last_norm()
         pooled = config.d_model * (2 if config.pooling == "both" else 1)
         self.answer = nn.Linear(pooled, config.num_answers)

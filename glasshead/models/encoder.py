@@ -7,10 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers import EncoderBlock
 from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
+from glasshead.models.layer_factory import LayerFactory, initialize
 from glasshead.recipe.masks import padding
 
 
@@ -48,20 +47,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         parts = LayerFactory(config)
-        self.embedding = Embedding(
-            config.vocab_size,
-            config.d_model,
-            parts.positions(),
-            dropout=config.dropout,
-            norm=parts.norm(config.d_model) if config.embedding_norm else None,
-            segments=(
-                None if config.segments is None else nn.Embedding(config.segments, config.d_model)
-            ),
+        count, width = config.segments, config.d_model
+        self.embedding = parts.embedding(
+            norm=parts.norm(width) if config.embedding_norm else None,
+            segments=None if count is None else nn.Embedding(count, width),
         )
-        self.blocks = nn.ModuleList(
-            EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
-            for _ in range(config.num_layers)
-        )
+        self.blocks = parts.encoder_blocks()
         self.norm = parts.last_norm()
         initialize(self, self.blocks)
 

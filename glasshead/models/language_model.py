@@ -7,12 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers import EncoderBlock, KVCache, Policy
+from glasshead.layers import KVCache, Policy
 from glasshead.layers.cache import GrowableBuffer
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.fast_decode import FastDecodeStep
-from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
+from glasshead.models.layer_factory import LayerFactory, initialize
 from glasshead.recipe.masks import Mask, causal, prefix, window
 from glasshead.recipe.validation import whole_numbers
 
@@ -65,13 +65,8 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.config = config
         parts = LayerFactory(config)
-        self.embedding = Embedding(
-            config.vocab_size, config.d_model, parts.positions(), dropout=config.dropout
-        )
-        self.blocks = nn.ModuleList(
-            EncoderBlock(parts.attention(config.mask), parts.feed_forward(), **parts.around())
-            for _ in range(config.num_layers)
-        )
+        self.embedding = parts.embedding()
+        self.blocks = parts.encoder_blocks(config.mask)
         self.norm = parts.last_norm()
         self.output = (
             None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)

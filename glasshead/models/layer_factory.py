@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import Attention
 from glasshead.layers import (
+    EncoderBlock,
     FeedForward,
     GatedFeedForward,
     Learned,
@@ -108,6 +109,19 @@ class LayerFactory:
         if self.config.positions == "learned":
             return Learned(self.config.context_length, self.config.d_model)
         return Sinusoidal(self.config.d_model) if self.config.positions == "sinusoidal" else None
+
+    def embedding(self, **options: Any) -> "Embedding":
+        """Build the embedding of tokens and positions; options are those of `Embedding`."""
+        config = self.config
+        options = {"dropout": config.dropout, **options}
+        return Embedding(config.vocab_size, config.d_model, self.positions(), **options)
+
+    def encoder_blocks(self, mask: Mask | None = None) -> nn.ModuleList:
+        """Build the blocks of self-attention, `num_layers` of them."""
+        return nn.ModuleList(
+            EncoderBlock(self.attention(mask), self.feed_forward(), **self.around())
+            for _ in range(self.config.num_layers)
+        )
 
     def last_norm(self) -> nn.Module:
         """Build the final norm of a stack of blocks; the identity for post-norm blocks."""

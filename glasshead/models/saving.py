@@ -2,10 +2,10 @@
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +16,7 @@ from glasshead.attention.tensor_files import read, write
 from glasshead.drawing.printable import printable
 from glasshead.files import check_regular
 
+_M = TypeVar("_M", bound=nn.Module)
 _KIND = "weights"
 # A model may have some tensors besides those of its file: tied ones, a pooler, tables of angles.
 _TIMES, _MORE_TENSORS, _MORE_NUMBERS = 4, 64, 2**26
@@ -76,6 +77,29 @@ def bounded_by(shapes: Mapping[str, Sequence[int]], config: str) -> Iterator[Non
             hook.remove()
 
 
+def built_on_meta(
+    build: Callable[[Any], _M], config: Any, shapes: Mapping[str, Sequence[int]], where: Path
+) -> _M:
+    """Build the model of a config on the meta device, where it takes no memory.
+
+    Args:
+        build: Builds it.
+        config: The config.
+        shapes: Shapes of the stored tensors.
+        where: The file of the config, for errors.
+
+    Errors: a ValueError where the config describes a far larger model, or one of any size.
+    """
+    try:
+        with torch.device("meta"), bounded_by(shapes, str(where)):
+            return build(config)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{printable(str(where))} tells of a model that no memory holds ({error}): take the "
+            "config.json that belongs to the weights."
+        ) from error
+
+
 def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
     """Raise a ValueError where a config describes a far larger model than a file of weights.
 
@@ -89,14 +113,7 @@ def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
         shapes = shapes_of(weights)
     except (SafetensorError, OSError):
         return  # reading it raises the error
-    try:
-        with torch.device("meta"), bounded_by(shapes, str(where)):
-            build(config)
-    except RuntimeError as error:
-        raise ValueError(
-            f"{printable(str(where))} tells of a model that no memory holds ({error}): take the "
-            "config.json that belongs to the weights."
-        ) from error
+    built_on_meta(build, config, shapes, where)
 
 
 def write_weights(module: nn.Module, path: Path) -> None:
@@ -131,14 +148,9 @@ def _check_shapes(
     missing = sorted(expected.keys() - shapes.keys())
     surplus = sorted(shapes.keys() - expected.keys())
     if missing or surplus:
-        problems = [
-            f"{word} {quoted_list(names)}"
-            for word, names in (("lacks", missing), ("has besides", surplus))
-            if names
-        ]
         raise ValueError(
-            f"{printable(str(path))} does not fit the model: it {' and '.join(problems)}: take the "
-            "weights that belong to its config."
+            f"{printable(str(path))} does not fit the model: it {differences(missing, surplus)}: "
+            "take the weights that belong to its config."
         )
     for name, shape in shapes.items():
         if shape != expected[name]:
@@ -147,6 +159,12 @@ def _check_shapes(
                 f"has to be {expected[name]}: take the weights and the tokenizer that belong to "
                 "its config."
             )
+
+
+def differences(missing: Sequence[str], surplus: Sequence[str]) -> str:
+    """Tell which tensors a file lacks, and which it has besides."""
+    parts = (("lacks", missing), ("has besides", surplus))
+    return " and ".join(f"{word} {quoted_list(names)}" for word, names in parts if names)
 
 
 def quoted_list(names: Iterable[str]) -> str:

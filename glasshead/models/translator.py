@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.layers import DecoderBlock, EncoderBlock, KVCache, Policy
+from glasshead.layers import DecoderBlock, KVCache, Policy
 from glasshead.models.checks import check_tokens, fed_before, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
-from glasshead.models.layer_factory import Embedding, LayerFactory, initialize
+from glasshead.models.layer_factory import LayerFactory, initialize
 from glasshead.recipe.masks import Mask, causal, padding
 
 
@@ -56,17 +56,8 @@ class Translator(nn.Module):
         super().__init__()
         self.config = config
         parts = LayerFactory(config)
-        self.embedding = Embedding(
-            config.vocab_size,
-            config.d_model,
-            parts.positions(),
-            dropout=config.dropout,
-            scale=config.d_model**0.5,
-        )
-        self.encoder = nn.ModuleList(
-            EncoderBlock(parts.attention(), parts.feed_forward(), **parts.around())
-            for _ in range(config.num_layers)
-        )
+        self.embedding = parts.embedding(scale=config.d_model**0.5)
+        self.encoder = parts.encoder_blocks()
         self.encoder_norm = parts.last_norm()
         self.decoder = nn.ModuleList(
             DecoderBlock(

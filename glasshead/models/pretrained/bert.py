@@ -5,7 +5,7 @@ Source: Devlin et al. 2019 (BERT), section 3.
 
 from collections.abc import Iterable
 
-from glasshead.models.encoder import Encoder, EncoderConfig, MaskedLanguageModel
+from glasshead.models.encoder import EncoderConfig
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
 _FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
@@ -39,16 +39,6 @@ def config(values: ConfigValues) -> EncoderConfig:
         segments=values.whole("type_vocab_size", 2),
         tied=values.flag("tie_word_embeddings", default=True),
     )
-
-
-def build_encoder(config: EncoderConfig) -> Encoder:
-    """Build the encoder only."""
-    return Encoder(config)
-
-
-def build(config: EncoderConfig) -> MaskedLanguageModel:
-    """Build the encoder and its masked language model head."""
-    return MaskedLanguageModel(config)
 
 
 def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSource]:

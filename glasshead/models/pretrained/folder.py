@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glasshead.drawing.printable import printable
 from glasshead.files import check_regular, read_object
-from glasshead.models.saving import quoted_list, shapes_of
+from glasshead.models.saving import differences, quoted_list, shapes_of
 from glasshead.recipe.validation import shown
 
 # Names of the number of layers in configs.
@@ -166,16 +166,9 @@ class StoredTensors(Mapping[str, Tensor]):
 
         Errors: a ValueError where a file cannot be read.
         """
-        shapes: dict[str, Sequence[int]] = {}
-        for file in dict.fromkeys(self._places.values()):
-            try:
-                known = shapes_of(file)
-            except (SafetensorError, OSError) as error:
-                raise _unreadable(file, error) from error
-            shapes |= {
-                name: shape for name, shape in known.items() if self._places.get(name) == file
-            }
-        return shapes
+        files = {file: _shapes(file) for file in dict.fromkeys(self._places.values())}
+        places = self._places.items()
+        return {name: files[file][name] for name, file in places if name in files[file]}
 
     def __getitem__(self, name: str) -> Tensor:
         file = self._places[name]
@@ -201,7 +194,7 @@ def _places(folder: Path) -> dict[str, Path]:
         if (folder / _INDEX).is_file():
             return _indexed(folder)
         whole = _only(folder)
-    return dict.fromkeys(_names(whole), whole)
+    return dict.fromkeys(_shapes(whole), whole)
 
 
 def _indexed(folder: Path) -> dict[str, Path]:
@@ -222,7 +215,7 @@ def _indexed(folder: Path) -> dict[str, Path]:
                     f"{printable(str(index))} names {printable(shard)}, which is not there: put it "
                     "into the folder."
                 )
-            known[shard] = set(_names(folder / shard))
+            known[shard] = set(_shapes(folder / shard))
         if name not in known[shard]:
             raise ValueError(
                 f"{printable(str(folder / shard))} lacks {printable(name)}, which the index says "
@@ -258,11 +251,13 @@ def _only(folder: Path) -> Path:
     )
 
 
-def _names(file: Path) -> list[str]:
+def _shapes(file: Path) -> dict[str, Sequence[int]]:
+    """Read the shape of each tensor of a file.
+
+    Errors: a ValueError where it cannot be read.
+    """
     try:
-        check_regular(file)
-        with safe_open(file, framework="pt") as opened:
-            return list(opened.keys())
+        return shapes_of(file)
     except (SafetensorError, OSError) as error:
         raise _unreadable(file, error) from error
 
@@ -332,11 +327,9 @@ def fill(
         if not any(fnmatchcase(name, pattern) for pattern in ignored)
     )
     if missing or surplus:
-        parts = (("lacks", missing), ("has besides", surplus))
-        problems = " and ".join(f"{word} {quoted_list(names)}" for word, names in parts if names)
         raise ValueError(
-            f"{printable(where)} does not fit its config: it {problems}: take the weights and the "
-            "config.json of one model."
+            f"{printable(where)} does not fit its config: it {differences(missing, surplus)}: take "
+            "the weights and the config.json of one model."
         )
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     made: dict[str, Any] = {}

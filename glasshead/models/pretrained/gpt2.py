@@ -5,7 +5,7 @@ Source: Radford et al. 2019 (Language models are unsupervised multitask learners
 
 from collections.abc import Iterable, Mapping
 
-from glasshead.models.language_model import LanguageModel, LanguageModelConfig
+from glasshead.models.language_model import LanguageModelConfig
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, turned
 
 # Causal masks, which old files store as tensors.
@@ -40,11 +40,6 @@ def config(values: ConfigValues) -> LanguageModelConfig:
         attention_dropout=values.number("attn_pdrop", 0.1),
         tied=values.flag("tie_word_embeddings", default=True),
     )
-
-
-def build(config: LanguageModelConfig) -> LanguageModel:
-    """Build the model."""
-    return LanguageModel(config)
 
 
 def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, TensorSource]:

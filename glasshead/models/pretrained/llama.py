@@ -7,7 +7,7 @@ section 3.2; Jiang et al. 2023 (Mistral 7B), section 2; Yang et al. 2024 (Qwen2)
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from glasshead.models.language_model import LanguageModel, LanguageModelConfig
+from glasshead.models.language_model import LanguageModelConfig
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
 # Defaults of Mistral and Qwen2: the window, and Qwen2's number of layers without one.
@@ -64,11 +64,6 @@ def config(values: ConfigValues) -> LanguageModelConfig:
         tied=values.flag("tie_word_embeddings", default=False),
         window=_window(values),
     )
-
-
-def build(config: LanguageModelConfig) -> LanguageModel:
-    """Build the model."""
-    return LanguageModel(config)
 
 
 def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, TensorSource]:

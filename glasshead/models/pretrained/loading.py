@@ -21,7 +21,7 @@ from glasshead.models.pretrained.folder import (
     fill,
 )
 from glasshead.models.pretrained.llama2c import load_llama2c
-from glasshead.models.saving import bounded_by
+from glasshead.models.saving import built_on_meta
 
 Pretrained = LanguageModel | Encoder | MaskedLanguageModel
 
@@ -32,23 +32,21 @@ class Family:
 
     Attributes:
         config: Converts a config.json.
-        build: Builds the model of a config.
+        model: The class of the model that a config builds.
         sources: Returns the source of each of our tensors, given the stored names.
         ignored: Returns patterns of stored tensors that are not used.
     """
 
     config: Callable[[ConfigValues], Any]
-    build: Callable[[Any], Pretrained]
+    model: type[Pretrained]
     sources: Callable[[Any, Iterable[str]], Mapping[str, TensorSource]]
     ignored: Callable[[Any], tuple[str, ...]]
 
 
-_GPT2 = Family(gpt2.config, gpt2.build, gpt2.sources, gpt2.ignored)
-_LLAMA = Family(llama.config, llama.build, llama.sources, llama.ignored)
-_BERT = Family(bert.config, bert.build, bert.sources, bert.ignored)
-_BERT_ENCODER = Family(
-    bert.config, bert.build_encoder, bert.sources_of_encoder, bert.ignored_by_encoder
-)
+_GPT2 = Family(gpt2.config, LanguageModel, gpt2.sources, gpt2.ignored)
+_LLAMA = Family(llama.config, LanguageModel, llama.sources, llama.ignored)
+_BERT = Family(bert.config, MaskedLanguageModel, bert.sources, bert.ignored)
+_BERT_ENCODER = Family(bert.config, Encoder, bert.sources_of_encoder, bert.ignored_by_encoder)
 FAMILIES = {
     "GPT2LMHeadModel": _GPT2,
     "GPT2Model": _GPT2,
@@ -117,7 +115,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     stored = StoredTensors(place)
     check_layers(values, place / "config.json", len(stored))
     config = _config(family, values, place)
-    model = _built(family, config, stored, place)
+    model = built_on_meta(family.model, config, stored.shapes, place / "config.json")
     sources, ignored = family.sources(config, stored), family.ignored(config)
     fill(model, sources, stored, where=str(place), ignored=ignored, dtype=dtype)
     return model.eval()
@@ -149,16 +147,3 @@ def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
             raise
         reason = str(error).removesuffix(".")
         raise ValueError(f"{printable(name)} does not tell of a model ({reason}).") from error
-
-
-def _built(family: Family, config: Any, stored: StoredTensors, folder: Path) -> Pretrained:
-    """Build the model on the meta device."""
-    name = printable(str(folder / "config.json"))
-    try:
-        with torch.device("meta"), bounded_by(stored.shapes, str(folder / "config.json")):
-            return family.build(config)
-    except RuntimeError as error:
-        raise ValueError(
-            f"{name} tells of a model that no memory holds ({error}): take the config.json that "
-            "belongs to the weights."
-        ) from error
