@@ -1,9 +1,16 @@
 """Decoding: generate text token by token."""
 
 from glasshead.models.decoding.beam import Beam
-from glasshead.models.decoding.generation import generate, stream
-from glasshead.models.decoding.request import Chosen, Generated, Hypothesis, Steps
-from glasshead.models.decoding.strategies import Greedy, Sampling, Strategy
+from glasshead.models.decoding.generation import (
+    Chosen,
+    Generated,
+    Hypothesis,
+    Steps,
+    Strategy,
+    generate,
+    stream,
+)
+from glasshead.models.decoding.strategies import Greedy, Sampling
 
 __all__ = [
     "Beam",

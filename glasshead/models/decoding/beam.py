@@ -8,8 +8,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glasshead.models.decoding.request import Generated, Hypothesis, NextTokens, Request
-from glasshead.models.decoding.strategies import Strategy, Turn, largest
+from glasshead.models.decoding.generation import (
+    Generated,
+    Hypothesis,
+    NextTokens,
+    Request,
+    Strategy,
+    Turn,
+)
+from glasshead.models.decoding.strategies import largest
 from glasshead.recipe.validation import finite, whole_number
 
 

@@ -1,9 +1,9 @@
 """Decoding strategies: greedy and sampling, and the repetition penalty."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from glasshead.models.decoding.request import Generated, Hypothesis, NextTokens, Request
+from glasshead.models.decoding.generation import (
+    Generated,
+    Hypothesis,
+    NextTokens,
+    Request,
+    Strategy,
+    Turn,
+)
 from glasshead.recipe.validation import finite, positive, whole_number
 
 
@@ -40,29 +47,6 @@ def largest(
 
 # Chooses the token of each open row; rows are given by their index in the prompt.
 Choose = Callable[[NextTokens, Sequence[int]], Int[Tensor, "rows"]]
-
-
-class Turn(NamedTuple):
-    """One decoding step of the open rows."""
-
-    rows: list[int]
-    tokens: list[int]
-    log_probabilities: list[float]
-
-
-class Strategy(ABC):
-    """A strategy for choosing the tokens of a text."""
-
-    @abstractmethod
-    def decode(self, request: Request) -> Generated:
-        """Generate the texts."""
-
-    @abstractmethod
-    def turns(self, request: Request) -> Iterator[Turn]:
-        """Iterate over the decoding steps.
-
-        Errors: a ValueError, at once, where no token is final before the whole text is.
-        """
 
 
 class OneByOne(Strategy):

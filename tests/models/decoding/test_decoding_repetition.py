@@ -6,7 +6,7 @@ from decoding_toys import Fixed, Remembering
 from transformers import RepetitionPenaltyLogitsProcessor
 
 from glasshead.models.decoding import Greedy, Sampling, generate, stream
-from glasshead.models.decoding.request import requested
+from glasshead.models.decoding.generation import requested
 from glasshead.models.decoding.strategies import likeliest, penalized
 
 PROMPT = torch.tensor([[0, 3, 1], [2, 2, 4], [1, 0, 0], [4, 4, 2], [3, 1, 3]])
