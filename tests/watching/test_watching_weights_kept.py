@@ -174,6 +174,44 @@ def test_a_product_with_joined_weights(grown, leading):
     torch.testing.assert_close(W @ right, whole @ right.double(), **NEAR)
 
 
+@pytest.mark.parametrize("leading", [(), (BATCH, HEADS), (1, HEADS), (BATCH, 1)])
+@pytest.mark.parametrize("columns", [1, 11])
+def test_a_product_with_the_transposed(grown, leading, columns):
+    W, _ = grown
+    left = torch.randn(*leading, 7, columns)
+    torch.testing.assert_close(W.T @ left, W.dense().mT @ left, **NEAR)
+    assert W.T.shape == (BATCH, HEADS, 7, 7)
+    assert W.T.T is W
+    assert repr(W.T) == "JoinedWeights [2, 3, 7, 7] of 3 calls, transposed"
+
+
+@pytest.mark.parametrize("leading", [(1, 2), (3,), ()])
+def test_a_part_that_begins_with_a_later_key_gives_nothing_to_those_before(leading):
+    def part(queries, keys):
+        made = torch.randn(*leading, queries, 3), torch.randn(*leading, keys, 3)
+        return gh.Attention(mask=gh.causal()).weights(*made)
+
+    W = JoinedWeights([part(3, 3), part(2, 4)], [0, 2])
+    assert W.T.shape == (*leading, 6, 5)
+    left = torch.randn(5, 2)
+    torch.testing.assert_close(W.T @ left, W.dense().mT @ left, **NEAR)
+
+
+@pytest.mark.parametrize(
+    ("left", "error"),
+    [
+        (torch.ones(6, 1), ValueError),
+        (torch.ones(7), ValueError),
+        (torch.ones(5, 3, 7, 1), ValueError),
+        (torch.ones(7, 1).long(), TypeError),
+        ([1.0], TypeError),
+    ],
+)
+def test_what_the_transposed_is_not_multiplied_with(grown, left, error):
+    with pytest.raises(error, match=r"^W\.T @ L takes "):
+        _ = grown[0].T @ left
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (7, 7), (5, 2)])
 def test_a_map_of_joined_weights(grown, rows, columns):
     W, whole = grown

@@ -55,24 +55,20 @@ def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str,
     }
     for part, theirs in norms.items():
         found[f"embedding.norm.{part}"] = same(f"{at}embeddings.LayerNorm.{theirs}")
+    projections = [f"attention.self.{one}" for one in ("query", "key", "value")]
     for layer in range(config.num_layers):
-        block, there = f"blocks.{layer}", f"{at}encoder.layer.{layer}"
-        projections = [f"{there}.attention.self.{one}" for one in ("query", "key", "value")]
         for part, theirs in norms.items():
-            found |= {
-                f"{block}.attention.projections.stacks.0.{part}": stacked(
-                    *(f"{one}.{part}" for one in projections)
-                ),
-                f"{block}.attention.output.{part}": same(f"{there}.attention.output.dense.{part}"),
-                f"{block}.feed_forward.hidden.{part}": same(f"{there}.intermediate.dense.{part}"),
-                f"{block}.feed_forward.output.{part}": same(f"{there}.output.dense.{part}"),
-                f"{block}.around_attention.norm.{part}": same(
-                    f"{there}.attention.output.LayerNorm.{theirs}"
-                ),
-                f"{block}.around_feed_forward.norm.{part}": same(
-                    f"{there}.output.LayerNorm.{theirs}"
-                ),
-            }
+            for ours, there, own in (
+                ("attention.projections.stacks.0", projections, part),
+                ("attention.output", ["attention.output.dense"], part),
+                ("feed_forward.hidden", ["intermediate.dense"], part),
+                ("feed_forward.output", ["output.dense"], part),
+                ("around_attention.norm", ["attention.output.LayerNorm"], theirs),
+                ("around_feed_forward.norm", ["output.LayerNorm"], theirs),
+            ):
+                found[f"blocks.{layer}.{ours}.{part}"] = stacked(
+                    *(f"{at}encoder.layer.{layer}.{name}.{own}" for name in there)
+                )
     return found
 
 

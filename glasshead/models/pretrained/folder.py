@@ -22,7 +22,7 @@ _LARGEST = 2**40
 
 
 class ConfigValues:
-    """The values of a `config.json`, checked on access.
+    """The values of a `config.json`, checked on access: a ValueError names another value.
 
     Args:
         values: The parsed values.
@@ -41,10 +41,7 @@ class ConfigValues:
         return default if value is None else value
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number of at least 1.
-
-        Errors: a ValueError for any other value.
-        """
+        """Return a whole number of at least 1."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(
@@ -56,10 +53,7 @@ class ConfigValues:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Return a number as a float.
-
-        Errors: a ValueError for any other value.
-        """
+        """Return a number as a float."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{self.where} takes {name} as a number, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
@@ -72,20 +66,14 @@ class ConfigValues:
             ) from error
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return a boolean.
-
-        Errors: a ValueError for any other value.
-        """
+        """Return a boolean."""
         value = self.get(name, default)
         if not isinstance(value, bool):
             raise ValueError(f"{self.where} takes {name} as true or false, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
         return value
 
     def choice(self, name: str, default: str, known: Mapping[str, str]) -> str:
-        """Map one of some known names to ours.
-
-        Errors: a ValueError for any other value.
-        """
+        """Map one of some known names to ours."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in known:
             raise ValueError(
@@ -95,7 +83,7 @@ class ConfigValues:
         return known[value]
 
     def only(self, name: str, value: Any) -> None:
-        """Raise a ValueError where a value differs from the only supported one."""
+        """Check that a value is the only supported one."""
         if (given := self.get(name, value)) != value:
             raise ValueError(
                 f"{self.where} has {name}={given!r}, and glasshead knows {value!r}: watch the "

@@ -176,8 +176,7 @@ def mean_of_heads(
 
 def zeros(W: Kept, *shape: int) -> Tensor:
     """Return zeros with the dtype and device of some weights."""
-    like = W.logsumexp
-    return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    return torch.zeros(shape, dtype=W.dtype, device=W.device)
 
 
 def _with_enclosing(names: Iterable[str]) -> list[str]:
