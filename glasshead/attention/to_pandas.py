@@ -31,7 +31,9 @@ def frame(
     names = selected or [
         name
         for name, one in statistics.items()
-        if one.axes == ("query",) and _shape(values[name]) == (*leading, queries)
+        if one.axes == ("query",)
+        and isinstance(values[name], Tensor)
+        and values[name].shape == (*leading, queries)
     ]
     if not names:
         raise ValueError(
@@ -62,10 +64,6 @@ def import_pandas() -> Any:
     except ImportError as error:
         raise ImportError("to_frame needs pandas, which is missing: pip install pandas.") from error
     return pd
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
 def _columns(name: str, value: Any) -> list[tuple[str, Tensor]]:

@@ -28,7 +28,6 @@ from glasshead.models.config import TransformerConfig
 from glasshead.recipe.biases import ALiBi
 from glasshead.recipe.masks import Mask
 
-_RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 _ACTIVATIONS = {
     "relu": F.relu,
@@ -61,10 +60,17 @@ class LayerFactory:
 
     def __init__(self, config: TransformerConfig) -> None:
         self.config = config
-        self.norm: Norm = partial(_NORMS[config.norm], **self._of_norms())
-        self.residual: type[PostNorm] = _RESIDUALS[config.order]
-        # One for all layers, so that each angle is computed once.
-        self._rotary = self._turning() if config.positions == "rotary" else None
+        options: dict[str, Any] = {"bias": config.bias} if config.norm == "layer" else {}
+        if config.norm_eps is not None:
+            options["eps"] = config.norm_eps
+        self.norm: Norm = partial(_NORMS[config.norm], **options)
+        self.residual = PreNorm if config.order == "pre" else PostNorm
+        self._rotary = None
+        if config.positions == "rotary":
+            # One for all layers, so that each angle is computed once.
+            given = config.rotary_scaling
+            scaling = None if given is None else scaling_of(given)
+            self._rotary = Rotary(config.width, base=config.rotary_base, scaling=scaling)
 
     def attention(self, mask: Mask | None = None, *, crosses: bool = False) -> MultiHeadAttention:
         """Build an attention layer; cross-attention has no relative positions."""
@@ -130,18 +136,6 @@ class LayerFactory:
     def around(self) -> dict:
         """Return the arguments of a block other than its sublayers."""
         return {"residual": self.residual, "norm": self.norm, "dropout": self.config.dropout}
-
-    def _turning(self) -> Rotary:
-        scaling = self.config.rotary_scaling
-        return Rotary(
-            self.config.width,
-            base=self.config.rotary_base,
-            scaling=None if scaling is None else scaling_of(scaling),
-        )
-
-    def _of_norms(self) -> dict[str, Any]:
-        eps = {} if self.config.norm_eps is None else {"eps": self.config.norm_eps}
-        return {"bias": self.config.bias, **eps} if self.config.norm == "layer" else eps
 
 
 def initialize(model: nn.Module, blocks: Iterable[nn.Module], std: float = 0.02) -> None:
