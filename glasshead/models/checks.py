@@ -58,7 +58,7 @@ def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
     return numbers
 
 
-def fed_before(cache: Any, layers: int) -> int:
+def cached_length(cache: Any, layers: int) -> int:
     """Return the number of tokens in the cache of a model with so many layers.
 
     Errors: a TypeError where it is no cache of a model; a ValueError where the layers differ in

@@ -84,7 +84,7 @@ class Classifier(nn.Module):
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length)
         lengths = one_each(lengths, "lengths", tokens)
         if self.training and self.config.word_dropout:
-            tokens, lengths = _left(tokens, lengths, self.config.word_dropout)
+            tokens, lengths = _drop_words(tokens, lengths, self.config.word_dropout)
         where = torch.arange(tokens.shape[1], device=tokens.device)
         x, mask = self.embedding(tokens, where), padding(lengths)
         for block in self.blocks:
@@ -102,7 +102,7 @@ class Classifier(nn.Module):
         return torch.cat([pools[name]() for name in names], dim=-1)
 
 
-def _left(
+def _drop_words(
     tokens: Int[Tensor, "batch length"], lengths: Int[Tensor, " batch"], share: float
 ) -> tuple[Int[Tensor, "batch shorter"], Int[Tensor, " batch"]]:
     """Drop a share of the tokens of each text; return the texts and their new lengths."""

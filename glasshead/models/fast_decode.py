@@ -34,7 +34,7 @@ from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.scores import ScaledDot
 
 _Function = Callable[[Tensor], Tensor]
-_Turns = tuple[Tensor, Tensor] | None
+_Rotation = tuple[Tensor, Tensor] | None
 # A watch patches this function, and then the modules have to be called.
 _FORWARD = Attention.forward
 
@@ -125,9 +125,9 @@ class _Block:
             self._feed_forward = _feed_forward(block.feed_forward)
             self._around_feed_forward = _around(block.around_feed_forward)
 
-    def __call__(self, x: Tensor, cache: KeyValueCache, turns: _Turns) -> Tensor:
+    def __call__(self, x: Tensor, cache: KeyValueCache, rotation: _Rotation) -> Tensor:
         before, after = self._around_attention
-        x = after(x + self._attend(before(x), cache, turns))
+        x = after(x + self._attend(before(x), cache, rotation))
         if self._feed_forward is None:
             return x
         before, after = self._around_feed_forward
@@ -140,20 +140,20 @@ class _Attend:
     def __init__(self, layer: MultiHeadAttention) -> None:
         self._project, self._output = _linear(layer.projections.stacks[0]), _linear(layer.output)
         self._rotary, self._head_dim = layer.rotary, layer.head_dim
-        self._asking, self._answering = layer.num_heads, layer.num_kv_heads
+        self._num_heads, self._num_kv_heads = layer.num_heads, layer.num_kv_heads
         self._reach = lookback(layer.attention)
         scale = layer.attention.score.scale(layer.head_dim)
         self._sdpa = partial(F.scaled_dot_product_attention, scale=float(scale))
 
-    def __call__(self, x: Tensor, cache: KeyValueCache, turns: _Turns) -> Tensor:
-        asking, answering = self._asking, self._answering
+    def __call__(self, x: Tensor, cache: KeyValueCache, rotation: _Rotation) -> Tensor:
+        queries, keys = self._num_heads, self._num_kv_heads
         heads = self._project(x).view(len(x), -1, 1, self._head_dim)  # [batch, all heads, 1, …]
-        turning, value = heads.split([asking + answering, answering], dim=1)
-        if self._rotary is not None and turns is not None:
-            turning = self._rotary.turned(turning, *turns)
-        query, key = turning.split([asking, answering], dim=1)
+        rotated, value = heads.split([queries + keys, keys], dim=1)
+        if self._rotary is not None and rotation is not None:
+            rotated = self._rotary.turned(rotated, *rotation)
+        query, key = rotated.split([queries, keys], dim=1)
         # As in the fused engine, the queries that share a key head are adjacent.
-        query = query.reshape(len(x), answering, -1, self._head_dim)
+        query = query.reshape(len(x), keys, -1, self._head_dim)
         context = self._sdpa(query, *cache.append(key, value, self._reach))
         return self._output(context.flatten(1))  # [batch, d_model]
 

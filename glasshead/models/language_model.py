@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from glasshead.layers import KVCache, Policy
 from glasshead.layers.cache import GrowableBuffer
-from glasshead.models.checks import check_tokens, fed_before, one_each
+from glasshead.models.checks import cached_length, check_tokens, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.fast_decode import FastDecodeStep
 from glasshead.models.layer_factory import LayerFactory, initialize
@@ -101,7 +101,7 @@ class LanguageModel(nn.Module):
         `context_length` in all, where the padding is not one number per text, and where the cache
         is that of another model.
         """
-        start = fed_before(cache, len(self.blocks))
+        start = cached_length(cache, len(self.blocks))
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length - start)
         where = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         mask: Mask | None = None

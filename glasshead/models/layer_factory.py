@@ -92,8 +92,8 @@ class LayerFactory:
         )
         output_bias = config.bias if config.output_bias is None else config.output_bias
         if qkv_bias != output_bias:
-            asking = config.num_heads * config.width
-            layer.output = nn.Linear(asking, config.d_model, bias=output_bias)
+            heads = config.num_heads * config.width
+            layer.output = nn.Linear(heads, config.d_model, bias=output_bias)
         return layer
 
     def feed_forward(self) -> nn.Module | None:

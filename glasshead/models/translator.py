@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import DecoderBlock, KVCache, Policy
-from glasshead.models.checks import check_tokens, fed_before, one_each
+from glasshead.models.checks import cached_length, check_tokens, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
 from glasshead.models.layer_factory import LayerFactory, initialize
 from glasshead.recipe.masks import Mask, causal, padding
@@ -109,7 +109,7 @@ class Translator(nn.Module):
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
         """Compute the next-token logits at each target position; with a cache, at the new ones."""
-        x = self._embedded(target, "target", fed_before(cache, len(self.decoder)))
+        x = self._embedded(target, "target", cached_length(cache, len(self.decoder)))
         mask: Mask = padding(one_each(lengths, "lengths", target))
         for number, block in enumerate(self.decoder):
             caches = {}

@@ -76,7 +76,7 @@ class BeamTexts(NamedTuple):
     sums: Float[Tensor, "rows texts"]
     parents: Int[Tensor, "rows texts"]
 
-    def taken(self, places: Int[Tensor, "rows some"]) -> "BeamTexts":
+    def select(self, places: Int[Tensor, "rows some"]) -> "BeamTexts":
         """Select beams of each row by index."""
         tokens = self.tokens.gather(1, places[..., None].expand(-1, -1, self.tokens.shape[-1]))
         return BeamTexts(tokens, self.sums.gather(1, places), self.parents.gather(1, places))
@@ -104,7 +104,9 @@ def _extended(texts: BeamTexts, following: NextTokens, width: int, ends: int) ->
     sums, order = sums[:, :most], order[:, :most]
     parents = order // steps.shape[-1]
     chosen = tokens.cpu().reshape(rows, -1).gather(1, order)
-    return BeamTexts(torch.cat([texts.taken(parents).tokens, chosen[..., None]], -1), sums, parents)
+    return BeamTexts(
+        torch.cat([texts.select(parents).tokens, chosen[..., None]], -1), sums, parents
+    )
 
 
 def _still_open(extended: BeamTexts, ends: Bool[Tensor, "rows texts"], width: int) -> BeamTexts:
@@ -114,7 +116,7 @@ def _still_open(extended: BeamTexts, ends: Bool[Tensor, "rows texts"], width: in
     places = closed.long().sort(dim=1, stable=True).indices[:, : min(max(most, 1), width)]
     empty = closed.gather(1, places)
     # Empty beams repeat the best text, so that the model is never fed one that ended.
-    texts = extended.taken(torch.where(empty, places[:, :1], places))
+    texts = extended.select(torch.where(empty, places[:, :1], places))
     return texts._replace(sums=texts.sums.masked_fill(empty, -torch.inf))
 
 

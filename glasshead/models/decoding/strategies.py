@@ -81,7 +81,7 @@ class OneByOne(Strategy):
                 return
             following = request.next(fed)
             chosen = choose(following, rows)
-            turn = Turn(rows, chosen.tolist(), following.of_chosen(chosen))
+            turn = Turn(rows, chosen.tolist(), following.log_probabilities_of(chosen))
             yield turn
             open_ = [place for place, token in enumerate(turn.tokens) if token not in request.ends]
             if len(open_) < len(rows):
@@ -93,13 +93,13 @@ class OneByOne(Strategy):
 
 
 def penalized(
-    logits: Float[Tensor, "rows vocab"], standing: Bool[Tensor, "rows vocab"], penalty: float
+    logits: Float[Tensor, "rows vocab"], present: Bool[Tensor, "rows vocab"], penalty: float
 ) -> Float[Tensor, "rows vocab"]:
     """Penalize repeated tokens: logit_v / penalty where positive, logit_v · penalty where not.
 
     Args:
         logits: Logits of the next token.
-        standing: Whether each token already occurs in the text.
+        present: Whether each token already occurs in the text.
         penalty: Above 1 it discourages repetition, below 1 it encourages it.
 
     Source: Keskar et al. 2019 (CTRL), section 4.1, which divides; negative logits are multiplied,
@@ -110,38 +110,38 @@ def penalized(
     """
     weaker = torch.where(logits > 0, logits / penalty, logits * penalty)
     # Overflow becomes the largest number, so that every penalty leaves a token to choose.
-    return torch.where(standing & logits.isfinite(), weaker.nan_to_num(), logits)
+    return torch.where(present & logits.isfinite(), weaker.nan_to_num(), logits)
 
 
 def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:
     """Wrap a choice to penalize repetition; with a penalty of 1, return `choose` itself."""
     if penalty == 1:
         return choose
-    standing: Bool[Tensor, "all_rows vocab"] | None = None
+    present: Bool[Tensor, "all_rows vocab"] | None = None
 
     def chosen(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
-        nonlocal standing
+        nonlocal present
         logits = following.logits
-        if standing is None:
-            standing = _standing(request, logits)
+        if present is None:
+            present = _tokens_present(request, logits)
         places = torch.tensor(rows, device=logits.device)
-        weaker = penalized(logits, standing[places], penalty)
+        weaker = penalized(logits, present[places], penalty)
         tokens = choose(replace(following, logits=weaker), rows)
-        standing[places, tokens] = True
+        present[places, tokens] = True
         return tokens
 
     return chosen
 
 
-def _standing(request: Request, logits: Tensor) -> Bool[Tensor, "rows vocab"]:
+def _tokens_present(request: Request, logits: Tensor) -> Bool[Tensor, "rows vocab"]:
     """Return which tokens occur in each row of the prompt."""
     prompt = request.prompt
     length = torch.arange(prompt.shape[1], device=prompt.device)
     real = length >= request.padding.to(prompt.device)[:, None]
     rows, _ = real.nonzero(as_tuple=True)
-    standing = torch.zeros(len(prompt), logits.shape[-1], dtype=torch.bool, device=logits.device)
-    standing[rows.to(logits.device), prompt[real].long().to(logits.device)] = True
-    return standing
+    present = torch.zeros(len(prompt), logits.shape[-1], dtype=torch.bool, device=logits.device)
+    present[rows.to(logits.device), prompt[real].long().to(logits.device)] = True
+    return present
 
 
 @dataclass(frozen=True)

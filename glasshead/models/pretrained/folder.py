@@ -49,7 +49,7 @@ class ConfigValues:
                 "config.json that belongs to the weights."
             )
         if value > _LARGEST:
-            raise _beyond_all(self.where, name, value)
+            raise _too_large(self.where, name, value)
         return value
 
     def number(self, name: str, default: float) -> float:
@@ -111,7 +111,7 @@ def check_numbers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
         if name in _LAYERS:
             ConfigValues({name: value}, str(file)).whole(name)
         if abs(value) > _LARGEST:
-            raise _beyond_all(printable(str(file)), name, value)
+            raise _too_large(printable(str(file)), name, value)
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -123,7 +123,7 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield name, value
 
 
-def _beyond_all(where: str, name: str, value: int) -> ValueError:
+def _too_large(where: str, name: str, value: int) -> ValueError:
     return ValueError(
         f"{where} tells of a model that no memory holds, with {printable(name)}={shown(value)}: "
         "take the config.json that belongs to the weights."
@@ -181,7 +181,7 @@ def _places(folder: Path) -> dict[str, Path]:
     if not whole.is_file():
         if (folder / _INDEX).is_file():
             return _indexed(folder)
-        whole = _only(folder)
+        whole = _single_file(folder)
     return dict.fromkeys(_shapes(whole), whole)
 
 
@@ -214,7 +214,7 @@ def _indexed(folder: Path) -> dict[str, Path]:
     return every | {name: folder / shard for name, shard in shards.items()}
 
 
-def _only(folder: Path) -> Path:
+def _single_file(folder: Path) -> Path:
     """Return the only safetensors file of a folder, by any name.
 
     Errors: an OSError or ValueError where there is none, or several.
@@ -275,7 +275,7 @@ def same(name: str) -> TensorSource:
     return TensorSource((name,), lambda tensor: tensor)
 
 
-def turned(name: str) -> TensorSource:
+def transposed(name: str) -> TensorSource:
     """Return the source that transposes a matrix."""
     return TensorSource((name,), lambda tensor: tensor.T)
 
@@ -322,7 +322,7 @@ def fill(
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     made: dict[str, Any] = {}
     for name, source in sources.items():
-        made[name] = tensor = _made(source, stored, shapes[name], where).to(dtype)
+        made[name] = tensor = _converted(source, stored, shapes[name], where).to(dtype)
         if not torch.isfinite(tensor).all():
             raise ValueError(
                 f"{printable(where)} takes a dtype that holds its numbers, and {dtype} does not "
@@ -331,7 +331,7 @@ def fill(
     model.load_state_dict(made, assign=True)
 
 
-def _made(
+def _converted(
     source: TensorSource, stored: Mapping[str, Tensor], shape: torch.Size, where: str
 ) -> Tensor:
     theirs = [stored[name] for name in source.names]

@@ -6,7 +6,7 @@ Source: Radford et al. 2019 (Language models are unsupervised multitask learners
 from collections.abc import Iterable, Mapping
 
 from glasshead.models.language_model import LanguageModelConfig
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, turned
+from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, transposed
 
 # Causal masks, which old files store as tensors.
 _IGNORED = ("*.attn.bias", "*.attn.masked_bias")
@@ -61,7 +61,7 @@ def sources(config: LanguageModelConfig, names: Iterable[str]) -> Mapping[str, T
             ("feed_forward.hidden", "mlp.c_fc"),
             ("feed_forward.output", "mlp.c_proj"),
         ):
-            found[f"{ours}.{one}.weight"] = turned(f"{theirs}.{other}.weight")
+            found[f"{ours}.{one}.weight"] = transposed(f"{theirs}.{other}.weight")
             found[f"{ours}.{one}.bias"] = same(f"{theirs}.{other}.bias")
         for one, other in (("around_attention", "ln_1"), ("around_feed_forward", "ln_2")):
             for part in ("weight", "bias"):

@@ -104,14 +104,14 @@ def _config(file: Path) -> LanguageModelConfig:
 def _shapes(config: LanguageModelConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors of the file, in order."""
     layers, width, hidden = config.num_layers, config.d_model, config.hidden
-    answering = (config.num_kv_heads or config.num_heads) * config.width
+    key_width = (config.num_kv_heads or config.num_heads) * config.width
     angles = (config.context_length, config.width // 2)
     return {
         "embedding": (config.vocab_size, width),
         "attention_norm": (layers, width),
         "query": (layers, width, width),
-        "key": (layers, answering, width),
-        "value": (layers, answering, width),
+        "key": (layers, key_width, width),
+        "value": (layers, key_width, width),
         "output": (layers, width, width),
         "feed_forward_norm": (layers, width),
         "gate": (layers, hidden, width),

@@ -30,9 +30,9 @@ def by_hand(model, prompt, penalty, *, max_tokens, end):
 def test_a_step_is_that_of_transformers(penalty):
     text, logits = torch.randint(11, (5, 7)), 3 * torch.randn(5, 11)
     logits[0, text[0, 0]], logits[1, text[1, 1]] = 0.0, -torch.inf
-    standing = torch.zeros(5, 11, dtype=torch.bool).scatter(1, text, True)
+    present = torch.zeros(5, 11, dtype=torch.bool).scatter(1, text, True)
     expected = RepetitionPenaltyLogitsProcessor(penalty)(text, logits)
-    assert torch.equal(penalized(logits, standing, penalty), expected)
+    assert torch.equal(penalized(logits, present, penalty), expected)
     assert not torch.equal(expected, logits)
 
 
@@ -50,8 +50,8 @@ def test_texts_are_those_of_transformers_while_rows_leave_the_batch(penalty, end
 @pytest.mark.parametrize("penalty", [1e-320, 1e-300, 1e39, 1e308])
 def test_a_penalty_that_overflows_leaves_tokens_to_choose(penalty):
     logits = torch.tensor([[0.0, 3.0, -3.0, -torch.inf, 2.0]])
-    standing = torch.tensor([[True, True, True, True, False]])
-    found = penalized(logits, standing, penalty)
+    present = torch.tensor([[True, True, True, True, False]])
+    found = penalized(logits, present, penalty)
     assert found.isfinite().tolist() == [[True, True, True, False, True]]
     assert (found[0, 1] > 2) == (penalty < 1)
     assert (found[0, 2] < -3) == (penalty > 1)
