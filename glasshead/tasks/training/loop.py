@@ -17,7 +17,7 @@ from glasshead.tasks.training.attention_log import AttentionWriter
 from glasshead.tasks.training.checkpoints import Checkpoints
 from glasshead.tasks.training.evaluation import Best, evaluate
 from glasshead.tasks.training.hardware import Hardware, check_hardware, launch
-from glasshead.tasks.training.optimizers import clip_gradient, matrices_of, optimizer_of
+from glasshead.tasks.training.optimizers import clip_gradient, optimizer_of
 from glasshead.tasks.training.progress import Progress
 from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
 from glasshead.tasks.training.stopping import (
@@ -131,11 +131,9 @@ def _loop(
 ) -> dict[str, Any]:
     """Train from scratch or from a checkpoint, and return the metrics."""
     task, settings, folder = run.task, run.settings, run.folder
-    # What FSDP shards is flat, and its gradients stay whole until they are synchronized.
-    matrices, sharded = matrices_of(task.model), run.hardware.strategy == "fsdp"
-    model = fabric.setup_module(_Objective(task))
+    optimizer = optimizer_of(task.model, settings)
+    model, optimizer = fabric.setup(_Objective(task), optimizer)
     model.train()
-    optimizer = optimizer_of(task.model, settings, matrices)
     batches = TrainingLoader(
         run.source,
         rank=fabric.global_rank,
@@ -143,6 +141,8 @@ def _loop(
         accumulate=settings.accumulate,
     )
     parts = iter(batches)
+    # Until they are synchronized, FSDP would hold whole gradients.
+    delayed = 0 if run.hardware.strategy == "fsdp" else settings.accumulate
     best, log = Best(fabric, folder, task, settings), logs.MetricsLog(fabric, folder)
     saved = Checkpoints(
         fabric, folder, identity, model, optimizer, batches=batches, best=best, log=log
@@ -159,8 +159,7 @@ def _loop(
             loss = torch.zeros((), device=fabric.device)
             for number in range(1, settings.accumulate + 1):
                 part = next(parts)
-                partial = number < settings.accumulate and not sharded
-                with fabric.no_backward_sync(model, enabled=partial):
+                with fabric.no_backward_sync(model, enabled=number < delayed):
                     with heads.watching(step):
                         own = model(fabric.to_device(part.tensors)) * part.share
                     # DDP averages the gradients of the ranks, and this is a sum over them.

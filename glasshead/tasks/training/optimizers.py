@@ -1,7 +1,7 @@
 """Optimizers: AdamW, SGD, and Muon beside AdamW, with weight decay for matrices only."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -69,33 +69,14 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 # A parameter, and whether it has weight decay.
 _Decays = tuple[nn.Parameter, bool]
-# FSDP's prefix of wrapped modules.
-_WRAPPED = "_fsdp_wrapped_module."
 
 
-def matrices_of(model: nn.Module) -> set[str]:
-    """Return the names of parameters with weight decay: those of two dimensions or more."""
-    return {name for name, parameter in model.named_parameters() if parameter.ndim >= 2}
-
-
-def optimizer_of(
-    model: nn.Module, settings: TrainingSettings, matrices: Collection[str] | None = None
-) -> Optimizer:
-    """Create the optimizer of a model, with weight decay for matrices only.
-
-    Args:
-        model: The model.
-        settings: Training settings.
-        matrices: `matrices_of` the model before FSDP flattens its parameters.
+def optimizer_of(model: nn.Module, settings: TrainingSettings) -> Optimizer:
+    """Create the optimizer of a model, with weight decay for parameters of two axes or more.
 
     Errors: a ValueError for Muon and a model without hidden matrices.
     """
-    matrices = matrices_of(model) if matrices is None else matrices
-    decays = [
-        (parameter, name.replace(_WRAPPED, "") in matrices)
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    ]
+    decays = [(each, each.ndim >= 2) for each in model.parameters() if each.requires_grad]
     if settings.optimizer == "sgd":
         return torch.optim.SGD(
             _groups(decays, settings), lr=settings.learning_rate, fused=_fused(decays)
