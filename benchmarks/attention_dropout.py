@@ -10,7 +10,7 @@ from pairs import Pair, judged, paired, report
 from torch.nn import functional as F
 
 from glasshead.models import Translator
-from glasshead.tasks.loss import cross_entropy
+from glasshead.tasks.training.task import cross_entropy
 from glasshead.tasks.translate import TranslateSettings
 
 RESULTS = Path("build/benchmarks/attention_dropout.json")

@@ -27,8 +27,7 @@ def classify(
     ] = None,
     *,
     attention: Annotated[
-        bool,
-        Option("--attention", help="Show the attention that each word of each text received."),
+        bool, Option("--attention", help="Show the attention that each word of each text received.")
     ] = False,
     html: Annotated[
         str | None,

@@ -111,19 +111,13 @@ def translate(
     files: _Files = None,
     *,
     beam: Annotated[
-        int,
-        Option(
-            metavar="WIDTH",
-            parser=whole_number,
-            help="Beam width; 1 is greedy.",
-        ),
+        int, Option(metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy.")
     ] = 5,
     length_penalty: Annotated[
         float, Option(metavar="A", help="Length penalty: above 0 favours longer translations.")
     ] = 1.0,
     save: Annotated[
-        str | None,
-        Option(metavar="FILE", help="Also write the translations, one per line."),
+        str | None, Option(metavar="FILE", help="Also write the translations, one per line.")
     ] = None,
     json: _Json = False,
 ) -> None:
@@ -166,8 +160,7 @@ def write(
     files: _Files = None,
     *,
     field: Annotated[
-        str | None,
-        Option(metavar="COLUMN", show_default=False, help="The text column of a table."),
+        str | None, Option(metavar="COLUMN", show_default=False, help="The text column of a table.")
     ] = None,
     json: _Json = False,
 ) -> None:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,8 @@ train = typer.Typer(
     help="Train a transformer on your texts, into a folder that is all that using it needs.",
     invoke_without_command=True,
 )
-_RUN, _HARDWARE = "The run", "Hardware"
+_run_option = partial(Option, show_default=False, rich_help_panel="The run")
+_hardware_option = partial(Option, rich_help_panel="Hardware")
 _DEFAULT_PRESET = "tiny"
 
 
@@ -41,91 +43,70 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
         ] = None,
         *,
         run: Annotated[
-            str,
-            Option("--run", metavar="DIR", show_default=False, help="The folder of the run."),
+            str, Option("--run", metavar="DIR", show_default=False, help="The folder of the run.")
         ],
         preset: Annotated[
-            str | None,
-            Option(
-                metavar="P",
-                show_default=False,
-                rich_help_panel=_RUN,
-                help=f"{presets} If not given, tiny.",
-            ),
+            str | None, _run_option(metavar="P", help=f"{presets} If not given, tiny.")
         ] = None,
         held_out: Annotated[
             list[str] | None,
-            Option(
+            _run_option(
                 metavar="FILE",
-                show_default=False,
-                rich_help_panel=_RUN,
                 help="Validation data, never trained on; without it, a share of FILE.",
             ),
         ] = None,
         assign: Annotated[
             list[str] | None,
-            Option(
+            _run_option(
                 "--set",
                 metavar="KEY=VALUE",
-                show_default=False,
-                rich_help_panel=_RUN,
                 help="Override a setting of the preset, as in --set steps=500 --set tokenizer=bpe; "
                 "config.json in the run names them all.",
             ),
         ] = None,
         resume: Annotated[
             bool,
-            Option(
+            _run_option(
                 "--resume",
-                rich_help_panel=_RUN,
                 help="Resume the run in the folder; --set steps=N makes it longer or shorter.",
             ),
         ] = False,
         watch: Annotated[
             bool,
-            Option(
+            _run_option(
                 "--watch",
-                rich_help_panel=_RUN,
                 help="Log entropy and maximum score of each head into the run, every 40 steps (4 "
                 "log_every), and name the heads that warn of divergence.",
             ),
         ] = False,
         devices: Annotated[
             int,
-            Option(
-                metavar="N",
-                parser=whole_number,
-                rich_help_panel=_HARDWARE,
-                help="Number of processes on each machine.",
+            _hardware_option(
+                metavar="N", parser=whole_number, help="Number of processes on each machine."
             ),
         ] = 1,
         strategy: Annotated[
             str,
-            Option(
+            _hardware_option(
                 metavar="S",
-                rich_help_panel=_HARDWARE,
                 help="auto; ddp: the whole model on each device; fsdp: a shard of it on each GPU.",
             ),
         ] = "auto",
         nodes: Annotated[
             int,
-            Option(
+            _hardware_option(
                 metavar="N",
                 parser=whole_number,
-                rich_help_panel=_HARDWARE,
                 help="Number of machines; start the command on each by torchrun.",
             ),
         ] = 1,
         accelerator: Annotated[
-            str,
-            Option(metavar="A", rich_help_panel=_HARDWARE, help="auto, cpu, gpu, cuda or mps."),
+            str, _hardware_option(metavar="A", help="auto, cpu, gpu, cuda or mps.")
         ] = "auto",
         precision: Annotated[
             str,
-            Option(
-                metavar="P",
-                rich_help_panel=_HARDWARE,
-                help="auto: bfloat16 where a GPU has it; 32-true or bf16-mixed.",
+            _hardware_option(
+                metavar="P", help="auto: bfloat16 where a GPU has it; 32-true or bf16-mixed."
             ),
         ] = "auto",
     ) -> None:

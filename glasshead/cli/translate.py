@@ -1,6 +1,7 @@
 """The command `translate`: translate texts with a trained encoder-decoder."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from glasshead.drawing import Block, Document, HeatMap
     from glasshead.tasks.translate import Alignment, Translation
 
-_SEARCH, _ATTENTION = "Beam search", "Attention"
+_search_option = partial(Option, rich_help_panel="Beam search")
+_attention_option = partial(Option, show_default=False, rich_help_panel="Attention")
 _CAPTION = "Each word of the translation (a row), and the words that it looked at (columns)"
 _BANDS = "Each word of the translation, below, and the words that it looked at"
 
@@ -30,57 +32,44 @@ def translate(
     ] = None,
     *,
     beam: Annotated[
-        int,
-        Option(
-            metavar="WIDTH",
-            parser=whole_number,
-            rich_help_panel=_SEARCH,
-            help="Beam width; 1 is greedy.",
-        ),
+        int, _search_option(metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy.")
     ] = 5,
     length_penalty: Annotated[
         float,
-        Option(
+        _search_option(
             metavar="A",
-            rich_help_panel=_SEARCH,
             help="Length penalty: the exponent α of a beam's length normalization; above 0 favours "
             "longer translations.",
         ),
     ] = 1.0,
     attention: Annotated[
         bool,
-        Option(
+        _attention_option(
             "--attention",
-            rich_help_panel=_ATTENTION,
             help="Show the cross-attention from each word of the translation to the words of the "
             "text.",
         ),
     ] = False,
     layer: Annotated[
         int | None,
-        Option(
+        _attention_option(
             metavar="N",
             parser=whole_number,
-            show_default=False,
-            rich_help_panel=_ATTENTION,
             help="The decoder layer to show, from 0. If not given, the last.",
         ),
     ] = None,
     head: Annotated[
         int | None,
-        Option(
+        _attention_option(
             metavar="N",
             parser=whole_number,
-            show_default=False,
-            rich_help_panel=_ATTENTION,
             help="The head to show, from 0. If not given, the mean over all.",
         ),
     ] = None,
     html: Annotated[
         str | None,
-        Option(
+        _attention_option(
             metavar="FILE",
-            rich_help_panel=_ATTENTION,
             help="Also write it as one self-contained page; folders are made as needed.",
         ),
     ] = None,

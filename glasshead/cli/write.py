@@ -1,5 +1,6 @@
 """The command `write`: generate text with a language model."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -10,7 +11,8 @@ from glasshead.cli.output import print_text
 if TYPE_CHECKING:
     from glasshead.models.decoding import Strategy
 
-_CHOOSING = "Decoding"
+# An option of decoding, which is not given by default.
+_decoding = partial(Option, show_default=False, rich_help_panel="Decoding")
 _TEMPERATURE = 0.8
 _MOST_TOKENS = 10**9
 
@@ -42,69 +44,50 @@ def write(
     ] = None,
     temperature: Annotated[
         float | None,
-        Option(
+        _decoding(
             metavar="T",
-            show_default=False,
-            rich_help_panel=_CHOOSING,
             help="Sampling temperature; lower is more conservative, 0 is greedy. If not given, "
             "0.8.",
         ),
     ] = None,
     top_k: Annotated[
         int | None,
-        Option(
+        _decoding(
             metavar="K",
             parser=whole_number,
-            show_default=False,
-            rich_help_panel=_CHOOSING,
             help="Top-k sampling: keep the K most probable tokens.",
         ),
     ] = None,
     top_p: Annotated[
         float | None,
-        Option(
+        _decoding(
             metavar="P",
-            show_default=False,
-            rich_help_panel=_CHOOSING,
             help="Top-p (nucleus) sampling: keep the fewest tokens whose probabilities sum to P.",
         ),
     ] = None,
     repetition_penalty: Annotated[
         float | None,
-        Option(
+        _decoding(
             metavar="R",
-            show_default=False,
-            rich_help_panel=_CHOOSING,
             help="Repetition penalty: above 1 makes tokens that occurred already less probable, as "
             "in 1.2.",
         ),
     ] = None,
     seed: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=_CHOOSING,
-            help="Random seed.",
-        ),
+        int | None, _decoding(metavar="N", parser=whole_number, help="Random seed.")
     ] = None,
     beam: Annotated[
         int | None,
-        Option(
+        _decoding(
             metavar="WIDTH",
             parser=whole_number,
-            show_default=False,
-            rich_help_panel=_CHOOSING,
             help="Beam width: beam search for the most probable text, instead of sampling.",
         ),
     ] = None,
     length_penalty: Annotated[
         float | None,
-        Option(
+        _decoding(
             metavar="A",
-            show_default=False,
-            rich_help_panel=_CHOOSING,
             help="Length penalty of beam search: above 0 favours longer texts. If not given, 1.",
         ),
     ] = None,

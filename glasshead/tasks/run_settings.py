@@ -63,6 +63,16 @@ def _value(text: str) -> Any:
         return text
 
 
+def typed(text: str) -> dict[str, Any]:
+    """Parse settings as they are typed after `--set`, with spaces between them.
+
+    >>> typed("d_model=8 norm=rms clip=none betas=[0.9,0.98]")
+    {'d_model': 8, 'norm': 'rms', 'clip': None, 'betas': [0.9, 0.98]}
+    """
+    pairs = (setting.partition("=") for setting in text.split())
+    return {key: _value(value) for key, _, value in pairs}
+
+
 # Upper bounds: tokenizers allocate memory for a whole vocabulary, and generated texts are held in
 # memory.
 _MOST = {

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from glasshead.tasks.loss import IGNORED, cross_entropy
+from glasshead.tasks.training.task import IGNORED, cross_entropy
 
 # Probabilities whose logarithms are plain.
 SHARES = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.2, 0.3, 0.5]])

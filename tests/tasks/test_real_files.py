@@ -4,7 +4,7 @@ import gzip
 from itertools import islice
 from pathlib import Path
 
-from glasshead.tasks.classify.data import read_labelled
+from glasshead.tasks.classify.train import read_labelled
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.translate import TRANSLATE, TranslateSettings
 

@@ -11,8 +11,14 @@ from torch import Tensor
 
 from glasshead.models import Classifier
 from glasshead.statistics import Received
-from glasshead.tasks.classify.data import Labelled, collated, encoded, read_labelled
-from glasshead.tasks.classify.train import CLASSIFY, ClassifySettings
+from glasshead.tasks.classify.train import (
+    CLASSIFY,
+    ClassifySettings,
+    Labelled,
+    collated,
+    encoded,
+    read_labelled,
+)
 from glasshead.tasks.data.batches import in_order
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, whole_words
 from glasshead.watching import watch

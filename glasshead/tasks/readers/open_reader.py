@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.layers import MultiHeadAttention
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.classify.data import shortened
+from glasshead.tasks.classify.train import shortened
 from glasshead.tasks.readers.base import Reader, reader_of
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.translate import TextTranslator

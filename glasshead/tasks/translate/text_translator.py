@@ -17,8 +17,13 @@ from glasshead.models.translator import TranslatorSteps
 from glasshead.statistics import PooledMap
 from glasshead.tasks.data.batches import in_order, pad
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, WholeWords, whole_words
-from glasshead.tasks.translate.data import Pairs, place_of, read_pairs
-from glasshead.tasks.translate.train import TRANSLATE, TranslateSettings
+from glasshead.tasks.translate.train import (
+    TRANSLATE,
+    Pairs,
+    TranslateSettings,
+    place_of,
+    read_pairs,
+)
 from glasshead.watching import watch
 
 # Beam search as in Vaswani et al. 2017, section 6.1, but with a beam of 5 and length penalty 1.

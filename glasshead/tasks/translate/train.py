@@ -1,91 +1,299 @@
-"""Train a translator: settings, presets, the objective, the job."""
+"""Train a translator: its parallel texts and their batches, settings, objective and job."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.models import Translator, TranslatorConfig
-from glasshead.tasks.job import Job, Prepared
-from glasshead.tasks.loss import CrossEntropyObjective
-from glasshead.tasks.run_settings import Preset, RunSettings
+from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.files import Allowance, ending, shown
+from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
+from glasshead.tasks.job import Job, Prepared, made_tokenizer
+from glasshead.tasks.run_settings import Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
-from glasshead.tasks.translate.data import (
-    PairBatches,
-    ParallelCorpus,
-    TranslateData,
-    make_tokenizer,
-    read_corpus,
-)
+from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
+
+TOKENIZERS = ("bpe", "wordpiece", "words")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateData(RunData):
+    """Data settings of a translator: files, columns, tokenizer and batches.
+
+    Without files, generated German and English sentences are used.
+
+    Attributes:
+        source: The column of tables that holds the source text.
+        target: The column that holds its translation.
+        tokenizer: "bpe", "wordpiece" or "words", trained on both languages together.
+        vocabulary: Maximum vocabulary size, at most 2²⁰.
+        lowercase: Whether all texts are lowercased.
+        batch_tokens: Maximum tokens of a batch on each side, including padding.
+        made_up: Number of generated pairs, at most 10⁶.
+        pairs: Number of training pairs.
+
+    Errors: a ValueError or TypeError that names the invalid setting.
+    """
+
+    found: ClassVar[tuple[str, ...]] = ("sha256", "pairs")
+
+    source: str = "source"
+    target: str = "target"
+    tokenizer: str = "bpe"
+    vocabulary: int = 8000
+    lowercase: bool = False
+    batch_tokens: int = 3000
+    made_up: int = 20_000
+    pairs: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_kinds(TOKENIZERS, ("source", "target"))
+        self.check_whole(("vocabulary", "batch_tokens", "made_up"), least=1)
+
+
+# Texts with their translations.
+Pairs = list[tuple[str, str]]
+
+
+def read_pairs(files: Sequence[str], source: str = "source", target: str = "target") -> Pairs:
+    r"""Read pairs from tables (.jsonl, .csv, .tsv), or from text files aligned line by line.
+
+    Two text files are a source and its translation; four are two such pairs of files, and so on.
+    Each may be packed (.gz, .xz).
+
+    Args:
+        files: File names.
+        source: The column of tables that holds the source text.
+        target: The column that holds its translation.
+
+    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    file and the line where it does not hold pairs.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     german, english = f"{folder}/train.de", f"{folder}/train.en"
+    ...     _ = Path(german).write_text("Guten Morgen\nDanke\n")
+    ...     _ = Path(english).write_text("Good morning\nThank you\n")
+    ...     read_pairs([german, english])
+    [('Guten Morgen', 'Good morning'), ('Danke', 'Thank you')]
+    """
+    texts, tables = _kinds(files)
+    if len(texts) % 2:
+        raise ValueError(
+            f"expected text files in twos, of texts and of their translations, and got "
+            f"{len(texts)}, with {shown(Path(texts[-1]))} alone: name the other too, or a table "
+            f"({', '.join(TABLES)}) that has both."
+        )
+    allowance = Allowance()
+    pairs = [
+        pair
+        for names in zip(texts[::2], texts[1::2], strict=True)
+        for pair in _lines(*names, allowance)
+    ]
+    for table in tables:
+        pairs += ((text, other) for text, other in read_rows(table, [source, target], allowance))
+    return pairs
+
+
+def place_of(files: Sequence[str], number: int) -> str:
+    """Return the file and the line of a pair of `read_pairs`, counted from 1."""
+    texts, tables = _kinds(files)
+    for file in texts[::2]:
+        count = len(read_lines(file))
+        if number <= count:
+            return f"{shown(Path(file))}, line {number}"
+        number -= count
+    for table in tables:
+        for line, _ in rows_of(Path(table)):
+            number -= 1
+            if not number:
+                return f"{shown(Path(table))}, line {line}"
+    return f"text {number}"
+
+
+def _kinds(files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide files into text files and tables."""
+    tables = [file for file in files if ending(Path(file)) in TABLES]
+    return [file for file in files if file not in tables], tables
+
+
+def _lines(source: str, target: str, allowance: Allowance) -> Pairs:
+    texts, translations = read_lines(source, allowance), read_lines(target, allowance)
+    if len(texts) != len(translations):
+        few = source if len(texts) < len(translations) else target
+        least = min(len(texts), len(translations))
+        raise ValueError(
+            f"{shown(Path(few))} ends after line {least}, and the file beside it goes on: expected "
+            f"as many lines in {shown(Path(source))} ({len(texts):,}) as in {shown(Path(target))} "
+            f"({len(translations):,}); give each text its translation."
+        )
+    return list(zip(texts, translations, strict=True))
+
+
+class PairBatches:
+    """Tokenized pairs in batches of similar length, regrouped each epoch.
+
+    The decoder's input is the translation after the start token, its target the translation with
+    the end token.
+
+    Args:
+        tokenizer: The tokenizer of both languages.
+        pairs: Texts with their translations.
+        tokens: Maximum tokens of a batch on each side, including padding.
+        seed: Random seed of the batches.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pairs: Pairs, tokens: int, seed: int = 0) -> None:
+        self._tokenizer, self._tokens, self._seed = tokenizer, tokens, seed
+        self.sources = tokenizer.encode_batch([text for text, _ in pairs])
+        self.targets = tokenizer.encode_batch([text for _, text in pairs])
+        self._lengths = [
+            max(len(source), len(target) + 1)
+            for source, target in zip(self.sources, self.targets, strict=True)
+        ]
+
+    @property
+    def longest(self) -> int:
+        """Number of tokens of the longest side of a pair."""
+        return max(self._lengths)
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Return the indices of the pairs in each batch of an epoch, deterministically."""
+        return by_length(self._lengths, self._tokens, self._seed, epoch)
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "..."]]:
+        """Collate pairs to `source` with `lengths`, decoder input `target`, and `answers`."""
+        tokenizer = self._tokenizer
+        sources = [self.sources[index] for index in indices]
+        targets = [self.targets[index] for index in indices]
+        return {
+            "source": pad(sources, tokenizer.pad_id),
+            "lengths": torch.tensor([len(source) for source in sources]),
+            "target": pad([[tokenizer.start_id, *target] for target in targets], tokenizer.pad_id),
+            "answers": pad([[*target, tokenizer.end_id] for target in targets], IGNORED),
+        }
+
+    def count(self, indices: Sequence[int]) -> int:
+        """Return the number of target tokens."""
+        return sum(len(self.targets[index]) + 1 for index in indices)
+
+
+# Number of generated pairs that are held out.
+_MADE_UP = 400
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelCorpus:
+    """Pairs split into a training and a held-out part.
+
+    Attributes:
+        training: Pairs to train on.
+        held_out: Pairs for validation.
+        empty: Number of pairs dropped, as one side is empty.
+    """
+
+    training: Pairs
+    held_out: Pairs
+    empty: int = 0
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Facts about the data that a run records: `sha256`, `pairs`."""
+        sides = [
+            [pair[side] for pair in part]
+            for part in (self.training, self.held_out)
+            for side in (0, 1)
+        ]
+        return {"sha256": digest(*sides), "pairs": len(self.training)}
+
+
+def read_corpus(data: TranslateData) -> ParallelCorpus:
+    """Read the pairs of the files, or generate pairs, and split them.
+
+    Without held-out files, a share of the pairs is held out, drawn at random with a fixed seed.
+
+    Errors: an OSError or ValueError where a file cannot be read, or there are too few pairs.
+    """
+    if not data.files:
+        return _made_up(data)
+    read = read_pairs(data.files, data.source, data.target)
+    pairs = _whole(read)
+    if data.held_out_files:
+        held_out = _whole(read_pairs(data.held_out_files, data.source, data.target))
+        training = pairs
+    else:
+        order = [place for batch in shuffled(len(pairs), 1, 0, 0) for place in batch]
+        count = max(1, round(len(pairs) * data.held_out))
+        apart = set(order[:count])
+        held_out = [pairs[place] for place in sorted(apart)]
+        training = [pair for place, pair in enumerate(pairs) if place not in apart]
+    for name, part in (("train on", training), ("hold out", held_out)):
+        if not part:
+            raise ValueError(
+                f"expected at least one pair of texts with words in both to {name}, and got none: "
+                "give more."
+            )
+    return ParallelCorpus(training, held_out, len(read) - len(pairs))
+
+
+def make_tokenizer(data: TranslateData, corpus: ParallelCorpus) -> Tokenizer:
+    """Train a tokenizer on both sides of the training pairs."""
+    texts = [text for pair in corpus.training for text in pair]
+    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
+
+
+def _whole(pairs: Pairs) -> Pairs:
+    return [pair for pair in pairs if all(text.strip() for text in pair)]
+
+
+def _made_up(data: TranslateData) -> ParallelCorpus:
+    from glasshead.tasks.data.sentences import held_out, pairs
+
+    return ParallelCorpus(
+        [(pair.german, pair.english) for pair in pairs(data.made_up)],
+        [(pair.german, pair.english) for pair in held_out(_MADE_UP)],
+    )
+
 
 # Better for small models than the components of 2017: Touvron et al. 2023, section 2.2.
-_MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False}
+_MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
 # Muon converges in fewer steps than AdamW: Jordan et al. 2024.
-_MUON = {"optimizer": "muon", "betas": (0.9, 0.98), "label_smoothing": 0.1}
+_MUON = typed("optimizer=muon betas=[0.9,0.98] label_smoothing=0.1")
 
 PRESETS = {
     "tiny": Preset(
         about="two minutes on two cores",
-        data={"tokenizer": "bpe", "vocabulary": 1000, "batch_tokens": 1000},
-        model={
-            **_MODERN,
-            "context_length": 64,
-            "d_model": 96,
-            "num_heads": 4,
-            "num_layers": 2,
-            "num_decoder_layers": 1,
-            "dropout": 0.1,
-        },
-        training={
-            **_MUON,
-            "steps": 1000,
-            "learning_rate": 5e-3,
-            "warmup": 50,
-            "validate_every": 200,
-            "save_every": 200,
-        },
+        data=typed("tokenizer=bpe vocabulary=1000 batch_tokens=1000"),
+        model=_MODERN
+        | typed("context_length=64 d_model=96 num_heads=4 num_layers=2 num_decoder_layers=1")
+        | typed("dropout=0.1"),
+        training=_MUON
+        | typed("steps=1000 learning_rate=5e-3 warmup=50 validate_every=200 save_every=200"),
     ),
     "small": Preset(
         about="an hour or so on two cores",
-        data={"tokenizer": "bpe", "vocabulary": 8000, "lowercase": True, "batch_tokens": 3000},
-        model={
-            **_MODERN,
-            "context_length": 256,
-            "d_model": 256,
-            "num_heads": 4,
-            "num_layers": 3,
-            "d_hidden": 512,
-            "dropout": 0.25,
-        },
-        training={
-            **_MUON,
-            "steps": 2385,
-            "learning_rate": 3e-3,
-            "warmup": 200,
-            "validate_every": 159,
-            "save_every": 80,
-        },
+        data=typed("tokenizer=bpe vocabulary=8000 lowercase=true batch_tokens=3000"),
+        model=_MODERN
+        | typed("context_length=256 d_model=256 num_heads=4 num_layers=3 d_hidden=512")
+        | typed("dropout=0.25"),
+        training=_MUON
+        | typed("steps=2385 learning_rate=3e-3 warmup=200 validate_every=159 save_every=80"),
     ),
     "base": Preset(
         about="for a GPU: of the size of the base model of Vaswani et al. 2017",
-        data={"tokenizer": "bpe", "vocabulary": 32_000, "batch_tokens": 25_000},
-        model={
-            **_MODERN,
-            "context_length": 512,
-            "d_model": 512,
-            "num_heads": 8,
-            "num_layers": 6,
-            "dropout": 0.1,
-        },
-        training={
-            **_MUON,
-            "steps": 50_000,
-            "learning_rate": 2e-3,
-            "warmup": 1000,
-            "validate_every": 1000,
-            "save_every": 500,
-            "patience": 10,
-        },
+        data=typed("tokenizer=bpe vocabulary=32000 batch_tokens=25000"),
+        model=_MODERN
+        | typed("context_length=512 d_model=512 num_heads=8 num_layers=6 dropout=0.1"),
+        training=_MUON
+        | typed("steps=50000 learning_rate=2e-3 warmup=1000 validate_every=1000 save_every=500")
+        | typed("patience=10"),
     ),
 }
 

@@ -18,8 +18,13 @@ from glasshead.tasks.data.tables import read_texts
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer
-from glasshead.tasks.write.data import HeldOutWindows, tokenized
-from glasshead.tasks.write.train import WRITE, LanguageModelObjective, WriteSettings
+from glasshead.tasks.write.train import (
+    WRITE,
+    HeldOutWindows,
+    LanguageModelObjective,
+    WriteSettings,
+    tokenized,
+)
 
 
 class StoppedText:

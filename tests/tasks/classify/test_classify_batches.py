@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.tasks.classify.data import ClassifyData, LabelledBatches, encoded
-from glasshead.tasks.classify.train import ClassifyObjective
+from glasshead.tasks.classify.train import ClassifyData, ClassifyObjective, LabelledBatches, encoded
 from glasshead.tasks.tokenizers.train_tokenizer import words
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]

@@ -8,7 +8,7 @@ import lzma
 
 import pytest
 
-from glasshead.tasks.classify.data import ClassifyData, make_tokenizer, read_corpus, read_labelled
+from glasshead.tasks.classify.train import ClassifyData, make_tokenizer, read_corpus, read_labelled
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 ROWS = [("Not bad, at all.", "good"), ('Two\nlines, "quoted"', "bad"), ("Fine ☀", "good")]

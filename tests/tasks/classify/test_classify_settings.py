@@ -6,7 +6,7 @@ import pytest
 
 from glasshead.models import ClassifierConfig
 from glasshead.tasks.classify import PRESETS, ClassifySettings
-from glasshead.tasks.classify.data import ClassifyData
+from glasshead.tasks.classify.train import ClassifyData
 from glasshead.tasks.training import TrainingSettings
 
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.tasks.loss import IGNORED
 from glasshead.tasks.tokenizers.train_tokenizer import words
-from glasshead.tasks.translate.data import PairBatches
-from glasshead.tasks.translate.train import TranslateObjective
+from glasshead.tasks.training.task import IGNORED
+from glasshead.tasks.translate.train import PairBatches, TranslateObjective
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 TOKENIZER = words([" ".join(WORDS)], 100)

@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from glasshead.tasks.data.sentences import HELD_OUT
-from glasshead.tasks.translate.data import TranslateData, make_tokenizer, read_corpus, read_pairs
+from glasshead.tasks.translate.train import TranslateData, make_tokenizer, read_corpus, read_pairs
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 ONE = [("Guten Morgen", "Good morning"), ("Danke, gut", "Fine, thanks")]

@@ -7,7 +7,7 @@ import pytest
 from glasshead.models import TranslatorConfig
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.translate import PRESETS, TranslateSettings
-from glasshead.tasks.translate.data import TranslateData
+from glasshead.tasks.translate.train import TranslateData
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -3,7 +3,7 @@
 import pytest
 
 from glasshead.tasks.write import Writer, WriteSettings, evaluate
-from glasshead.tasks.write.data import WriteData, read_corpus
+from glasshead.tasks.write.train import WriteData, read_corpus
 from written import written
 
 

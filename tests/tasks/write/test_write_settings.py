@@ -8,7 +8,7 @@ import pytest
 from glasshead.models import LanguageModelConfig
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.write import PRESETS, WriteSettings
-from glasshead.tasks.write.data import WriteData
+from glasshead.tasks.write.train import WriteData
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from glasshead.tasks.loss import IGNORED
-from glasshead.tasks.write.data import HeldOutWindows, TrainingWindows
+from glasshead.tasks.training.task import IGNORED
+from glasshead.tasks.write.train import HeldOutWindows, TrainingWindows
 
 
 def test_held_out_windows_tell_each_token_but_the_first_once():
