@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from glasshead.engines import REFERENCE
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, dense
-from glasshead.recipe.masks.base import AllOf, AnyOf, Not
 from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import ScaledDot
@@ -221,7 +220,6 @@ class Snapshots:
     """
 
     def __init__(self) -> None:
-        self._charge: Callable[[int], None] = _free
         self._copies: dict[tuple[Any, ...], list[Tensor]] = {}
         self._inside: set[int] = set()
 
@@ -232,26 +230,15 @@ class Snapshots:
             problem: The problem; its queries, keys and values are not copied.
             charge: Called with the bytes of each copy before it is made; it may raise.
         """
-        self._charge = charge
+        self._charge, self._tile = charge, problem.tile()
         return replace(
             problem,
             score=self._part(problem.score),
             biases=tuple(self._part(bias) for bias in problem.biases),
-            mask=None if problem.mask is None else self._mask(problem.mask, problem),
+            mask=self._part(problem.mask),
             normalizer=self._part(problem.normalizer),
             offset=self._part(problem.offset),
         )
-
-    def _mask(self, mask: Mask, problem: Problem) -> Mask:
-        if isinstance(mask, AllOf | AnyOf):
-            return type(mask)(tuple(self._mask(one, problem) for one in mask.masks))
-        if isinstance(mask, Not):
-            return Not(self._mask(mask.mask, problem))
-        held = getattr(mask, "__dict__", {}).values()
-        if any(callable(value) and not isinstance(value, nn.Module) for value in held):
-            # A function may read anything, such as a tensor of its model, which cannot be copied.
-            return dense(self._tensor(mask.visible(problem.tile())))
-        return self._part(mask)
 
     def _part(self, value: Any) -> Any:
         """Return a copy of a tensor, or a part of a recipe with copies of its tensors."""
@@ -261,18 +248,27 @@ class Snapshots:
             return type(value)(self._part(one) for one in value)
         if type(value) is dict:
             return {name: self._part(one) for name, one in value.items()}
-        own = getattr(value, "__dict__", {})
-        if not isinstance(value, Mask | nn.Module) or id(value) in self._inside:
-            return value
+        if isinstance(value, Mask | nn.Module) and id(value) not in self._inside:
+            return self._copied(value)
+        return value
+
+    def _copied(self, part: Mask | nn.Module) -> Any:
+        """Return a part of a recipe with copies of its tensors; itself where it has none."""
+        own = getattr(part, "__dict__", {})
+        if isinstance(part, Mask) and any(
+            callable(one) and not isinstance(one, nn.Module) for one in own.values()
+        ):
+            # A function may read anything, such as a tensor of its model, which cannot be copied.
+            return dense(self._tensor(part.visible(self._tile)))
         # A module may contain itself.
-        self._inside.add(id(value))
+        self._inside.add(id(part))
         try:
             changed = {name: self._part(one) for name, one in own.items()}
         finally:
-            self._inside.discard(id(value))
+            self._inside.discard(id(part))
         if all(_same(changed[name], one) for name, one in own.items()):
-            return value
-        twin = copy.copy(value)
+            return part
+        twin = copy.copy(part)
         # A mask is frozen, and a module would register a tensor as a parameter.
         vars(twin).update(changed)
         return twin
@@ -294,11 +290,6 @@ class Snapshots:
                 found = nn.Parameter(found, tensor.requires_grad)
             recent[:] = [found, *recent[: _RECENT - 1]]
         return found if found.shape == tensor.shape else found.expand(tensor.shape)
-
-
-def _free(needed: int) -> None:
-    """Charge nothing."""
-    del needed
 
 
 def _same(changed: Any, value: Any) -> bool:

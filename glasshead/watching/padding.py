@@ -9,9 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from glasshead.recipe.masks import Band, Mask, combined, dense
-from glasshead.recipe.masks.base import AllOf, Not
-from glasshead.recipe.masks.kinds import Dense, Keys, LengthMask
+from glasshead.recipe.masks import Mask, combined, dense
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.statistics import Received, Statistic
@@ -261,7 +259,7 @@ def _by_columns(captured: CapturedCall, batch: int) -> Bool[Tensor, "batch queri
     offset = problem.offset
     if captured.crossing or not isinstance(offset, int) or offset + queries > keys:
         return None
-    if problem.mask is None or isinstance(problem.mask, Band):
+    if problem.mask is None or problem.mask.shows_own_key:
         return torch.ones(batch, queries, dtype=torch.bool)
     height = max(1, _PAIRS // (batch * keys))
     seen = torch.zeros(batch, keys, dtype=torch.bool, device=problem.query.device)
@@ -294,8 +292,8 @@ def _by_recipe(
     captured: CapturedCall, position: int, batch: int
 ) -> Bool[Tensor, "batch queries"] | None:
     """Return the real queries of a self-attention by those of its masks that hide whole keys."""
-    problem, mask = captured.problem, captured.problem.mask
-    of_keys = [part for part in _parts(mask) if _is_of_keys(part)]
+    problem = captured.problem
+    of_keys = [part for part in _operands(problem) if part.of_keys]
     end = position + captured.queries
     *leading, _, _, keys = problem.scores_shape
     if captured.crossing or not of_keys or end > keys:
@@ -304,28 +302,18 @@ def _by_recipe(
     return visible.expand(*leading, 1, 1, keys).reshape(batch, keys)[:, position:end]
 
 
-def _is_of_keys(mask: Mask | None) -> bool:
-    """Return whether a mask is the same for every query and every head."""
-    return isinstance(mask, LengthMask | Keys) or (isinstance(mask, Not) and _is_of_keys(mask.mask))
-
-
 def _looks_padded(captured: CapturedCall) -> bool:
     """Return whether a self-attention has keys that are hidden from all of its queries."""
     queries, keys = captured.problem.scores_shape[-2:]
     if captured.crossing or queries != keys or queries < 2:
         return False
-    mask = captured.problem.mask
     # Masks by position show every token to itself.
-    written_out = [one.tensor for one in _parts(mask) if isinstance(one, Dense)]
-    return any(
-        shown.ndim > 3 and shown.shape[-1] == keys and not bool(shown.any((-3, -2)).all())
-        for shown in written_out
-    )
+    return any(part.hides_a_key(keys) for part in _operands(captured.problem))
 
 
-def _parts(mask: Mask | None) -> Sequence[Mask | None]:
-    """Return the operands of a conjunction of masks."""
-    return mask.masks if isinstance(mask, AllOf) else [mask]
+def _operands(problem: Problem) -> tuple[Mask, ...]:
+    """Return the masks whose intersection is that of a problem."""
+    return () if problem.mask is None else problem.mask.conjuncts
 
 
 def _encodes(name: str) -> bool:

@@ -12,7 +12,6 @@ from glasshead.attention.observe import StatisticRequest
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.base import without_autocast
-from glasshead.recipe.masks import Band
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
 from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
@@ -362,8 +361,7 @@ def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
     if captured.logsumexp is None:
         return None
     known = captured.logsumexp.to(problem.dtype)
-    # A band leaves no row empty.
-    if problem.mask is None or isinstance(problem.mask, Band):
+    if problem.mask is None or problem.mask.shows_own_key:
         return known
     _, visible = problem.bias_and_visible(problem.mask, problem.tile())
     return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)

@@ -141,3 +141,23 @@ def test_masks_leave_the_module_and_its_state_alone():
     attention = gh.Attention(mask=gh.padding(torch.tensor([3, 2])) & gh.causal())
     assert attention.state_dict() == {}
     assert not list(attention.buffers())
+
+
+def test_a_mask_tells_what_it_is_of():
+    some, keys = gh.dense(torch.ones(5, 7, dtype=torch.bool)), gh.padding(3)
+    masks = [gh.causal(), some, keys, ~keys, ~gh.causal(), some & keys, keys | gh.causal()]
+    of_keys = [mask.of_keys for mask in masks]
+    assert of_keys == [False, False, True, True, False, False, False]
+    compares = [mask.compares_positions for mask in masks]
+    assert compares == [True, False, False, False, True, False, True]
+    assert [mask.shows_own_key for mask in masks] == [True] + [False] * 6
+    assert [len(mask.conjuncts) for mask in masks] == [1, 1, 1, 1, 1, 2, 1]
+
+
+def test_a_key_that_is_hidden_from_all_is_found_where_a_mask_is_written_out():
+    shown = torch.ones(2, 1, 5, 7, dtype=torch.bool)
+    assert not gh.dense(shown).hides_a_key(7)
+    shown[1, 0, :, 3] = False
+    assert gh.dense(shown).hides_a_key(7)
+    assert not gh.dense(shown[1, 0]).hides_a_key(7)  # it is of no batch
+    assert not gh.padding([3, 7]).hides_a_key(7)

@@ -9,9 +9,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import glasshead as gh
-from glasshead.watching.active import ACTIVE
-from glasshead.watching.interception import masks as mask_tensors
 from glasshead.watching.interception.kernels import OperatorInterceptMode
+from glasshead.watching.interception.session import current
 from watching.torch.explicit import check, undisturbed, weights
 
 
@@ -67,7 +66,7 @@ def test_what_was_read_of_a_mask_does_not_outlive_the_block():
     mask = torch.ones(3, 3, dtype=torch.bool)
     with gh.watch(model, [gh.ArgMax()]):
         model(x, x, mask)
-    assert not mask_tensors._last
+    assert not current().masks.last
     mask.data[:, 1:] = False
     with gh.watch(model, [gh.ArgMax()]) as seen:
         model(x, x, mask)
@@ -105,7 +104,7 @@ def test_no_logsumexp_is_kept_that_nobody_asked_for():
     model = Cross()
     with gh.watch(model, [gh.Entropy()]):
         bound(x, x, x)
-        assert not ACTIVE._logsumexps
+        assert not current()._logsumexps
         model(x, x, None)
 
 
@@ -153,6 +152,25 @@ def test_a_block_that_is_left_in_another_thread_leaves_no_function_replaced():
                 thread.submit(next, steps, None).result()
         assert len(seen.pop()[""]) == 1
         assert F.scaled_dot_product_attention is original
+
+
+def test_a_block_that_cannot_be_opened_leaves_nothing_behind(monkeypatch):
+    original, x = F.scaled_dot_product_attention, torch.randn(1, 2, 3, 5)
+
+    def interrupted(_mode):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OperatorInterceptMode, "__enter__", interrupted)
+    with pytest.raises(KeyboardInterrupt), gh.watch(Cross(), [gh.Entropy()]):
+        pass
+    assert F.scaled_dot_product_attention is original
+    assert not current().watchers
+    assert not current().enabled
+    monkeypatch.undo()
+    with gh.watch(model := Cross(), [gh.Entropy()]) as seen:
+        model(x, x, None)
+    assert len(seen[""]) == 1
+    assert F.scaled_dot_product_attention is original
 
 
 def test_a_mode_that_is_entered_twice_is_left_twice():

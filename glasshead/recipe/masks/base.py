@@ -84,11 +84,11 @@ class Mask(Part, ABC):
 
     Attributes:
         is_dense: Whether every pair is in memory already, so that `visible` only slices.
-        conjuncts: The masks whose intersection it is; none where it is no intersection.
+        shows_own_key: Whether each query is known to see the key at its own position.
     """
 
     is_dense: ClassVar[bool] = False
-    conjuncts: ClassVar[tuple["Mask", ...]] = ()
+    shows_own_key: ClassVar[bool] = False
 
     @abstractmethod
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
@@ -138,6 +138,26 @@ class Mask(Part, ABC):
     def meet(self, other: "Mask") -> "Mask | None":
         """Return one mask equal to `self & other`, or None where none is as simple as either."""
         del other
+
+    @property
+    def conjuncts(self) -> "tuple[Mask, ...]":
+        """The masks whose intersection this is; itself, unless it is one by `&`."""
+        return (self,)
+
+    @property
+    def of_keys(self) -> bool:
+        """Whether each key is visible to all queries and heads of its batch row, or to none."""
+        return False
+
+    @property
+    def compares_positions(self) -> bool:
+        """Whether it may compare the positions of queries and keys, which then are of one text."""
+        return not self.of_keys
+
+    def hides_a_key(self, keys: int) -> bool:
+        """Return whether it is a written-out mask with a key that is hidden from every query."""
+        del keys
+        return False
 
     def is_top_left_causal(self, tile: Tile) -> bool:
         """Return whether this is the lower triangle whose first row shows one key."""
@@ -252,6 +272,10 @@ class CompositeMask(Mask):
         for mask in self.masks:
             mask.check(tile, scores)
 
+    @property
+    def compares_positions(self) -> bool:
+        return any(mask.compares_positions for mask in self.masks)
+
     def _ranges(self, tile: Tile) -> list[Intervals] | None:
         """Return the key ranges of every mask, or None where one has none."""
         ranges: list[Intervals] = []
@@ -334,6 +358,14 @@ class Not(Mask):
 
     mask: Mask
     saved = ("mask",)
+
+    @property
+    def of_keys(self) -> bool:
+        return self.mask.of_keys
+
+    @property
+    def compares_positions(self) -> bool:
+        return self.mask.compares_positions
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return ~self.mask.visible(tile)

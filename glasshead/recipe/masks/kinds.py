@@ -39,6 +39,7 @@ class Band(Mask):
     before: int | None
     after: int | None
     offset: int | Tensor | None = None
+    shows_own_key = True
     saved = ("before", "after", "offset")
 
     @property
@@ -203,8 +204,17 @@ class Dense(Mask):
     is_dense = True
     saved = ("tensor",)
 
+    @property
+    def compares_positions(self) -> bool:
+        return False
+
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return tile.cut(self.tensor)
+
+    def hides_a_key(self, keys: int) -> bool:
+        shown = self.tensor
+        written_out = shown.ndim > 3 and shown.shape[-1] == keys
+        return written_out and not bool(shown.any((-3, -2)).all())
 
     def key_range(self, tile: Tile) -> range:
         if 0 in tile.shape:
@@ -274,6 +284,10 @@ class Keys(Mask):
     tensor: Bool[Tensor, "*batch keys"]
     saved = ("tensor",)
 
+    @property
+    def of_keys(self) -> bool:
+        return True
+
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         shown = self.tensor.to(tile.device)
         if shown.shape[-1] != 1:
@@ -309,6 +323,10 @@ class LengthMask(Mask):
     name: str
     lengths: Int[Tensor, "*batch"]
     saved = ("name", "lengths")
+
+    @property
+    def of_keys(self) -> bool:
+        return True
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         return tile.columns()[None] < per_batch(self.lengths, tile.device)

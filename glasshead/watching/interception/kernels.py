@@ -15,9 +15,8 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from glasshead.watching.active import ACTIVE
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.interception.patches import OneThread
+from glasshead.watching.interception.session import CallContext, OneThread, Session, current
 from glasshead.watching.interception.torch_attention import FAST_PATHS, capture_scores, capture_sdpa
 
 # Higher-order operators that run their functions unchanged, any number of times.
@@ -36,6 +35,7 @@ _INFRASTRUCTURE = tuple(torch._C._TorchDispatchModeKey.__members__.values())  # 
 
 
 def run_higher_order(
+    session: Session,
     mode: AbstractContextManager[Any],
     func: HigherOrderOperator,
     args: Sequence[Any],
@@ -44,15 +44,15 @@ def run_higher_order(
     """Run a higher-order operator, and intercept the operators that its functions run.
 
     Args:
+        session: The session of this thread.
         mode: The intercepting mode, which PyTorch leaves while an operator runs.
         func, args, kwargs: The operator and its arguments.
     """
     if func is flex_attention:
         output = func(*args, **kwargs)
-        if ACTIVE.enabled:
-            ACTIVE.observe(
-                None, partial(capture_flex, *args, **kwargs, output=output[0]), output[0]
-            )
+        if session.enabled:
+            capture = partial(capture_flex, session.context(output[0]), *args, **kwargs)
+            session.observe(None, capture, output[0])
         return output
     if func.name() in _RUNNING and not _traced():
         args = [_within(mode, one) for one in args]
@@ -61,11 +61,11 @@ def run_higher_order(
 
 
 def capture_flex(
+    context: CallContext,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *others: Any,
-    output: Tensor,
     **named: Any,
 ) -> CapturedCall:
     """Capture a call of eager FlexAttention, with its scores after `score_mod` and mask."""
@@ -74,7 +74,7 @@ def capture_flex(
         x.detach().repeat_interleave(groups, 1).expand(len(query), -1, -1, -1) for x in (key, value)
     )
     _, scores = _math_attention_inner(query.detach(), key, value, *others, **named)
-    return capture_scores(scores, value=value, output=output)
+    return capture_scores(scores, context, value=value)
 
 
 def _traced() -> bool:
@@ -141,34 +141,35 @@ class OperatorInterceptMode(OneThread, TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if ACTIVE.pending:
-            ACTIVE.update_running()
+        session = current()
+        if session.pending:
+            session.update_running()
         if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
-            return run_higher_order(self, func, args, kwargs or {})
+            return run_higher_order(session, self, func, args, kwargs or {})
         output = _run(func, types, args, kwargs or {})
         if func in _TELLING:
-            ACTIVE.record_logsumexp(output[1])
-        if func in _LOOKED_AT and ACTIVE.enabled:
-            _look(func, args, kwargs, output)
+            session.record_logsumexp(output[1])
+        if func in _LOOKED_AT and session.enabled:
+            _look(session, func, args, kwargs or {}, output)
         return output
 
 
-def _look(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, output: Any) -> None:
+def _look(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> None:
     """Report an attention operator that has run to the watchers."""
     if func in _SOFTMAXES:
-        ACTIVE.record_softmax(output.ndim)
+        session.record_softmax(output.ndim)
         return
-    context = output if isinstance(output, Tensor) else output[0]
+    made = output if isinstance(output, Tensor) else output[0]
     if func is _SAFE_SOFTMAX:
-        capture = partial(capture_scores, args[0])
+        capture = partial(capture_scores, args[0], CallContext(session.masks, session.crosses))
     elif func in FAST_PATHS:
         capture = partial(FAST_PATHS[func], **_named(func, args, kwargs))
     else:
-        logsumexps = [output[1]] if func in _TELLING else []
-        capture = partial(
-            capture_sdpa, **_named(func, args, kwargs), output=context, logsumexps=logsumexps
-        )
-    ACTIVE.observe(None, capture, context)
+        known = session.context(made, [output[1]] if func in _TELLING else [])
+        capture = partial(capture_sdpa, **_named(func, args, kwargs), context=known)
+    session.observe(None, capture, made)
 
 
 def _run(func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -191,10 +192,8 @@ def _has_parts(func: Any) -> bool:
     return func._can_decompose() and not marked  # noqa: SLF001
 
 
-def _named(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-) -> dict[str, Tensor | Any]:
+def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by their names in the operator's schema."""
     names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001
-    named = dict(zip(names, args, strict=False)) | (kwargs or {})
+    named = dict(zip(names, args, strict=False)) | kwargs
     return {_NAMES.get(name, name): value for name, value in named.items()}

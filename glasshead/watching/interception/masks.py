@@ -1,4 +1,4 @@
-"""Mask tensors of other libraries, converted once for all layers that share one."""
+"""Mask tensors of other libraries, converted to masks and biases."""
 
 import weakref
 from collections.abc import Callable
@@ -27,43 +27,42 @@ class ConvertedMask(NamedTuple):
     visible: Bool[Tensor, "..."] | None
 
 
-_NOTHING = ConvertedMask(None, None, None)
-# The last conversions, as all layers of a model get the same few tensors: the tensor, a copy of its
-# values, and the result.
-_last: list[tuple["weakref.ref[Tensor]", Tensor, ConvertedMask]] = []
+class MaskReader:
+    """Converts mask tensors, once for all layers that get the same few."""
 
+    def __init__(self) -> None:
+        # The last conversions: the tensor, a copy of its values, and the result.
+        self.last: list[tuple[weakref.ref[Tensor], Tensor, ConvertedMask]] = []
 
-def read_mask(tensor: Tensor | None) -> ConvertedMask:
-    """Convert a mask tensor: boolean, True = may attend, or additive.
+    def read(self, tensor: Tensor | None) -> ConvertedMask:
+        """Convert a mask tensor: boolean, True = may attend, or additive.
 
-    Of an additive mask, -inf hides a pair, and so does a value near the lowest of the dtype, which
-    libraries use instead; other values are a bias.
+        Of an additive mask, -inf hides a pair, and so does a value near the lowest of the dtype,
+        which libraries use instead; other values are a bias.
 
-    A tensor with the same values as before is not converted again. The values are compared, as a
-    model may write to its mask through `.data`, which leaves its version unchanged.
-    """
-    if tensor is None:
-        return _NOTHING
-    given = tensor.detach()
-    if given.dtype == torch.bool:
-        return ConvertedMask(dense(given), None, given)
-    for known, numbers, read in _last:
-        if known() is tensor and numbers.shape == given.shape and torch.equal(numbers, given):
-            return read
-    read = _read(given)
-    others = [one for one in _last if one[0]() is not tensor]
-    _last[:] = [(weakref.ref(tensor, _forget), given.clone(), read), *others[:3]]
-    return read
+        A tensor with the same values as before is not converted again. The values are compared, as
+        a model may write to its mask through `.data`, which leaves its version unchanged.
+        """
+        if tensor is None:
+            return ConvertedMask(None, None, None)
+        given = tensor.detach()
+        if given.dtype == torch.bool:
+            return ConvertedMask(dense(given), None, given)
+        for known, numbers, read in self.last:
+            if known() is tensor and numbers.shape == given.shape and torch.equal(numbers, given):
+                return read
+        read = _read(given)
+        others = [one for one in self.last if one[0]() is not tensor]
+        self.last[:] = [(weakref.ref(tensor, self._forget_one), given.clone(), read), *others[:3]]
+        return read
 
+    def forget(self) -> None:
+        """Drop all conversions."""
+        self.last.clear()
 
-def forget_masks() -> None:
-    """Clear the cache of conversions."""
-    _last.clear()
-
-
-def _forget(gone: "weakref.ref[Tensor]") -> None:
-    """Drop the conversion of a tensor that has been freed."""
-    _last[:] = [one for one in _last if one[0] is not gone]
+    def _forget_one(self, gone: "weakref.ref[Tensor]") -> None:
+        """Drop the conversion of a tensor that has been freed."""
+        self.last[:] = [one for one in self.last if one[0] is not gone]
 
 
 def _read(tensor: Tensor) -> ConvertedMask:

@@ -1,20 +1,29 @@
-"""Patches of PyTorch's attention functions, installed while a watch or an ablation is open."""
+"""Patches of the attention functions of PyTorch and of this library."""
 
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial, wraps
-from typing import Any, Self
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.utils import _in_hop_compile
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from glasshead.watching.active import ACTIVE, without_heads
+from glasshead.attention import Attention
+from glasshead.layers import MultiHeadAttention
+from glasshead.recipe.biases import Bias
+from glasshead.watching.ablation import without_heads
+from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED
+from glasshead.watching.interception.session import (
+    CallContext,
+    OneThread,
+    Patch,
+    Session,
+    intercepted,
+)
 from glasshead.watching.interception.torch_attention import (
     by_name,
     capture_multi_head,
@@ -23,75 +32,6 @@ from glasshead.watching.interception.torch_attention import (
     projecting_without,
     shows_itself,
 )
-
-
-@dataclass
-class Patch:
-    """A monkey patch of a function in a module or class.
-
-    Args:
-        home: The module or class.
-        name: The name of the function.
-        stand_in: The replacement, called with the original before the arguments.
-        kernels: Whether compiled code is observed through the kernels that it runs.
-    """
-
-    home: Any
-    name: str
-    stand_in: Callable[..., Any]
-    kernels: bool = False
-
-    def open(self) -> None:
-        """Install the replacement."""
-        self._original = original = getattr(self.home, self.name)
-        stand_in, kernels = self.stand_in, self.kernels
-
-        def standing(*inputs: Any, **named: Any) -> Any:
-            if torch.compiler.is_compiling():
-                _is_compiled(kernels)
-                return original(*inputs, **named)
-            return stand_in(original, *inputs, **named)
-
-        self._standing = wraps(original)(standing)
-        setattr(self.home, self.name, self._standing)
-
-    def close(self) -> None:
-        """Restore the original, unless it has been patched again since."""
-        if getattr(self.home, self.name) is self._standing:
-            setattr(self.home, self.name, self._original)
-
-
-@torch.compiler.assume_constant_result
-def _is_compiled(kernels: bool) -> bool:
-    """Record, while the compiler traces, that a call is being compiled.
-
-    Higher-order operators have their functions traced, too, and run them unchanged, kernel by
-    kernel. Exported code does not run.
-    """
-    if not torch.compiler.is_exporting():
-        ACTIVE.record_compiled(seen=kernels and _in_hop_compile())
-    return True
-
-
-class OneThread:
-    """Mixin that enters and leaves a PyTorch mode in one thread only.
-
-    Each thread has its own stack of modes. A mode that is left in another thread does nothing
-    there: its own stack has ended with its thread, or has no effect.
-    """
-
-    # Thread ids are reused once a thread has ended; thread-local data is not.
-    _entered = threading.local()
-
-    def __enter__(self) -> Self:
-        self._entered.__dict__.setdefault("modes", []).append(self)
-        return super().__enter__()  # type: ignore[misc] - the mode's
-
-    def __exit__(self, *error: object) -> None:
-        modes = self._entered.__dict__.get("modes", [])
-        if self in modes:
-            modes.remove(self)
-            super().__exit__(*error)  # type: ignore[misc] - the mode's
 
 
 class FunctionInterceptMode(OneThread, TorchFunctionMode):
@@ -128,7 +68,7 @@ _SDPA = torch._C._nn.scaled_dot_product_attention  # type: ignore[reportAttribut
 
 
 def functions() -> list[Patch]:
-    """Return the patches of PyTorch's functions.
+    """Return the patches of PyTorch's functions, and of our own attention and layers.
 
     Intercepting kernels would suffice, except where PyTorch falls back to matrix products and a
     softmax: with dropout, three axes, or unequal widths.
@@ -136,6 +76,8 @@ def functions() -> list[Patch]:
     replaced = [
         Patch(F, "scaled_dot_product_attention", _sdpa, kernels=True),
         Patch(F, "multi_head_attention_forward", _multi_head),
+        Patch(Attention, "forward", _attention),
+        Patch(MultiHeadAttention, "forward", _layer),
     ]
     if "torch._dynamo" in sys.modules:
         # Without it nothing is compiled, and importing it takes seconds.
@@ -147,52 +89,82 @@ def functions() -> list[Patch]:
 
 def by_any_name() -> FunctionInterceptMode:
     """Return a mode that intercepts `scaled_dot_product_attention` by any name."""
-    return FunctionInterceptMode(_SDPA, _sdpa)
+    return FunctionInterceptMode(_SDPA, partial(intercepted, _sdpa))
 
 
-def _sdpa(original: _Function, *inputs: Any, **named: Any) -> Tensor:
-    if not ACTIVE.enabled:
-        ACTIVE.notify_other_threads()
-        return original(*inputs, **named)
-    with ACTIVE.suspended() as logsumexps:
+def _sdpa(session: Session, original: _Function, *inputs: Any, **named: Any) -> Tensor:
+    with session.suspended() as logsumexps:
         output = original(*inputs, **named)
-    ACTIVE.observe(
-        None, partial(capture_sdpa, *inputs, **named, output=output, logsumexps=logsumexps), output
-    )
+    context = session.context(output, logsumexps)
+    capture = partial(capture_sdpa, *inputs, **named, context=context)
+    session.observe(None, capture, output)
     # Nested tensors have no size along that axis.
     heads = output.shape[-3] if output.ndim > 3 and not output.is_nested else None
-    return without_heads(output, ACTIVE.removed(None, heads), -3)
+    return without_heads(output, session.removed(None, heads), -3)
 
 
-def _compiled(original: _Function, graph: Any, *inputs: Any, **named: Any) -> Any:
+def _compiled(session: Session, original: _Function, graph: Any, *inputs: Any, **named: Any) -> Any:
     """Run a compiled graph, which calls observable kernels, and generated ones that are not.
 
     Its source names the operators that it was generated from.
     """
-    if ACTIVE.watchers and ACTIVE.enabled:
+    if session.watchers:
         source = graph.source_code or ""
         if "flex_attention" in source or ("scaled_dot_product" in source and "_softmax" in source):
-            ACTIVE.record_unseen(COMPILED)
+            session.record_unseen(COMPILED)
         elif "_softmax" in source:
-            ACTIVE.record_softmax(2)
+            session.record_softmax(2)
     return original(graph, *inputs, **named)
 
 
-def _multi_head(original: _Function, *inputs: Any, **named: Any) -> Any:
-    if not ACTIVE.enabled:
-        ACTIVE.notify_other_threads()
-        return original(*inputs, **named)
+def _multi_head(session: Session, original: _Function, *inputs: Any, **named: Any) -> Any:
     given = by_name(*inputs, **named)
-    with ACTIVE.in_layer(partial(crosses, given)):
-        return _multi_head_of(original, given)
+    with session.in_layer(partial(crosses, given)):
+        if shows_itself(given):
+            return original(**given)
+        if removed := session.removed(None, given["num_heads"]):
+            given = projecting_without(removed, given)
+        with session.suspended():
+            output = original(**given)
+        context = CallContext(session.masks, session.crosses)
+        session.observe(None, partial(capture_multi_head, given, context), output[0])
+        return output
 
 
-def _multi_head_of(original: _Function, given: dict[str, Any]) -> Any:
-    if shows_itself(given):
-        return original(**given)
-    if removed := ACTIVE.removed(None, given["num_heads"]):
-        given = projecting_without(removed, given)
-    with ACTIVE.suspended():
-        output = original(**given)
-    ACTIVE.observe(None, partial(capture_multi_head, given), output[0])
-    return output
+def _attention(
+    session: Session,
+    original: Callable[..., Tensor],
+    rule: Attention,
+    *inputs: Tensor,
+    **options: Any,
+) -> Tensor:
+    with session.suspended():
+        output = original(rule, *inputs, **options)
+    capture = partial(_capture, session.crosses, rule, *inputs, **options)
+    session.observe(None, capture, output)
+    heads = output.shape[-3] if output.ndim > 3 else None
+    return without_heads(output, session.removed(None, heads), -3)
+
+
+def _layer(
+    session: Session,
+    original: Callable[..., Tensor],
+    layer: MultiHeadAttention,
+    /,
+    query: Tensor,
+    key: Tensor | None = None,
+    *inputs: Tensor,
+    **options: Any,
+) -> Tensor:
+    with session.in_layer(lambda: key is not None and key is not query):
+        return original(layer, query, key, *inputs, **options)
+
+
+def _capture(
+    crosses: Callable[[], bool], rule: Attention, *inputs: Tensor, **options: Any
+) -> CapturedCall:
+    problem = replace(rule.problem(*inputs, **options).detached(), dropout=0.0)
+    queries, keys = problem.scores_shape[-2:]
+    mask = problem.mask is not None and problem.mask.compares_positions
+    compares = mask or any(isinstance(bias, Bias) for bias in problem.biases)
+    return CapturedCall(problem, crossing=(queries != keys or crosses()) and not compares)

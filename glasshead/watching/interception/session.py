@@ -1,144 +1,401 @@
-"""The session: patches and modes, installed while a watch or an ablation is open."""
+"""The session: what the watches and ablations of a thread change and restore, and what they see."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ClassVar, NamedTuple, Self
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch._higher_order_ops.utils import _in_hop_compile
+from torch._subclasses.fake_tensor import is_fake
+from torch.utils._python_dispatch import _disable_current_modes
 
-from glasshead.attention import Attention
-from glasshead.layers import MultiHeadAttention
-from glasshead.recipe.biases import Bias
-from glasshead.recipe.masks import Mask
-from glasshead.recipe.masks.base import AllOf, AnyOf, Not
-from glasshead.recipe.masks.kinds import Dense, Keys, LengthMask
-from glasshead.watching.active import ACTIVE, Ablater, without_heads
+from glasshead.watching.ablation import Ablater
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.interception.kernels import OperatorInterceptMode
-from glasshead.watching.interception.masks import forget_masks
-from glasshead.watching.interception.patches import Patch, by_any_name, functions
-from glasshead.watching.interception.transformers_models import interface
+from glasshead.watching.errors import (
+    NUMBERLESS,
+    UNDER_VMAP,
+    BudgetError,
+    UnseenError,
+    unreadable,
+)
+from glasshead.watching.interception.masks import MaskReader
 from glasshead.watching.watcher import Watcher
 
-
-def rules() -> list[Patch]:
-    """Return the patches of our own attention and layers."""
-    return [
-        Patch(Attention, "forward", _forward),
-        Patch(MultiHeadAttention, "forward", _layer),
-    ]
+_C: Any = torch._C  # noqa: SLF001 - it has no other name
+# Operators without any module of a watched model after which nobody looks for it any more.
+_PATIENCE = 4096
 
 
-def _forward(
-    original: Callable[..., Tensor], rule: Attention, *inputs: Tensor, **options: Any
-) -> Tensor:
-    if not ACTIVE.enabled:
-        ACTIVE.notify_other_threads()
-        return original(rule, *inputs, **options)
-    with ACTIVE.suspended():
-        output = original(rule, *inputs, **options)
-    ACTIVE.observe(None, partial(_capture, rule, *inputs, **options), output)
-    heads = output.shape[-3] if output.ndim > 3 else None
-    return without_heads(output, ACTIVE.removed(None, heads), -3)
+def _never() -> bool:
+    return False
 
 
-def _layer(
-    original: Callable[..., Tensor],
-    layer: MultiHeadAttention,
-    /,
-    query: Tensor,
-    key: Tensor | None = None,
-    *inputs: Tensor,
-    **options: Any,
-) -> Tensor:
-    with ACTIVE.in_layer(lambda: key is not None and key is not query):
-        return original(layer, query, key, *inputs, **options)
+class CallContext(NamedTuple):
+    """What is known of a call of an attention beside its inputs.
 
-
-def _capture(rule: Attention, *inputs: Tensor, **options: Any) -> CapturedCall:
-    problem = replace(rule.problem(*inputs, **options).detached(), dropout=0.0)
-    queries, keys = problem.scores_shape[-2:]
-    compares = _compares(problem.mask) or any(isinstance(bias, Bias) for bias in problem.biases)
-    return CapturedCall(
-        problem, crossing=(queries != keys or ACTIVE.is_cross_attention()) and not compares
-    )
-
-
-def _compares(mask: Mask | None) -> bool:
-    """Return whether a mask may compare positions, so that queries and keys are of one text."""
-    if isinstance(mask, AllOf | AnyOf):
-        return any(_compares(one) for one in mask.masks)
-    if isinstance(mask, Not):
-        return _compares(mask.mask)
-    return not isinstance(mask, Dense | Keys | LengthMask | None)
-
-
-# Patches apply to all threads, but only report to the watches of the calling thread.
-_lock = threading.Lock()
-_open: list[Patch] = []
-_threads = 0
-
-
-@contextmanager
-def opened(watcher: Watcher) -> Iterator[None]:
-    """Open a watcher for this thread.
-
-    Watchers may be nested, and closed in any order: each sees every call.
+    Attributes:
+        masks: The conversions of mask tensors.
+        crosses: Whether the layer around it knows it for cross-attention.
+        output: Its output.
+        logsumexps: The logsumexps of the kernels that it ran.
     """
-    # A block may be left in another thread, as in a generator, and still belongs to this one.
-    with (
-        _among(ACTIVE.watchers, watcher, ACTIVE.watch_stack, OperatorInterceptMode()),
-        ACTIVE.listening(watcher),
-    ):
-        yield
+
+    masks: MaskReader
+    crosses: Callable[[], bool]
+    output: Tensor | None = None
+    logsumexps: Sequence[Tensor] = ()
+
+
+class Session:
+    """The open watches and ablations of one thread, what they change, and the call in progress.
+
+    The first watch and the first ablation install patches and a mode, the last ones remove them, on
+    every way out of their blocks. Blocks may be nested, and closed in any order.
+
+    Attributes:
+        watchers: The open watchers, in order of opening.
+        ablaters: The open ablaters; they apply after the watchers have observed.
+        masks: The conversions of mask tensors.
+        modes: The modes that were entered in this thread.
+        crosses: Whether the keys of the running layer belong to another text; called on capture.
+        pending: Number of operators for which to check whether a watched model runs.
+    """
+
+    def __init__(self) -> None:
+        self.watchers: list[Watcher] = []
+        self.ablaters: list[Ablater] = []
+        self.masks = MaskReader()
+        self.modes: list[OneThread] = []
+        self.crosses: Callable[[], bool] = _never
+        self.pending = 0
+        self._inside = 0
+        self._logsumexps: list[Tensor] = []
+        self._watch_changes, self._ablate_changes = ExitStack(), ExitStack()
+
+    @contextmanager
+    def watching(
+        self, watcher: Watcher, patches: Sequence["Patch"], mode: AbstractContextManager[Any]
+    ) -> Iterator[None]:
+        """Open a watcher; each sees every call.
+
+        Args:
+            watcher: The watcher.
+            patches, mode: What the first watcher installs.
+        """
+        self.pending = _PATIENCE
+        with self._among(self.watchers, watcher, self._watch_changes, patches, mode):
+            yield
+
+    @contextmanager
+    def ablating(
+        self, ablater: Ablater, patches: Sequence["Patch"], mode: AbstractContextManager[Any]
+    ) -> Iterator[None]:
+        """Open an ablater, as `watching` opens a watcher."""
+        with self._among(self.ablaters, ablater, self._ablate_changes, patches, mode):
+            yield
+
+    @contextmanager
+    def _among(
+        self,
+        entries: list[Any],
+        entry: Any,
+        changes: ExitStack,
+        patches: Sequence["Patch"],
+        mode: AbstractContextManager[Any],
+    ) -> Iterator[None]:
+        """Add an entry; the first installs the changes, the last restores what was there before."""
+        entries.append(entry)
+        try:
+            if len(entries) == 1:
+                changes.enter_context(_patched(patches, self))
+                changes.enter_context(mode)
+            yield
+        finally:
+            entries.remove(entry)
+            if not entries:
+                changes.close()
+                self.masks.forget()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether calls are to be observed or ablated.
+
+        False within an attention that is being observed already, and within our own computations.
+        """
+        return bool(self.watchers or self._removing) and not self._inside
+
+    @property
+    def _removing(self) -> list[Ablater]:
+        """The ablaters that apply to the current call.
+
+        PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
+        checkpointing recomputes there, and has to ablate the same heads.
+        """
+        if self.ablaters or not (_THREADS.opened and _in_backward()):
+            return self.ablaters
+        return [ablater for session in [*_THREADS.opened] for ablater in session.ablaters]
+
+    @contextmanager
+    def suspended(self) -> Iterator[list[Tensor]]:
+        """Suspend interception while the model's own attention runs; yield its logsumexps."""
+        outer, self._logsumexps = self._logsumexps, []
+        self._inside += 1
+        try:
+            yield self._logsumexps
+        finally:
+            self._inside -= 1
+            self._logsumexps = outer
+
+    @contextmanager
+    def in_layer(self, crosses: Callable[[], bool]) -> Iterator[None]:
+        """Set `crosses` while a layer runs that knows it."""
+        outer, self.crosses = self.crosses, crosses
+        try:
+            yield
+        finally:
+            self.crosses = outer
+
+    def context(self, output: Tensor, logsumexps: Sequence[Tensor] = ()) -> CallContext:
+        """Return the context of a call that has run."""
+        return CallContext(self.masks, self.crosses, output, logsumexps)
+
+    def record_logsumexp(self, logsumexp: Tensor) -> None:
+        """Record the logsumexp of the rows of a kernel."""
+        if self._inside:
+            self._logsumexps.append(logsumexp)
+
+    def observe(
+        self, module: nn.Module | None, capture: Callable[[], CapturedCall], output: Any
+    ) -> None:
+        """Let each watcher observe an attention that has run.
+
+        Calls in a backward pass are skipped: gradient checkpointing recomputes the forward pass
+        there. Calls that cannot be observed, as under vmap, are reported at the end of the block,
+        so that the model runs on.
+
+        Args:
+            module: The module of the attention; None: the innermost module in progress.
+            capture: Returns the captured call.
+            output: Its output.
+
+        Errors: a ValueError and an `UnseenError` as of `Watcher.observe`.
+        """
+        if not self.watchers or _in_backward():
+            return
+        if why := _unsupported_reason(output):
+            self.record_unseen(why, module)
+            return
+        calls: list[CapturedCall] = []
+
+        def once() -> CapturedCall:
+            if not calls:
+                calls.append(capture())
+            return calls[0]
+
+        # Hide our own operators from every mode, this watch's or that of an operator counter.
+        with self.suspended(), _disable_current_modes():
+            for watcher in self.watchers:
+                try:
+                    watcher.observe(module, once)
+                except (UnseenError, BudgetError):
+                    raise
+                except Exception as error:
+                    if calls and not isinstance(error, RuntimeError):
+                        raise
+                    # Unusual inputs of an attention are no reason to end the model's run.
+                    watcher.record_unseen(unreadable(error), module)
+
+    def record_unseen(self, why: str, module: nn.Module | None = None) -> None:
+        """Record in each watcher an attention that cannot be observed.
+
+        Args:
+            why: The reason, as of `Watcher.record_unseen`.
+            module: The module of the attention; None: the innermost module in progress.
+        """
+        for watcher in self.watchers if not _in_backward() else ():
+            watcher.record_unseen(why, module)
+
+    def record_softmax(self, axes: int) -> None:
+        """Record in each watcher a softmax outside of any known attention.
+
+        Args:
+            axes: Number of axes of its output.
+        """
+        for watcher in self.watchers if not _in_backward() else ():
+            watcher.record_softmax(axes)
+
+    def record_compiled(self, *, seen: bool) -> None:
+        """Record in watchers and ablaters that a module is being compiled.
+
+        Args:
+            seen: Whether watchers still see it, through the kernels that it runs.
+        """
+        for one in (*(() if seen else self.watchers), *self.ablaters):
+            one.record_compiled()
+
+    def update_running(self) -> None:
+        """Update, after an operator, which watched models are running."""
+        runs = [watcher.update_running() for watcher in self.watchers]
+        self.pending = 0 if all(runs) else self.pending - 1
+
+    def notify_other_threads(self) -> None:
+        """Tell the watchers of other threads that an unobserved attention has run here."""
+        if not (self.watchers or self._inside):
+            for session in [*_THREADS.opened]:
+                for watcher in [*session.watchers]:
+                    watcher.update_running(elsewhere=True)
+
+    def removed(self, module: nn.Module | None, count: int | None) -> list[int]:
+        """Return the heads to ablate in an attention that has run.
+
+        In a backward pass, too, where gradient checkpointing recomputes the forward pass.
+
+        Args:
+            module: The module of the attention; None: the innermost module in progress.
+            count: Its number of heads; None: its inputs have no head axis.
+
+        Errors: a ValueError for a head out of range.
+        """
+        return sorted({head for one in self._removing for head in one.removed(module, count)})
+
+
+def _in_backward() -> bool:
+    return _C._current_graph_task_id() != -1  # noqa: SLF001
+
+
+def _unsupported_reason(output: Any) -> str | None:
+    """Return why an attention with this output cannot be observed; None where it can."""
+    functorch = _C._functorch  # noqa: SLF001
+    transforms = functorch.get_interpreter_stack() or ()
+    if any(one.key() == functorch.TransformType.Vmap for one in transforms):
+        return UNDER_VMAP
+    if isinstance(output, Tensor) and (output.is_meta or is_fake(output)):
+        return NUMBERLESS
+    return None
+
+
+@dataclass
+class Patch:
+    """A monkey patch of a function in a module or class.
+
+    Args:
+        home: The module or class.
+        name: The name of the function.
+        stand_in: The replacement, called with the session and the original before the arguments.
+        kernels: Whether compiled code is observed through the kernels that it runs.
+    """
+
+    home: Any
+    name: str
+    stand_in: Callable[..., Any]
+    kernels: bool = False
+
+    def open(self) -> None:
+        """Install the replacement."""
+        self._original = original = getattr(self.home, self.name)
+        stand_in, kernels = self.stand_in, self.kernels
+
+        def standing(*inputs: Any, **named: Any) -> Any:
+            if torch.compiler.is_compiling():
+                _record_compiled(kernels)
+                return original(*inputs, **named)
+            return intercepted(stand_in, original, *inputs, **named)
+
+        self._standing = wraps(original)(standing)
+        setattr(self.home, self.name, self._standing)
+
+    def close(self) -> None:
+        """Restore the original, unless it has been patched again since."""
+        if getattr(self.home, self.name) is self._standing:
+            setattr(self.home, self.name, self._original)
+
+
+class _Threads(threading.local):
+    """The session of each thread, and what all of them share: the patches of the process.
+
+    Attributes:
+        session: The session of this thread.
+        opened: The sessions with an open watch or ablation, of all threads.
+        patches: The installed patches, which only report to the session of the calling thread.
+    """
+
+    opened: ClassVar[list[Session]] = []
+    patches: ClassVar[list[Patch]] = []
+    lock: ClassVar[Any] = threading.Lock()
+
+    def __init__(self) -> None:
+        self.session = Session()
+
+
+_THREADS = _Threads()
+
+
+def current() -> Session:
+    """Return the session of this thread."""
+    return _THREADS.session
+
+
+def intercepted(
+    stand_in: Callable[..., Any], original: Callable[..., Any], *inputs: Any, **named: Any
+) -> Any:
+    """Call a replacement where calls are to be observed or ablated, else the original."""
+    session = _THREADS.session
+    if session.enabled:
+        return stand_in(session, original, *inputs, **named)
+    session.notify_other_threads()
+    return original(*inputs, **named)
+
+
+@torch.compiler.assume_constant_result
+def _record_compiled(kernels: bool) -> bool:
+    """Record, while the compiler traces, that a call is being compiled.
+
+    Higher-order operators have their functions traced, too, and run them unchanged, kernel by
+    kernel. Exported code does not run.
+    """
+    if not torch.compiler.is_exporting():
+        _THREADS.session.record_compiled(seen=kernels and _in_hop_compile())
+    return True
 
 
 @contextmanager
-def ablated(ablater: Ablater) -> Iterator[None]:
-    """Open an ablater for this thread."""
-    with (
-        _among(ACTIVE.ablaters, ablater, ACTIVE.ablate_stack, by_any_name()),
-        ACTIVE.ablating_backward(ablater),
-    ):
-        yield
-
-
-@contextmanager
-def _among(
-    entries: list[Any], entry: Any, stack: ExitStack, mode: AbstractContextManager[Any]
-) -> Iterator[None]:
-    """Add an entry; the first installs the patches and the mode, the last removes them."""
-    if not entries:
-        stack.enter_context(_replaced())
-        stack.enter_context(mode)
-    entries.append(entry)
+def _patched(patches: Sequence[Patch], session: Session) -> Iterator[None]:
+    """Patch the functions that models call until the last session is closed."""
+    with _THREADS.lock:
+        _THREADS.opened.append(session)
     try:
+        with _THREADS.lock:
+            known = [(id(one.home), one.name) for one in _THREADS.patches]
+            for one in patches:
+                # Another thread may have installed it already.
+                if (id(one.home), one.name) not in known:
+                    one.open()
+                    _THREADS.patches.append(one)
         yield
     finally:
-        entries.remove(entry)
-        if not entries:
-            stack.close()
-            forget_masks()
+        with _THREADS.lock:
+            _THREADS.opened.remove(session)
+            while _THREADS.patches and not _THREADS.opened:
+                _THREADS.patches.pop().close()
 
 
-@contextmanager
-def _replaced() -> Iterator[None]:
-    """Patch the functions that models call until the last thread has left."""
-    global _threads  # noqa: PLW0603 - patches belong to the whole process
-    with _lock:
-        for one in (*functions(), *rules(), *interface()):
-            # Another thread may have installed it already.
-            if not any(one.home is other.home and one.name == other.name for other in _open):
-                one.open()
-                _open.append(one)
-        _threads += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _threads -= 1
-            while _open and not _threads:
-                _open.pop().close()
+class OneThread:
+    """Mixin that enters and leaves a PyTorch mode in one thread only.
+
+    Each thread has its own stack of modes. A mode that is left in another thread does nothing
+    there: its own stack has ended with its thread, or has no effect.
+    """
+
+    def __enter__(self) -> Self:
+        _THREADS.session.modes.append(self)
+        return super().__enter__()  # type: ignore[misc] - the mode's
+
+    def __exit__(self, *error: object) -> None:
+        # Thread ids are reused once a thread has ended; its session is not.
+        if self in _THREADS.session.modes:
+            _THREADS.session.modes.remove(self)
+            super().__exit__(*error)  # type: ignore[misc] - the mode's

@@ -14,14 +14,14 @@ from torch.nn import functional as F
 from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, dense, padding
 from glasshead.recipe.problem import Problem
-from glasshead.watching.active import ACTIVE, without_heads
+from glasshead.watching.ablation import without_heads
 from glasshead.watching.captured_call import (
     CapturedCall,
     first_keys,
     position_among,
     problem_from_inputs,
 )
-from glasshead.watching.interception.masks import read_mask
+from glasshead.watching.interception.session import CallContext
 
 
 def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]]:
@@ -52,8 +52,7 @@ def capture_sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     *,
-    output: Tensor | None = None,
-    logsumexps: Sequence[Tensor] = (),
+    context: CallContext,
     **others: Any,
 ) -> CapturedCall:
     """Capture a call of `F.scaled_dot_product_attention`.
@@ -64,12 +63,11 @@ def capture_sdpa(
 
     Args:
         query, key, value, attn_mask, dropout_p, is_causal, scale: Arguments of that function.
-        output: Its output.
-        logsumexps: The logsumexps of the kernels that it ran.
+        context: What else is known of the call.
         others: `enable_gqa`, and arguments without effect here.
     """
     grouped = bool(others.get("enable_gqa"))
-    output = None if dropout_p or output is None else output.detach()
+    output = None if dropout_p or context.output is None else context.output.detach()
     if query.is_nested:
         return _capture_packed(query, key, value, is_causal=is_causal, scale=scale, output=output)
     if attn_mask is not None and query.ndim == attn_mask.ndim == 3 and not grouped:
@@ -79,9 +77,9 @@ def capture_sdpa(
     if is_causal:
         mask, bias, offset = causal(offset=0), None, 0
     else:
-        mask, bias, visible = read_mask(attn_mask)
+        mask, bias, visible = context.masks.read(attn_mask)
         offset = position_among(queries, keys, visible)
-    other = (queries != keys and queries > 1) or ACTIVE.is_cross_attention()
+    other = (queries != keys and queries > 1) or context.crosses()
     crossing = other and not is_causal and _same_for_all(attn_mask)
     problem = problem_from_inputs(
         query, key, value, scale=scale, offset=offset, mask=mask, bias=bias
@@ -91,15 +89,15 @@ def capture_sdpa(
     if output is not None:
         output = output.reshape(*problem.query.shape[:-1], value.shape[-1])
     return CapturedCall(
-        problem, crossing=crossing, logsumexp=of_rows(logsumexps, problem), output=output
+        problem, crossing=crossing, logsumexp=of_rows(context.logsumexps, problem), output=output
     )
 
 
 def capture_scores(
     scores: Float[Tensor, "... queries keys"],
+    context: CallContext,
     *,
     value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
-    output: Float[Tensor, "*batch heads queries value_dim"] | None = None,
 ) -> CapturedCall:
     """Capture an attention by its scores, masked with -inf, without queries and keys.
 
@@ -108,7 +106,8 @@ def capture_scores(
 
     Args:
         scores: The input of the softmax; three axes have no heads.
-        value, output: The values and the output, where known.
+        context: What else is known of the call.
+        value: The values, where known.
     """
     scores = scores.detach()
     scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
@@ -116,7 +115,7 @@ def capture_scores(
     hidden = scores.isneginf()
     visible = ~hidden if bool(hidden.any()) else None
     offset = position_among(queries, keys, visible)
-    other = (queries != keys and queries > 1) or ACTIVE.is_cross_attention()
+    other = (queries != keys and queries > 1) or context.crosses()
     crossing = other and _same_for_all(visible)
     query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
     problem = problem_from_inputs(
@@ -130,9 +129,8 @@ def capture_scores(
     )
     if not crossing:
         problem = first_keys(problem, offset + queries)
-    return CapturedCall(
-        problem, crossing=crossing, output=None if output is None else output.detach()
-    )
+    output = None if context.output is None else context.output.detach()
+    return CapturedCall(problem, crossing=crossing, output=output)
 
 
 def of_rows(logsumexps: Sequence[Tensor], problem: Problem) -> Tensor | None:
@@ -228,11 +226,12 @@ def projecting_without(heads: Sequence[int], given: Mapping[str, Any]) -> dict[s
     return {**given, "out_proj_weight": without_heads(weight, heads, 1).flatten(1)}
 
 
-def capture_multi_head(given: Mapping[str, Any]) -> CapturedCall:
+def capture_multi_head(given: Mapping[str, Any], context: CallContext) -> CapturedCall:
     """Capture a call that computes its own attention: queries and keys are projected once more.
 
     Args:
         given: Its arguments by name; inputs are `[length, batch, dim]`.
+        context: What else is known of the call.
     """
     heads = given["num_heads"]
     query, key = _projected(given)
@@ -240,7 +239,7 @@ def capture_multi_head(given: Mapping[str, Any]) -> CapturedCall:
     if given.get("static_k") is not None:
         key = given["static_k"].unflatten(0, (-1, heads))
     hidden = _hidden(given, query)
-    captured = capture_sdpa(query, key, key, hidden)
+    captured = capture_sdpa(query, key, key, hidden, context=context)
     added = _added(given)
     if not added:
         return captured
@@ -248,7 +247,7 @@ def capture_multi_head(given: Mapping[str, Any]) -> CapturedCall:
     rows = [row.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3) for row in added]
     key = torch.cat([key, *(row.expand(*key.shape[:-2], 1, -1) for row in rows)], -2)
     hidden = None if hidden is None else F.pad(hidden, (0, len(rows)))
-    problem = capture_sdpa(query, key, key, hidden).problem
+    problem = capture_sdpa(query, key, key, hidden, context=context).problem
     return CapturedCall(
         replace(problem, offset=captured.problem.offset), crossing=captured.crossing
     )

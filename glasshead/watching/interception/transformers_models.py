@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
-from glasshead.watching.active import ACTIVE, without_heads
+from glasshead.watching.ablation import without_heads
 from glasshead.watching.captured_call import (
     CapturedCall,
     first_keys,
     position_among,
     problem_from_inputs,
 )
-from glasshead.watching.interception.masks import RuleMask, read_mask
-from glasshead.watching.interception.patches import Patch
+from glasshead.watching.interception.masks import MaskReader, RuleMask
+from glasshead.watching.interception.session import Patch, Session, current
 from glasshead.watching.interception.torch_attention import of_rows
 
 _Function = Callable[..., Any]
@@ -42,28 +42,30 @@ def interface() -> list[Patch]:
     return [Patch(AttentionInterface, "get_interface", _get_interface)]
 
 
-def _get_interface(original: _Function, interface: Any, *args: Any, **named: Any) -> _Function:
+def _get_interface(
+    session: Session, original: _Function, interface: Any, *args: Any, **named: Any
+) -> _Function:
+    del session
     function = original(interface, *args, **named)
-    if not ACTIVE.enabled:
-        ACTIVE.notify_other_threads()
-        return function
     name = args[0] if args else named.get("attn_implementation")
     return partial(_run, function, str(name))
 
 
 def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **named: Any) -> Any:
-    if not ACTIVE.enabled:
+    session = current()
+    if not session.enabled:
         return function(module, *inputs, **named)
-    with ACTIVE.suspended() as logsumexps:
+    with session.suspended() as logsumexps:
         output = function(module, *inputs, **named)
     given = _by_name(function, module, *inputs, **named)
     # Local variables of the calling module hold more than it passes on.
     variables = sys._getframe(1).f_locals  # noqa: SLF001 - it has no other name
     crosses, fed = _crosses(module, variables), _fed(module, variables)
-    capture = partial(_capture, name, given, output[0], logsumexps, fed, crosses=crosses)
-    ACTIVE.observe(module, capture, output[0])
+    known = {"fed": fed, "crosses": crosses, "masks": session.masks}
+    capture = partial(_capture, name, given, output[0], logsumexps, **known)
+    session.observe(module, capture, output[0])
     heads = given["query"].shape[-3]
-    if removed := ACTIVE.removed(module, heads):
+    if removed := session.removed(module, heads):
         return _without(removed, output[0], heads), *output[1:]
     return output
 
@@ -103,9 +105,10 @@ def _capture(
     given: dict[str, Any],
     output: Tensor,
     logsumexps: Sequence[Tensor],
-    fed: int | None,
     *,
+    fed: int | None,
     crosses: bool,
+    masks: MaskReader,
 ) -> CapturedCall:
     """Capture a call of an attention function; all of them take the same arguments."""
     module = given["module"]
@@ -117,7 +120,7 @@ def _capture(
     crossing = crosses or (not is_causal and (queries != keys or bool(position)))
     if crossing:
         position = None
-    sees = _sees(name, given, is_causal=is_causal, position=position)
+    sees = _sees(name, given, masks, is_causal=is_causal, position=position)
     biases = [sees.bias, given.get("position_bias")]
     bias = sum(bias[..., :keys] for bias in biases if bias is not None)
     problem = problem_from_inputs(
@@ -162,12 +165,20 @@ class _Sees(NamedTuple):
     inexact: bool = False
 
 
-def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | None) -> _Sees:
+def _sees(
+    name: str,
+    given: dict[str, Any],
+    masks: MaskReader,
+    *,
+    is_causal: bool,
+    position: int | None,
+) -> _Sees:
     """Return the mask of a call, whose type depends on the attention function.
 
     Args:
         name: Name of the function.
         given: Its arguments by name.
+        masks: The conversions of mask tensors.
         is_causal: Whether a query sees no later key.
         position: Position of the first query in the text, where known.
     """
@@ -194,7 +205,7 @@ def _sees(name: str, given: dict[str, Any], *, is_causal: bool, position: int | 
             tile = Tile(range(queries), range(keys), last, device=query.device)
             known = position_among(queries, keys, mask.visible(tile) if last else None)
         return _Sees(mask, None, known)
-    read = read_mask(tensor[..., :keys] if tensor.shape[-1] > keys else tensor)
+    read = masks.read(tensor[..., :keys] if tensor.shape[-1] > keys else tensor)
     if known is None:
         known = position_among(queries, keys, read.visible)
     return _Sees(read.mask, read.bias, known)

@@ -1,12 +1,12 @@
 """Vertical and slash patterns, against whole matrices of weights."""
 
-from importlib import import_module
 from itertools import product
 
 import pytest
 import torch
 
 import glasshead as gh
+from glasshead.watching.analytics import sparse_patterns
 from watching.analytics.direct import explicit
 from watching.small import BATCH, HEADS, watched
 
@@ -44,8 +44,7 @@ def directly(W, vertical, slash, window, over):
 @pytest.mark.parametrize("window", [1, 3, 7])
 @pytest.mark.parametrize("mask", [None, EMPTY])
 def test_lines_and_shares_are_those_of_the_matrix(mask, window, over, monkeypatch):
-    module = import_module("glasshead.watching.analytics.patterns")
-    monkeypatch.setattr(module, "_NUMBERS", 2 * 42)  # two rows at a time
+    monkeypatch.setattr(sparse_patterns, "_NUMBERS", 2 * 42)  # two rows at a time
     seen, model = watched([], keep="weights", mask=mask)
     found = gh.patterns(seen, vertical=2, slash=3, window=window, over=over)
     assert list(found) == ["layers.0", "layers.1"]

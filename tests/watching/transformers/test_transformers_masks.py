@@ -8,7 +8,7 @@ import torch
 import glasshead as gh
 import watched_models as models
 import watched_weights as eager
-from glasshead.watching.interception import masks as mask_tensors
+from glasshead.watching.interception.session import current
 
 pytest.importorskip("transformers")
 
@@ -70,10 +70,10 @@ def test_a_mask_that_is_written_to_is_read_again(mode):
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
 def test_no_mask_outlives_the_model_that_made_it(mode):
-    mask_tensors._last.clear()
+    current().masks.forget()
     watched(models.llama, mode, models.inputs(models.llama, "left"))
     gc.collect()
-    assert mask_tensors._last == []
+    assert current().masks.last == []
 
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])

@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
-from glasshead.watching.active import Ablater
+from glasshead.watching.ablation import Ablater
 from glasshead.watching.errors import check_not_compiled
-from glasshead.watching.interception.session import ablated, opened
+from glasshead.watching.interception.kernels import OperatorInterceptMode
+from glasshead.watching.interception.patches import by_any_name, functions
+from glasshead.watching.interception.session import Patch, current
+from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen
 from glasshead.watching.watcher import Choice, Watcher
@@ -101,9 +104,14 @@ def watch(
             "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
         )
     watcher = Watcher(model, layers, choice)
-    with opened(watcher):
+    # A block may be left in another thread, as in a generator, and still belongs to this one.
+    with current().watching(watcher, _patches(), OperatorInterceptMode()):
         yield Seen(watcher.watched)
     watcher.check_seen()
+
+
+def _patches() -> list[Patch]:
+    return [*functions(), *interface()]
 
 
 def _heads(heads: Any) -> tuple[int, ...] | None:
@@ -160,7 +168,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
         raise TypeError(f"ablate takes a model, and got {type(model).__name__}: build one.")
     check_not_compiled(model, "ablate")
     ablater = Ablater(model, _check_heads(heads))
-    with ablated(ablater):
+    with current().ablating(ablater, _patches(), by_any_name()):
         yield
     ablater.check_complete()
 
