@@ -86,6 +86,8 @@ _HOMES = {
         "TopK",
     ),
     "glasshead.studio.report": ("Report",),
+    "glasshead.tasks.readers.find_roles": ("find_roles",),
+    "glasshead.tasks.readers.observe_texts": ("observe_texts",),
     "glasshead.tasks.write": ("Writer",),
     "glasshead.watching": ("Seen", "ablate", "watch"),
     "glasshead.watching.alarms": ("Alarm", "AlarmRule"),

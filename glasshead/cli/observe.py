@@ -1,6 +1,5 @@
 """The command `observe`: statistics of an attention, or of a model over texts."""
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from glasshead.cli.attention_options import (
     parse_mask,
     parse_statistics,
 )
-from glasshead.cli.inputs.files import input_file, output_file, shown, text_files
+from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import check_extra, one_of, print_stderr, quoted, whole_number
 from glasshead.cli.output import (
     OBSERVATION,
@@ -223,6 +222,8 @@ def _observe_model(
     check_given: Callable[[], None],
 ) -> None:
     """Observe every attention of a model while it reads a text."""
+    from glasshead.tasks.data.tables import text_files
+
     folder = Path(run or "")
 
     def checked_statistics() -> tuple[StatisticOption, ...]:
@@ -249,6 +250,8 @@ def _observe_model(
 
     # Of several processes, one may find wrong what others do not; they check the options where
     # they can tell each other.
+    from glasshead.tasks.readers.ranks import world_size
+
     processes = world_size()
     asked = () if processes else checked_statistics()
     from glasshead.cli.observe_model import HeadChoice, left_out, observe_model, report, save
@@ -260,8 +263,6 @@ def _observe_model(
         length=length,
         truncate=truncate,
         choice=HeadChoice(layer, head),
-        world_size=processes,
-        local_rank=_rank_from_environment("LOCAL_RANK", "0"),
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
@@ -356,36 +357,6 @@ def _check_libraries(folder: Path) -> None:
         check_extra("hf", "glasshead observe MODEL")
     else:
         check_extra("train", "glasshead observe RUN")
-
-
-# Variables that torchrun sets in each process.
-_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-def _rank_from_environment(name: str, default: str = "") -> int:
-    """Read a whole number from a variable that the launcher sets.
-
-    Errors: a ValueError where it is none.
-    """
-    value = os.environ.get(name, default)
-    if not value.isdecimal():
-        raise ValueError(
-            f"the launcher tells a whole number by {name}, and it is {value!r}: start with "
-            f"torchrun."
-        )
-    return int(value)
-
-
-def world_size() -> int:
-    """Return the number of processes that torchrun started; 0 where it started none.
-
-    >>> world_size()
-    0
-    """
-    if not all(os.environ.get(name) for name in _LAUNCHER):
-        return 0
-    count = _rank_from_environment("WORLD_SIZE")
-    return count if count > 1 else 0
 
 
 def _length(written: str | None) -> int | str | None:

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+import typer
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,9 +16,7 @@ import glasshead as gh
 from glasshead.attention.io import describe_values
 from glasshead.attention.tensor_files import write
 from glasshead.cli.attention_options import StatisticOption
-from glasshead.cli.corpus_observer import CorpusObserver, Gathered, connected_ranks
-from glasshead.cli.inputs.files import shown
-from glasshead.cli.inputs.texts import Length, TextChunks, read_chunks
+from glasshead.cli.inputs.messages import as_option, unseen_as_value_error
 from glasshead.cli.observe_tables import (
     MAP,
     HeadsTable,
@@ -25,6 +25,7 @@ from glasshead.cli.observe_tables import (
     counted,
     drawn_map,
     histogram_table,
+    pooled_map,
     receiving_table,
 )
 from glasshead.cli.output import Counter
@@ -40,7 +41,10 @@ from glasshead.recipe.masks import Mask
 from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
 from glasshead.statistics.reductions import edges
 from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.chunks import Length, TextChunks, cut_texts, load_texts
+from glasshead.tasks.readers.observe_texts import TextObserver
 from glasshead.tasks.readers.open_reader import open_reader
+from glasshead.tasks.readers.ranks import RankError, connected_ranks
 from glasshead.watching.corpus.result import OF_A_MODEL
 
 
@@ -101,41 +105,52 @@ class ObservedModel:
 
     Attributes:
         reader: The model.
-        text: Name of the text.
         pieces: The chunks that were read.
-        names: The tokens of the chunk, where only one has the full length.
-        tokens: All tokens in order, where they are those of one text.
         asked: The statistics.
-        gathered: Values of the statistics.
-        mask: Mask within a chunk.
+        result: Their values, by layer.
+        values: Their values `[layers, heads, …]`; the pooled map is one more, unless lengths
+            differ.
         choice: The heads whose keys and map are drawn.
         seconds: Elapsed time.
     """
 
     reader: Reader
-    text: str
     pieces: TextChunks
-    names: tuple[str, ...] | None
-    tokens: list[str] | None
     asked: tuple[StatisticOption, ...]
-    gathered: Gathered
-    mask: Mask | None
+    result: gh.CorpusResult
+    values: dict[str, Float[Tensor, "layers heads *rest"]]
     choice: HeadChoice
     seconds: float
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of layers, and of heads per layer."""
-        layers, heads = next(iter(self.gathered.values.values())).shape[:2]
+        layers, heads = next(iter(self.values.values())).shape[:2]
         return layers, heads
+
+    @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """The tokens of the one chunk of full length; None where several have it."""
+        if self.pieces.full > 1 or self.pieces.uneven:
+            return None
+        return tuple(map(self.reader.token, self.pieces.groups[0][0].tolist()))
+
+    @property
+    def mask(self) -> Mask | None:
+        """The mask of the model, or the one that its weights show."""
+        if self.reader.mask is not None:
+            return self.reader.mask
+        pooled = self.values[MAP]
+        rows, columns = (edges(self.pieces.length, size) for size in pooled.shape[-2:])
+        later = torch.tensor([[begin >= end for begin in columns[:-1]] for end in rows[1:]])
+        return None if pooled[..., later].any() else gh.causal()
 
 
 def report(observed: ObservedModel) -> Document:
     """Report the chunks, each statistic of all layers and heads, and the map of the choice."""
     blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
     for one in observed.asked:
-        statistic = observed.gathered.statistics[one.name]
-        value = observed.gathered.values[one.name]
+        statistic, value = observed.result.statistics[one.name], observed.values[one.name]
         if isinstance(statistic, DistanceHistogram):
             rows = observed.choice.rows(value)
             label = f"{one.written.partition(':')[0]} {observed.choice.said_of_rows()}"
@@ -145,9 +160,10 @@ def report(observed: ObservedModel) -> Document:
             blocks += _received(observed, one, value)
         else:
             blocks += _heads(one, statistic, value)
-    if MAP in observed.gathered.values:
+    if MAP in observed.values:
         blocks.append(_map(observed))
-    return Document(blocks, title=f"The attention of {observed.reader.name} over {observed.text}")
+    over = observed.result.source["text"]
+    return Document(blocks, title=f"The attention of {observed.reader.name} over {over}")
 
 
 def _inputs(observed: ObservedModel) -> str:
@@ -243,7 +259,7 @@ def _map(observed: ObservedModel) -> WeightsMap:
     """Draw the weights, pooled where they are many."""
     length = observed.pieces.length
     return drawn_map(
-        observed.choice.mean(observed.gathered.values[MAP]),
+        observed.choice.mean(observed.values[MAP]),
         observed.mask,
         (length, length),
         observed.names,
@@ -277,28 +293,21 @@ def save(observed: ObservedModel, file: Path) -> None:
 
     Errors: an OSError where the file cannot be written; then an older one is as it was.
     """
-    gathered, pieces = observed.gathered, observed.pieces
+    result = observed.result
     written = {one.name: one.written for one in observed.asked} | {MAP: MAP}
     description: dict[str, Any] = {
-        observed.reader.kind: observed.reader.name,
-        "text": observed.text,
-        "tokens": pieces.tokens,
-        "pieces": pieces.count,
-        "length": pieces.length,
-        "cut": {"texts": pieces.left_out.texts, "tokens": pieces.left_out.tokens},
-        "layers": gathered.layers,
+        **result.source,
+        "layers": list(result),
         "statistics": {
             name: {"written": written[name], "unit": one.unit, "axes": ["head", *_left(one.axes)]}
-            for name, one in gathered.statistics.items()
+            for name, one in result.statistics.items()
         },
-        "asked": describe_values(gathered.statistics, gathered.values),
+        "asked": describe_values(result.statistics, observed.values),
     }
-    if observed.tokens is not None:
-        description["written_tokens"] = observed.tokens
+    if result.tokens is not None:
+        description["written_tokens"] = result.tokens
     tensors = {
-        f"{layer}.{name}": value[place]
-        for name, value in gathered.values.items()
-        for place, layer in enumerate(gathered.layers)
+        f"{layer}.{name}": result[layer][name] for name in result.statistics for layer in result
     }
     write(file, OF_A_MODEL, description, tensors)
 
@@ -306,10 +315,6 @@ def save(observed: ObservedModel, file: Path) -> None:
 def _left(axes: tuple[str, ...]) -> list[str]:
     """Return the axes that remain after the mean over all queries."""
     return [axis for axis in axes if axis != "query"]
-
-
-# The tokens must fit into the header of a safetensors file.
-_MAX_TOKENS = 2**20
 
 
 def observe_model(
@@ -320,8 +325,6 @@ def observe_model(
     length: Length,
     truncate: bool,
     choice: HeadChoice,
-    world_size: int,
-    local_rank: int,
 ) -> ObservedModel | None:
     """Observe a model while it reads texts; of several processes, each reads its share.
 
@@ -329,62 +332,42 @@ def observe_model(
         folder: The folder of the run, or of the model.
         text: A file or a folder of texts.
         checked_statistics: Checks the options, and returns the statistics.
-        length, truncate: As of `read_chunks`.
+        length, truncate: As of `cut_texts`.
         choice: The head that the report draws.
-        world_size, local_rank: Of the processes that torchrun started; 0 where it started none.
 
     Returns: the observation; None in a process other than the first.
 
     Errors: a ValueError, TypeError or OSError in one sentence.
     """
-    with connected_ranks(world_size, local_rank) as ranks:
-        with ranks.together():
-            asked = checked_statistics()
-            reader = open_reader(folder, ranks.device)
-            with Counter("reading texts", shown=ranks.is_rank_zero) as counter:
-                pieces = read_chunks(reader, text, length, truncate=truncate, progress=counter.show)
-            observer = CorpusObserver(reader, pieces, asked, ranks)
-        start = time.perf_counter()
-        with Counter("observing", shown=ranks.is_rank_zero) as counter:
-            observer.read(choice.check, counter.show)
-        gathered = observer.gathered()
-        if not ranks.is_rank_zero:
-            return None
-        return ObservedModel(
-            reader=reader,
-            text=shown(text),
-            pieces=pieces,
-            names=_names(reader, pieces),
-            tokens=_tokens(reader, pieces),
-            asked=asked,
-            gathered=gathered,
-            mask=_mask(reader, pieces, gathered),
-            choice=choice,
-            seconds=time.perf_counter() - start,
-        )
-
-
-def _names(reader: Reader, pieces: TextChunks) -> tuple[str, ...] | None:
-    """Return the tokens of the one chunk of full length; None where several have it."""
-    if pieces.full > 1 or pieces.uneven:
-        return None
-    return tuple(map(reader.token, pieces.groups[0][0].tolist()))
-
-
-def _tokens(reader: Reader, pieces: TextChunks) -> list[str] | None:
-    """Return all tokens in order, if they are those of one text; None for a very long one."""
-    if not pieces.of_one_text or pieces.tokens > _MAX_TOKENS:
-        return None
-    numbers = [token for group in pieces.groups for token in group.flatten().tolist()]
-    written = {token: reader.token(token) for token in set(numbers)}
-    return [written[token] for token in numbers]
-
-
-def _mask(reader: Reader, pieces: TextChunks, gathered: Gathered) -> Mask | None:
-    """Return the mask of the model, or the one that its weights show."""
-    if reader.mask is not None or MAP not in gathered.values:
-        return reader.mask
-    pooled = gathered.values[MAP]
-    rows, columns = (edges(pieces.length, size) for size in pooled.shape[-2:])
-    later = torch.tensor([[begin >= end for begin in columns[:-1]] for end in rows[1:]])
-    return None if pooled[..., later].any() else gh.causal()
+    try:
+        with unseen_as_value_error(), connected_ranks() as ranks:
+            with ranks.together():
+                asked = checked_statistics()
+                reader = open_reader(folder, ranks.device)
+                texts = load_texts(text, reader.field)
+                with Counter("reading texts", shown=ranks.is_rank_zero) as counter:
+                    pieces = cut_texts(
+                        reader,
+                        texts,
+                        length,
+                        truncate=truncate,
+                        spell=as_option,
+                        progress=counter.show,
+                    )
+                statistics = {one.name: one.build() for one in asked}
+                if not pieces.uneven:
+                    statistics[MAP] = pooled_map(pieces.length, pieces.length)
+                observer = TextObserver(reader, pieces, statistics, ranks)
+            start = time.perf_counter()
+            with Counter("observing", shown=ranks.is_rank_zero) as counter:
+                observer.read(counter.show, choice.check)
+            result = observer.result(texts.name)
+            values = {name: result.stacked(name) for name in statistics}
+            seconds = time.perf_counter() - start
+            if not ranks.is_rank_zero:
+                return None
+            return ObservedModel(reader, pieces, asked, result, values, choice, seconds)
+    except RankError:
+        # The first process is given the time to say how it failed; this is the code of bad input.
+        time.sleep(1.0)
+        raise typer.Exit(2) from None

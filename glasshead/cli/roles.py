@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import input_file, output_file, shown, text_files
+from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import check_extra, check_extra_of, print_stderr, whole_number
 from glasshead.cli.output import (
     OUTPUT,
@@ -111,6 +111,8 @@ def roles(
 
 def _check_outputs(folder: Path, text: Path | None, png: Path | None, json: Path | None) -> None:
     """Raise where an output would replace an input, or the other output."""
+    from glasshead.tasks.data.tables import text_files
+
     texts = [] if text is None else text_files(text)
     own = list(folder.iterdir()) if folder.is_dir() else []
     for kind, path in ((_PICTURE, png), (_SCORES, json)):

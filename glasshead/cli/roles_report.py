@@ -2,89 +2,25 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.cli.corpus_observer import unseen_as_value_error
 from glasshead.cli.inputs.files import shown
-from glasshead.cli.inputs.texts import TextChunks, read_chunks
+from glasshead.cli.inputs.messages import as_option, unseen_as_value_error
 from glasshead.cli.output import Counter
 from glasshead.drawing import Block, Document, Heading, Note, Paragraph, Table, shorten
 from glasshead.tasks.readers.base import Reader
-from glasshead.watching.analytics.role_scores import ROLES, THRESHOLDS
-from glasshead.watching.analytics.roles import NEAR, Masses, masses_of_layers, roles_of
-
-# As Olsson et al. 2022 have it.
-_PERIOD, _TIMES = 25, 4
-_ROWS = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Repeated:
-    """Random tokens, repeated.
-
-    Attributes:
-        tokens: Input of the model.
-        period: Number of random tokens before the first repetition.
-        times: Number of periods in a row.
-    """
-
-    tokens: Int[Tensor, "rows length"]
-    period: int
-    times: int
-
-    @property
-    def description(self) -> str:
-        """The texts, in words."""
-        rows, length = self.tokens.shape
-        return (
-            f"{rows} texts of {length} tokens: {self.period} at random, none of them special or "
-            f"twice, and the same again, {self.times} times in all."
-        )
-
-
-def repeated(reader: Reader, asked: int | None, seed: int) -> Repeated:
-    """Draw rows of repeated random tokens, within the vocabulary and context of the model.
-
-    Errors: a ValueError where there is no room for two periods, or too few tokens to draw from.
-    """
-    before, after = reader.around
-    # Where a text begins with nothing of its own, another text has just ended.
-    before = before or reader.ending[:1]
-    room = None if reader.context is None else reader.context - len(before) - len(after)
-    known = len(reader.ordinary)
-    most = known if room is None else min(known, room // 2)
-    if most < 2:
-        reads = "" if room is None else f" and reads {reader.context} at once"
-        raise ValueError(
-            f"the test repeats two tokens at least, and {reader.name} knows {known}{reads}: name "
-            f"another model."
-        )
-    if asked is not None and asked > most:
-        raise ValueError(
-            f"--period takes at most {most} tokens, and got {asked}: {reader.name} knows "
-            f"{known:,}, and two periods stand in what it reads at once."
-        )
-    period = asked or min(_PERIOD, most)
-    times = _TIMES if room is None else min(_TIMES, room // period)
-    places = gh.repeated_random_tokens(known, period, _ROWS, seed, times=times)
-    drawn = torch.tensor(reader.ordinary)[places]
-    sides = (torch.tensor(side, dtype=torch.long).expand(_ROWS, -1) for side in (before, after))
-    first, last = sides
-    return Repeated(torch.cat([first, drawn, last], 1), period, times)
-
-
-# Queries and keys of every layer are kept until their roles are found.
-_TOKENS_AT_ONCE = 1024
-_BUDGET = 2**34
+from glasshead.tasks.readers.chunks import TextChunks, load_texts
+from glasshead.tasks.readers.find_roles import chunks_for_roles, repeated, score_roles
+from glasshead.watching.analytics.role_scores import ROLES
+from glasshead.watching.analytics.roles import NEAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,55 +40,6 @@ class RoleScores:
     tokens: int
     roles: gh.HeadRoles
     sees_later: bool
-
-
-def score_roles(
-    reader: Reader,
-    name: str,
-    description: str,
-    groups: Sequence[Int[Tensor, "texts length"]],
-    progress: Callable[[int, int], None],
-) -> RoleScores:
-    """Score the roles of all heads on texts, in groups of one length.
-
-    Args:
-        reader: The model.
-        name, description: Of the texts.
-        groups: Their tokens.
-        progress: Called with the number of batches done, and the total.
-
-    Errors: a ValueError where an attention cannot be seen, or its numbers overflow.
-    """
-    batches = [
-        batch
-        for group in groups
-        for batch in group.split(max(1, _TOKENS_AT_ONCE // group.shape[1]))
-    ]
-    masses: dict[str, Masses] = {}
-    sees_later = False
-    for done, batch in enumerate(batches):
-        progress(done, len(batches))
-        with torch.inference_mode(), unseen_as_value_error():
-            with gh.watch(reader.model, keep="weights", budget=_BUDGET) as seen:
-                reader.read(batch)
-            sees_later = sees_later or _sees_later(seen)
-            masses = _sum(masses, masses_of_layers(seen, batch))
-    if any(one.sums.isnan().any() for one in masses.values()):
-        raise ValueError(
-            "the scores grow beyond all numbers: train the model again, or name another."
-        )
-    tokens = sum(group.numel() for group in groups)
-    return RoleScores(name, description, tokens, roles_of(masses, THRESHOLDS), sees_later)
-
-
-def _sees_later(seen: gh.Seen) -> bool:
-    """Whether the first query of a text puts weight on any key but the first."""
-    weights = next(iter(seen.values())).weights
-    return bool(weights[..., 0, 1:].any())
-
-
-def _sum(left: Mapping[str, Masses], right: Mapping[str, Masses]) -> dict[str, Masses]:
-    return {name: left[name] + one if name in left else one for name, one in right.items()}
 
 
 MEANINGS = {
@@ -312,9 +199,6 @@ def _numbers(values: Mapping[str, Float[Tensor, "layers heads"]]) -> dict[str, A
     }
 
 
-_LEAST = 3
-
-
 def score_texts(
     reader: Reader, text: Path | None, *, period: int | None, seed: int
 ) -> list[RoleScores]:
@@ -322,33 +206,21 @@ def score_texts(
 
     Errors: a ValueError where the model cannot read a test text, before it reads any.
     """
-    random = repeated(reader, period, seed)
-    chunks = None if text is None else _chunks(reader, text)
+    random = repeated(reader, period, seed, as_option)
     tests: list[tuple[str, str, tuple[Tensor, ...]]] = [
         ("repeated random tokens", random.description, (random.tokens,))
     ]
-    if chunks is not None and text is not None:
+    if text is not None:
+        with Counter("reading texts") as counter:
+            chunks = chunks_for_roles(reader, load_texts(text, reader.field), None, counter.show)
         tests.append((shown(text), _description(chunks), chunks.groups))
     scores = []
     for name, description, groups in tests:
-        with Counter(f"reading {name}") as counter:
-            scores.append(score_roles(reader, name, description, groups, counter.show))
+        with Counter(f"reading {name}") as counter, unseen_as_value_error():
+            found = score_roles(reader, groups, progress=counter.show)
+        tokens = sum(group.numel() for group in groups)
+        scores.append(RoleScores(name, description, tokens, *found))
     return scores
-
-
-def _chunks(reader: Reader, text: Path) -> TextChunks:
-    """Read a text in chunks that fit into the context of the model.
-
-    Errors: a ValueError where it is too short for a query to have a choice.
-    """
-    with Counter("reading texts") as counter:
-        chunks = read_chunks(reader, text, None, progress=counter.show)
-    if chunks.length < _LEAST:
-        raise ValueError(
-            f"a head has a role among {_LEAST} tokens at least, and {shown(text)} has "
-            f"{chunks.length}: name a longer text."
-        )
-    return chunks
 
 
 def _description(chunks: TextChunks) -> str:

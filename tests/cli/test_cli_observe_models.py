@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -364,11 +365,65 @@ def test_the_page_has_everything(command, place):
     assert not re.search(r"https?:|<script[^>]+src|<link|@import|url\(|<img", page)
 
 
-def together(count, *arguments):
-    """The command as torchrun starts it."""
+# The statistics of the command, of which one is the map that it draws.
+IN_PYTHON = {
+    "entropy": gh.Entropy(),
+    "mass_on_0": gh.MassOn([0]),
+    "max_weight": gh.MaxWeight(),
+    "received": gh.Received(),
+    "max_score": gh.MaxScore(),
+    "pooled_map": gh.PooledMap(CONTEXT, CONTEXT),
+}
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_python_has_the_numbers_of_the_command_in_one_call(command, place, kind):
+    options = ("--text", "text.txt", "--save", "seen.safetensors", *asked(*STATISTICS))
+    observe(command, kind, *options)
+    saved = gh.load("seen.safetensors")
+    auto = transformers.AutoModelForCausalLM if kind == "llama" else transformers.AutoModel
+    model = auto.from_pretrained(kind).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(kind)
+    for found in (
+        gh.observe_texts(kind, place / "text.txt", IN_PYTHON),
+        gh.observe_texts(model, TEXT, IN_PYTHON, tokenizer=tokenizer),
+    ):
+        assert (found.documents, found.tokens) == (saved.documents, saved.tokens)
+        assert found.statistics == saved.statistics
+        for layer in saved:
+            for name, value in saved[layer].items():
+                assert torch.equal(found[layer][name], value), name
+    assert gh.observe_texts(kind, Path("text.txt"), IN_PYTHON).source == saved.source
+
+
+RANKS = """
+import sys
+from pathlib import Path
+import torch
+import glasshead as gh
+result = gh.observe_texts("llama", Path("text.txt"), [gh.Entropy(), gh.MaxScore()])
+print(result["model.layers.1.self_attn"].entropy.tolist(), result.source["pieces"], flush=True)
+"""
+
+
+def test_python_reads_on_several_ranks_and_each_has_the_whole(place):
+    (place / "ranks.py").write_text(RANKS)
+    outcome = together(2, program=["ranks.py"])
+    assert outcome.returncode == 0, outcome.stderr
+    found = gh.observe_texts("llama", TEXT, [gh.Entropy(), gh.MaxScore()])
+    told = [json.loads(f"[{line.replace('] ', '], ')}]") for line in outcome.stdout.splitlines()]
+    assert len(told) == 2
+    for numbers, pieces in told:
+        assert pieces == found.source["pieces"]
+        expected = found["model.layers.1.self_attn"].entropy
+        torch.testing.assert_close(torch.tensor(numbers).double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def together(count, *arguments, program=("-m", "glasshead", "observe")):
+    """The command, or another program, as torchrun starts it."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     return subprocess.run(
-        [sys.executable, *launcher, "-m", "glasshead", "observe", *arguments],
+        [sys.executable, *launcher, *program, *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -442,8 +497,8 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
 
 DIES = """
 import os, sys
-from glasshead.cli.corpus_observer import CorpusObserver
-CorpusObserver.gathered = lambda self: os._exit(9)
+from glasshead.tasks.readers.observe_texts import TextObserver
+TextObserver.result = lambda self, name: os._exit(9)
 from glasshead.cli import main
 sys.exit(main())
 """

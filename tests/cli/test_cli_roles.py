@@ -14,8 +14,8 @@ from torch import nn
 
 import glasshead as gh
 from cli.word_models import WordModels
-from glasshead.cli.roles_report import repeated
 from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.find_roles import repeated
 from glasshead.tasks.write import Writer
 from written import written
 
@@ -91,6 +91,25 @@ def test_the_numbers_are_those_of_python(command, place, kind, period, times):
     tokens = torch.tensor([tokenizer(TEXT)["input_ids"]])
     assert (text["text"], text["tokens"]) == ("text.txt", tokens.numel())
     alike(text, gh.head_roles(model, tokens))
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert", "run"])
+def test_python_has_the_roles_of_the_command_in_one_call(command, place, kind):
+    random, text = scores(command, kind, "--text", "text.txt", "--seed", 3)["tests"]
+    alike(random, gh.find_roles(kind, seed=3))
+    alike(text, gh.find_roles(kind, place / "text.txt"))
+    if kind == "run":
+        loaded = Writer.load(kind)
+        model, tokenizer = loaded.model, loaded.tokenizer
+    else:
+        model, tokenizer = (
+            auto.from_pretrained(kind)
+            for auto in (transformers.AutoModel, transformers.AutoTokenizer)
+        )
+    names = text["layers"]
+    found = gh.find_roles(model.eval(), TEXT, tokenizer=tokenizer)
+    assert [name.endswith(one) for name, one in zip(names, found.names, strict=True)]
+    alike(text | {"layers": list(found.names)}, found)
 
 
 def test_a_run_is_read_behind_the_end_of_another_text(command, place):

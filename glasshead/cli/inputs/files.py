@@ -277,29 +277,3 @@ def _decoded(line: bytes, name: str, encoding: str) -> str:
             f"{name}: expected UTF-8 text, and got the byte 0x{error.object[error.start]:02x}: "
             "save it as UTF-8."
         ) from error
-
-
-def text_files(source: Path) -> list[Path]:
-    """List a file itself, or every text file below a folder, sorted by name.
-
-    Errors: a ValueError where a folder has none.
-    """
-    from glasshead.tasks.data.tables import PLAIN, TABLES
-
-    if not source.is_dir():
-        return [source]
-    found = [
-        file
-        for file in sorted(source.rglob("*"))
-        if file.is_file() and files.ending(file) in (*PLAIN, *TABLES) and not _hidden(file, source)
-    ]
-    if not found:
-        raise ValueError(
-            f"{shown(source)} has no texts in it: name a folder with files that end in "
-            f"{', '.join((*PLAIN, *TABLES))}."
-        )
-    return found
-
-
-def _hidden(file: Path, source: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(source).parts)

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -65,6 +66,26 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
     alike = nearest(value, choices)
     hint = f"did you mean {alike!r}?" if alike else "take one of the list."
     raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {quoted(value)}: {hint}")
+
+
+def as_option(option: str, value: object = None) -> str:
+    """Spell an option of the command line, for errors; True is a flag.
+
+    >>> as_option("length", 64), as_option("truncate", True)
+    ('--length 64', '--truncate')
+    """
+    return f"--{option}" if value is None or value is True else f"--{option} {value}"
+
+
+@contextmanager
+def unseen_as_value_error() -> Iterator[None]:
+    """Raise an `UnseenError` of a watch as a ValueError, which is bad input."""
+    from glasshead.watching import UnseenError
+
+    try:
+        yield
+    except UnseenError as error:
+        raise ValueError(str(error)) from error
 
 
 _LIBRARIES = {

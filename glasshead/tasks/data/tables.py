@@ -296,6 +296,27 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
     return [text for name in names for text in _texts(existing(name), field, allowance)]
 
 
+def text_files(source: Path) -> list[Path]:
+    """List a file itself, or every text file below a folder, sorted by name.
+
+    Errors: a ValueError where a folder has none.
+    """
+    if not source.is_dir():
+        return [source]
+    below = (file for file in sorted(source.rglob("*")) if not _hidden(file.relative_to(source)))
+    found = [file for file in below if file.is_file() and ending(file) in (*PLAIN, *TABLES)]
+    if not found:
+        raise ValueError(
+            f"{shown(source)} has no texts in it: name a folder with files that end in "
+            f"{', '.join((*PLAIN, *TABLES))}."
+        )
+    return found
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 def read_lines(name: FileName, allowance: Allowance | None = None) -> list[str]:
     r"""Read the lines of a text file, without their line ends.
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from glasshead.tasks.data.files import shown
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -54,18 +53,24 @@ class Reader:
     mask: "Mask | None" = None
     shorten: Callable[[Sequence[int]], list[int]] | None = None
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next((one.device for one in self.model.parameters()), torch.device("cpu"))
+
 
 def reader_of(
-    folder: Path,
+    name: str,
     tokenizer: Tokenizer,
     model: nn.Module,
     read: Callable[[Int[Tensor, "texts length"]], Any],
-    context: int,
+    context: int | None,
+    kind: Kind = "run",
 ) -> Reader:
-    """Create the reader of a run from its model and tokenizer."""
+    """Create the reader of a model with a tokenizer of this library."""
     return Reader(
-        name=shown(folder),
-        kind="run",
+        name=name,
+        kind=kind,
         model=model,
         read=read,
         encode=tokenizer.encode_batch,

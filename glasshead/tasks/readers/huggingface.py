@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from tokenizers import Tokenizer as Inner
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
 from glasshead.models.pretrained.folder import ANEW, StoredTensors, check_numbers
@@ -54,7 +54,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     file = folder / "config.json"
     check_numbers(read_object(file, ANEW), file, len(shapes))
     with _quiet():
-        kind, config = _kind(folder)
+        kind = _kind(folder)
         tokenizer = _tokenizer(folder)
         with bounded_by(shapes, str(file)):
             model = _model(folder, kind)
@@ -65,28 +65,46 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
             f"{model.get_input_embeddings().num_embeddings}: take the one it was trained with."
         )
 
-    def read(tokens: Int[Tensor, "pieces length"]) -> Any:
-        # Without the head, whose logits are not needed.
-        return model.base_model(
-            input_ids=tokens, attention_mask=torch.ones_like(tokens), **_without_cache(config)
-        )
-
+    reader = reader_of_transformers(shown(folder), model, tokenizer, _file_of(folder))
     # Some invalid configs fail only when the model runs.
     with _errors_in_a_sentence(folder, "the model"), torch.no_grad():
-        read(torch.zeros(1, 2, dtype=torch.long, device=device))
+        reader.read(torch.zeros(1, 2, dtype=torch.long, device=device))
+    return reader
+
+
+def reader_of_transformers(name: str, model: nn.Module, tokenizer: Any, file: str) -> Reader:
+    """Create the reader of a model with a tokenizer of transformers.
+
+    Args:
+        name: Name of the model.
+        model: One of transformers, run without its head; any other takes tokens alone.
+        tokenizer: The tokenizer.
+        file: Name of its file for errors.
+    """
+    read: Callable[[Int[Tensor, "texts length"]], Any] = model
+    if hasattr(model, "base_model"):
+        config = model.config
+        read = partial(
+            _read_base, model, {"use_cache": False} if hasattr(config, "use_cache") else {}
+        )
     return Reader(
-        name=shown(folder),
+        name=name,
         kind="model",
         model=model,
         read=read,
-        encode=partial(_encoded, folder, tokenizer, _cutting(tokenizer)),
-        token=partial(_written, folder, tokenizer),
+        encode=partial(_encoded, file, tokenizer, _cutting(tokenizer)),
+        token=partial(_written, file, tokenizer),
         ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
         ending=_ending(tokenizer),
         around=_around(tokenizer),
-        context=_context(model, config.get_text_config(), tokenizer),
+        context=_context(model, tokenizer),
         unknown=_unknown(tokenizer),
     )
+
+
+def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts length"]) -> Any:
+    """Run a model of transformers without its head, whose logits are not needed."""
+    return model.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **options)
 
 
 def _check_files(folder: Path) -> None:
@@ -125,8 +143,8 @@ def _check_weights(folder: Path) -> None:
     )
 
 
-def _kind(folder: Path) -> tuple[Any, Any]:
-    """Return the class that loads the model, and its config.
+def _kind(folder: Path) -> Any:
+    """Return the class that loads the model.
 
     Errors: a ValueError where the model does not read text alone.
     """
@@ -149,7 +167,7 @@ def _kind(folder: Path) -> tuple[Any, Any]:
             f"glasshead reads text with a decoder or an encoder alone, and {shown(folder)} has "
             f"{wanted or config.model_type}, which takes more: {_IN_PYTHON}."
         )
-    return kind, config
+    return kind
 
 
 def _reads_text_alone(built: Any) -> bool:
@@ -205,12 +223,12 @@ def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:
 
 
 def _encoded(
-    folder: Path, tokenizer: Any, cut: Callable[[str], list[str]], texts: Sequence[str]
+    file: str, tokenizer: Any, cut: Callable[[str], list[str]], texts: Sequence[str]
 ) -> list[list[int]]:
     """Tokenize texts, some chunks of them at once."""
     parts = [cut(text) for text in texts]
     every, tokens = (piece for text in parts for piece in text), []
-    with told_panics(_file_of(folder)):
+    with told_panics(file):
         while some := list(islice(every, _AT_ONCE)):
             tokens += tokenizer(some, add_special_tokens=False, verbose=False)["input_ids"]
     of_pieces = iter(tokens)
@@ -223,9 +241,9 @@ def _file_of(folder: Path) -> str:
     return shown(file) if file.exists() else f"the tokenizer in {shown(folder)}"
 
 
-def _written(folder: Path, tokenizer: Any, token: int) -> str:
+def _written(file: str, tokenizer: Any, token: int) -> str:
     """Return the text of a token, with the space before it."""
-    with told_panics(_file_of(folder)):
+    with told_panics(file):
         written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
     # SentencePiece strips it at the beginning of a text.
     if piece.startswith(_SPACES) and not written.startswith(" "):
@@ -233,19 +251,16 @@ def _written(folder: Path, tokenizer: Any, token: int) -> str:
     return written or piece
 
 
-def _without_cache(config: Any) -> dict[str, Any]:
-    return {"use_cache": False} if hasattr(config, "use_cache") else {}
-
-
-def _context(model: Any, config: Any, tokenizer: Any) -> int | None:
+def _context(model: Any, tokenizer: Any) -> int | None:
     """Return the context length of the config, or else of the tokenizer.
 
     A tokenizer's limit is less reliable, and often that of another model. None where neither has
     one, or positions are relative without a limit, as with ALiBi.
     """
+    config = model.config.get_text_config() if hasattr(model, "base_model") else None
     lengths = (getattr(config, name, None) for name in _LENGTHS)
     own = next((one for one in lengths if type(one) is int and one > 0), None)
-    if own is not None and not _has_distances_alone(config):
+    if config is not None and own is not None and not _has_distances_alone(config):
         return own - _first_position(model)
     limit = tokenizer.model_max_length
     return int(limit) if isinstance(limit, int | float) and 0 < limit < _NO_LIMIT else None

@@ -1,17 +1,22 @@
 """Opening a reader from a folder: a trained run or a Hugging Face model."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.layers import MultiHeadAttention
+from glasshead.models import LanguageModel
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.classify.train import shortened
+from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.base import Reader, reader_of
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
+from glasshead.tasks.tokenizers import Tokenizer
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
 
@@ -30,7 +35,7 @@ def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
 
     context = min(model.config.context_length, data.first + data.last)
     return replace(
-        reader_of(folder, tokenizer, model, read, context),
+        reader_of(shown(folder), tokenizer, model, read, context),
         field=data.text,
         shorten=lambda tokens: shortened(list(tokens), data),
     )
@@ -42,11 +47,16 @@ def reader_of_run(folder: Path, device: torch.device) -> Reader:
     Errors: as of `Writer.load`.
     """
     writer = Writer.load(folder)
-    tokenizer, model = writer.tokenizer, writer.model.to(device)
+    field = None if writer.settings is None else writer.settings.data.field
+    reader = _of_language_model(shown(folder), writer.tokenizer, writer.model.to(device))
+    return replace(reader, kind="run", field=field)
+
+
+def _of_language_model(name: str, tokenizer: Tokenizer, model: LanguageModel) -> Reader:
+    """Create the reader of a language model, which is run without its head."""
     attentions = (x for x in model.modules() if isinstance(x, MultiHeadAttention))
     return replace(
-        reader_of(folder, tokenizer, model, model.hidden, model.config.context_length),
-        field=None if writer.settings is None else writer.settings.data.field,
+        reader_of(name, tokenizer, model, model.hidden, model.config.context_length, "model"),
         mask=next(attentions).attention.mask,
     )
 
@@ -63,7 +73,7 @@ def reader_of_translator(folder: Path, device: torch.device) -> Reader:
         lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
         return model.encode(tokens, lengths)
 
-    return reader_of(folder, tokenizer, model, read, model.config.context_length)
+    return reader_of(shown(folder), tokenizer, model, read, model.config.context_length)
 
 
 _CPU = torch.device("cpu")
@@ -94,3 +104,36 @@ def open_any_reader(folder: Path, device: torch.device = _CPU) -> Reader:
     if task == "translate":
         return reader_of_translator(folder, device)
     return open_reader(folder, device)
+
+
+def reader_of_model(
+    model: nn.Module | str | os.PathLike[str], tokenizer: Any, device: torch.device
+) -> Reader:
+    """Create the reader of a model and its tokenizer, or of a folder that holds both.
+
+    Args:
+        model: A model, which stays on its device, or a folder.
+        tokenizer: One of transformers, or of this library; None for a folder, which has its own.
+        device: For the model of a folder.
+
+    Errors: a TypeError or ValueError where they do not go together; those of `open_reader`.
+    """
+    if not isinstance(model, nn.Module):
+        if tokenizer is not None:
+            raise ValueError(
+                f"the folder {shown(Path(model))} has a tokenizer of its own: leave tokenizer out."
+            )
+        return open_reader(Path(model), device)
+    name = type(model).__name__
+    if isinstance(tokenizer, Tokenizer):
+        if isinstance(model, LanguageModel):
+            return _of_language_model(name, tokenizer, model)
+        return reader_of(name, tokenizer, model, model, None, "model")
+    if not callable(tokenizer) or not hasattr(tokenizer, "all_special_ids"):
+        raise TypeError(
+            f"tokenizer takes that of the model, of transformers or of glasshead, and got "
+            f"{type(tokenizer).__name__}: give the one that {name} was trained with."
+        )
+    from glasshead.tasks.readers.huggingface import reader_of_transformers
+
+    return reader_of_transformers(name, model, tokenizer, "the tokenizer")

@@ -1,17 +1,86 @@
 """Texts in chunks of one length, or whole, as a model reads them."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.cli.inputs.files import shown, text_files
-from glasshead.tasks.data.tables import read_texts
+from glasshead.recipe.validation import whole_number
+from glasshead.tasks.data.files import shown
+from glasshead.tasks.data.tables import read_texts, text_files
 from glasshead.tasks.readers.base import Reader
 
+FileName = str | os.PathLike[str]
+
+
+class Texts(NamedTuple):
+    """Texts to read.
+
+    Attributes:
+        texts: The texts.
+        name: Their name in errors and results.
+        remedy: What to do where there is none in them.
+    """
+
+    texts: list[str]
+    name: str
+    remedy: str
+
+
+def load_texts(source: FileName | Iterable[FileName], column: str | None = None) -> Texts:
+    """Load texts: strings are texts, and each `Path` is a file of texts, or a folder of such files.
+
+    Args:
+        source: One or several.
+        column: The column of tables that holds the text; None: "text", or the only one.
+
+    Errors: a TypeError for anything else; a ValueError for a string that names a file; an OSError
+    or ValueError where a file cannot be read.
+
+    >>> load_texts(["One text.", "Another."]).name
+    '2 texts'
+    """
+    if isinstance(source, str) and len(source) < _LONGEST_NAME and os.path.exists(source):  # noqa: PTH110 - a text may be no path
+        raise ValueError(
+            f"texts takes texts, or the Path of a file, and got {source!r}, which is a file: give "
+            f"Path({source!r})."
+        )
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    for one in given:
+        if not isinstance(one, str | os.PathLike):
+            raise TypeError(
+                f"texts takes strings, or Paths of files, and got {type(one).__name__}: give the "
+                f"texts as they are written."
+            )
+    texts = [
+        text
+        for one in given
+        for text in ([one] if isinstance(one, str) else read_texts(text_files(Path(one)), column))
+    ]
+    if not given:
+        raise ValueError("texts takes one text at least, or the Path of a file, and got none.")
+    if any(isinstance(one, str) for one in given):
+        name = "1 text" if len(texts) == 1 else f"{len(texts)} texts"
+        return Texts(texts, name, "give some with a word in it")
+    return Texts(texts, ", ".join(shown(Path(one)) for one in given), "name a file that has some")
+
+
+def as_argument(option: str, value: Any = None) -> str:
+    """Spell an option as an argument of Python, for errors.
+
+    >>> as_argument("length"), as_argument("length", 64)
+    ('length', 'length=64')
+    """
+    return option if value is None else f"{option}={value}"
+
+
+# Longer strings are no names of files.
+_LONGEST_NAME = 1024
 # A length that is not asked for is no longer than this.
 _MAX_LENGTH = 1024
 _TOKENS_AT_ONCE = 8192
@@ -92,38 +161,40 @@ class TextChunks:
         return batches
 
 
-def read_chunks(
+def cut_texts(
     reader: Reader,
-    source: Path,
+    texts: Texts,
     length: Length,
     *,
     truncate: bool = False,
+    spell: Callable[..., str] = as_argument,
     progress: Callable[[int, int], None] | None = None,
 ) -> TextChunks:
-    """Read the texts of a file or a folder as chunks of tokens.
+    """Cut texts into chunks of tokens.
 
     Args:
         reader: The model.
-        source: The file or folder.
+        texts: The texts.
         length: Tokens per chunk, or "whole" for one chunk per text; None: the context of the
             model, at most 1024.
         truncate: Whether to cut whole texts to the context of the model.
+        spell: Spells an option and its value, for errors.
         progress: Called with the number of characters tokenized, and the total.
 
-    Errors: an OSError or ValueError where a file cannot be read, there is no token, or the model
-    does not read as many at once.
+    Errors: a TypeError or ValueError where there is no token, the length is none, or the model does
+    not read as many at once.
     """
-    encoded = _encoded(reader, read_texts(text_files(source), reader.field), progress)
+    encoded = _encoded(reader, texts.texts, progress)
     if not any(encoded):
-        raise ValueError(f"{shown(source)} has no text in it: name a file that has some.")
+        raise ValueError(f"{texts.name} has no text in it: {texts.remedy}.")
     if length == WHOLE:
-        return _whole(reader, encoded, truncate=truncate)
+        return _whole(reader, encoded, truncate=truncate, spell=spell)
     before, after = reader.around
     ending = reader.ending if len(encoded) > 1 else ()
     tokens = torch.tensor([token for text in encoded for token in (*text, *ending)])
-    own = _length(reader, length) - len(before) - len(after)
+    own = _length(reader, length, spell) - len(before) - len(after)
     chunks = _split(tokens, own, before, after)
-    _check_context(reader, chunks.length)
+    _check_context(reader, chunks.length, spell)
     return replace(chunks, of_one_text=len(encoded) == 1)
 
 
@@ -147,7 +218,13 @@ def _encoded(
     return encoded
 
 
-def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) -> TextChunks:
+def _whole(
+    reader: Reader,
+    texts: Sequence[Sequence[int]],
+    *,
+    truncate: bool,
+    spell: Callable[..., str],
+) -> TextChunks:
     """Make each text a chunk; texts without a token are left out.
 
     Errors: a ValueError where the model does not read one at once, and it is not to be cut.
@@ -160,8 +237,9 @@ def _whole(reader: Reader, texts: Sequence[Sequence[int]], *, truncate: bool) ->
         longest = max(map(len, long)) + around
         raise ValueError(
             f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-            f"have {longest:,}: take --truncate too, which cuts {len(long):,} of {len(texts):,} "
-            f"texts, or --length {min(room + around, _MAX_LENGTH)}, which cuts all into pieces."
+            f"have {longest:,}: take {spell('truncate', True)} too, which cuts {len(long):,} of "
+            f"{len(texts):,} texts, or {spell('length', min(room + around, _MAX_LENGTH))}, which "
+            f"cuts all into pieces."
         )
     by_length: dict[int, list[Sequence[int]]] = {}
     for tokens in filter(None, texts):
@@ -202,24 +280,25 @@ def _surround(
     return torch.cat([first, chunks, last], 1)
 
 
-def _length(reader: Reader, asked: Length) -> int:
+def _length(reader: Reader, asked: Length, spell: Callable[..., str]) -> int:
     """Return the number of tokens per chunk, with the special tokens around it."""
-    if not isinstance(asked, int):
+    if asked is None:
         return min(reader.context or _MAX_LENGTH, _MAX_LENGTH)
-    _check_context(reader, asked)
+    asked = whole_number(asked, spell("length"), least=1)
+    _check_context(reader, asked, spell)
     least = sum(map(len, reader.around)) + 1
     if asked < least:
         raise ValueError(
-            f"--length takes at least {least} tokens, as {least - 1} stand around each piece, and "
-            f"got {asked}."
+            f"{spell('length')} takes at least {least} tokens, as {least - 1} stand around each "
+            f"piece, and got {asked}."
         )
     return asked
 
 
-def _check_context(reader: Reader, length: int) -> None:
+def _check_context(reader: Reader, length: int, spell: Callable[..., str]) -> None:
     if reader.context is not None and length > reader.context:
         raise ValueError(
             f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-            f"have {length:,}: take --length {min(reader.context, _MAX_LENGTH)}, or another up to "
-            f"{reader.context}."
+            f"have {length:,}: take {spell('length', min(reader.context, _MAX_LENGTH))}, or "
+            f"another up to {reader.context}."
         )

@@ -1,0 +1,238 @@
+"""Find what the attention heads of a model do: on repeated random tokens, or on texts."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from glasshead.recipe.validation import whole_number
+from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.chunks import (
+    FileName,
+    Length,
+    TextChunks,
+    Texts,
+    as_argument,
+    cut_texts,
+    load_texts,
+)
+from glasshead.tasks.readers.open_reader import reader_of_model
+from glasshead.tasks.readers.ranks import default_device
+from glasshead.watching import Seen, watch
+from glasshead.watching.analytics import HeadRoles, repeated_random_tokens
+from glasshead.watching.analytics.role_scores import thresholds_of
+from glasshead.watching.analytics.roles import NEAR, Masses, masses_of_layers, roles_of
+
+# As Olsson et al. 2022 have it.
+_PERIOD, _TIMES = 25, 4
+_ROWS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Random tokens, repeated.
+
+    Attributes:
+        tokens: Input of the model.
+        period: Number of random tokens before the first repetition.
+        times: Number of periods in a row.
+    """
+
+    tokens: Int[Tensor, "rows length"]
+    period: int
+    times: int
+
+    @property
+    def description(self) -> str:
+        """The texts, in words."""
+        rows, length = self.tokens.shape
+        return (
+            f"{rows} texts of {length} tokens: {self.period} at random, none of them special or "
+            f"twice, and the same again, {self.times} times in all."
+        )
+
+
+def repeated(
+    reader: Reader, asked: int | None, seed: int, spell: Callable[..., str] = as_argument
+) -> Repeated:
+    """Draw rows of repeated random tokens, within the vocabulary and context of the model.
+
+    Args:
+        reader: The model.
+        asked: Number of random tokens before the first repetition; None: 25, or as many as fit.
+        seed: Random seed.
+        spell: Spells an option, for errors.
+
+    Errors: a ValueError where there is no room for two periods, or too few tokens to draw from.
+    """
+    before, after = reader.around
+    # Where a text begins with nothing of its own, another text has just ended.
+    before = before or reader.ending[:1]
+    room = None if reader.context is None else reader.context - len(before) - len(after)
+    known = len(reader.ordinary)
+    most = known if room is None else min(known, room // 2)
+    if most < 2:
+        reads = "" if room is None else f" and reads {reader.context} at once"
+        raise ValueError(
+            f"the test repeats two tokens at least, and {reader.name} knows {known}{reads}: name "
+            f"another model."
+        )
+    if asked is not None and asked > most:
+        raise ValueError(
+            f"{spell('period')} takes at most {most} tokens, and got {asked}: {reader.name} knows "
+            f"{known:,}, and two periods stand in what it reads at once."
+        )
+    period = asked or min(_PERIOD, most)
+    times = _TIMES if room is None else min(_TIMES, room // period)
+    places = repeated_random_tokens(known, period, _ROWS, seed, times=times)
+    drawn = torch.tensor(reader.ordinary)[places]
+    first, last = (
+        torch.tensor(side, dtype=torch.long).expand(_ROWS, -1) for side in (before, after)
+    )
+    return Repeated(torch.cat([first, drawn, last], 1), period, times)
+
+
+_LEAST = 3
+
+
+def chunks_for_roles(
+    reader: Reader,
+    texts: Texts,
+    length: Length = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> TextChunks:
+    """Cut texts into chunks that fit into the context of the model.
+
+    Errors: those of `cut_texts`, and a ValueError where a query has no choice.
+    """
+    chunks = cut_texts(reader, texts, length, progress=progress)
+    if chunks.length < _LEAST:
+        raise ValueError(
+            f"a head has a role among {_LEAST} tokens at least, and {texts.name} has "
+            f"{chunks.length}: name a longer text."
+        )
+    return chunks
+
+
+# Queries and keys of every layer are kept until their roles are found.
+_TOKENS_AT_ONCE = 1024
+_BUDGET = 2**34
+
+
+class RolesOnTexts(NamedTuple):
+    """The roles of the heads on some texts.
+
+    Attributes:
+        roles: Scores and roles.
+        sees_later: Whether a query sees keys after it.
+    """
+
+    roles: HeadRoles
+    sees_later: bool
+
+
+def score_roles(
+    reader: Reader,
+    groups: Sequence[Int[Tensor, "texts length"]],
+    *,
+    near: int = NEAR,
+    thresholds: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> RolesOnTexts:
+    """Score the roles of all heads on texts, in groups of one length.
+
+    Args:
+        reader: The model.
+        groups: The tokens.
+        near, thresholds: As of `head_roles`.
+        progress: Called with the number of batches done, and the total.
+
+    Errors: an `UnseenError` where an attention cannot be seen, a ValueError where numbers overflow.
+    """
+    required = thresholds_of(thresholds)
+    batches = [
+        batch
+        for group in groups
+        for batch in group.split(max(1, _TOKENS_AT_ONCE // group.shape[1]))
+    ]
+    masses: dict[str, Masses] = {}
+    sees_later = False
+    for done, batch in enumerate(batches):
+        if progress is not None:
+            progress(done, len(batches))
+        with torch.inference_mode():
+            tokens = batch.to(reader.device)
+            with watch(reader.model, keep="weights", budget=_BUDGET) as seen:
+                reader.read(tokens)
+            sees_later = sees_later or _sees_later(seen)
+            for name, one in masses_of_layers(seen, tokens, near).items():
+                masses[name] = masses[name] + one if name in masses else one
+    if any(one.sums.isnan().any() for one in masses.values()):
+        raise ValueError(
+            "the scores grow beyond all numbers: train the model again, or name another."
+        )
+    return RolesOnTexts(roles_of(masses, required), sees_later)
+
+
+def _sees_later(seen: Seen) -> bool:
+    """Return whether the first query of a text puts weight on any key but the first."""
+    weights = next(iter(seen.values())).weights
+    return bool(weights[..., 0, 1:].any())
+
+
+def find_roles(
+    model: nn.Module | FileName,
+    texts: FileName | Iterable[FileName] | None = None,
+    *,
+    tokenizer: Any = None,
+    length: Length = None,
+    period: int | None = None,
+    seed: int = 0,
+    near: int = NEAR,
+    thresholds: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> HeadRoles:
+    """Find the role of every head of a model: on texts, or on repeated random tokens.
+
+    It scores the heads as `head_roles` does, summed over all chunks of the texts. Without texts the
+    model reads eight rows of random tokens, none of them special, that are repeated up to four
+    times: there a head can only find the next token by looking it up, as an induction head does.
+
+    Args:
+        model, tokenizer: As of `observe_texts`.
+        texts: As of `observe_texts`; None: repeated random tokens.
+        length: Tokens per chunk of the texts, or "whole"; None: the context of the model, at most
+            1024.
+        period: Number of random tokens that are repeated; None: 25, or as many as fit twice into
+            the context.
+        seed: Random seed of these tokens.
+        near, thresholds: As of `head_roles`.
+        progress: Called with the number of batches done, and the total.
+
+    Errors: a TypeError or ValueError where an argument is invalid, the texts have fewer than three
+    tokens, or two periods do not fit into the context; an OSError where a file cannot be read; and
+    those of `watch`.
+
+    Source: Olsson et al. 2022 (In-context learning and induction heads), for the random tokens.
+
+    >>> import glasshead as gh
+    >>> from glasshead.tasks.tokenizers import words
+    >>> tokenizer = words(["the cat sat on the mat"], vocab_size=11)
+    >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, context_length=8)
+    >>> model = gh.LanguageModel(config).eval()
+    >>> roles = gh.find_roles(model, tokenizer=tokenizer, period=3)
+    >>> roles.names[0], roles.scores["induction"].shape
+    ('blocks.0.attention', torch.Size([4, 3]))
+    """
+    near, required = whole_number(near, "near"), thresholds_of(thresholds)
+    reader = reader_of_model(model, tokenizer, default_device())
+    if texts is None:
+        if period is not None:
+            period = whole_number(period, "period", least=2)
+        groups = (repeated(reader, period, whole_number(seed, "seed")).tokens,)
+    else:
+        groups = chunks_for_roles(reader, load_texts(texts, reader.field), length).groups
+    return score_roles(reader, groups, near=near, thresholds=required, progress=progress).roles

@@ -1,0 +1,202 @@
+"""`gh.observe_texts` and `gh.find_roles`: what they take, return and refuse."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import glasshead as gh
+from glasshead.tasks.tokenizers import words
+
+CONTEXT, LAYERS, HEADS = 7, 2, 3
+TEXTS = ["the cat sat on the mat and the dog sat on the cat", "a dog and a cat"]
+STATISTICS = {"entropy": gh.Entropy(), "received": gh.Received(), "sink": gh.MassOn([0])}
+TOKENIZER = words(TEXTS, vocab_size=17)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(3)
+    config = gh.LanguageModelConfig(
+        vocab_size=17, d_model=12, num_heads=HEADS, num_layers=LAYERS, context_length=CONTEXT
+    )
+    model = gh.LanguageModel(config).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.fixture
+def observed(model):
+    def run(texts, statistics=STATISTICS, **options):
+        return gh.observe_texts(model, texts, statistics, tokenizer=TOKENIZER, **options)
+
+    return run
+
+
+def same(found, expected):
+    assert list(found) == list(expected)
+    for layer in expected:
+        assert list(found[layer]) == list(expected[layer])
+        for name, value in expected[layer].items():
+            torch.testing.assert_close(found[layer][name], value, atol=1e-9, rtol=1e-6)
+
+
+def by_hand(model, chunks):
+    """Each chunk alone; by position count those that are as long as the first."""
+    whole = gh.CorpusStatistics({n: STATISTICS[n] for n in ("entropy", "sink")}, positions=CONTEXT)
+    full = gh.CorpusStatistics({"received": STATISTICS["received"]}, positions=CONTEXT)
+    for chunk in chunks:
+        statistics = whole.statistics | full.statistics
+        with torch.inference_mode(), gh.watch(model, statistics) as seen:
+            model(torch.tensor([chunk]))
+        whole.update(seen)
+        if len(chunk) == len(chunks[0]):
+            full.update(seen)
+    first, second = whole.compute(), full.compute()
+    return {
+        layer: {
+            "entropy": first[layer]["entropy"],
+            "received": second[layer]["received"],
+            "sink": first[layer]["sink"],
+        }
+        for layer in first
+    }
+
+
+@pytest.mark.parametrize("length", [None, 3])
+def test_texts_are_read_one_after_another_in_chunks(model, observed, length):
+    tokens = [token for text in TEXTS for token in (*TOKENIZER.encode(text), TOKENIZER.end_id)]
+    size = length or CONTEXT
+    chunks = [tokens[at : at + size] for at in range(0, len(tokens), size)]
+    found = observed(TEXTS, length=length)
+    same(found, by_hand(model, chunks))
+    assert found.documents == found.source["pieces"] == len(chunks)
+    assert found.source == {
+        "model": "LanguageModel",
+        "text": "2 texts",
+        "tokens": len(tokens),
+        "pieces": len(chunks),
+        "length": size,
+        "cut": {"texts": 0, "tokens": 0},
+    }
+    assert found.tokens is None
+
+
+def test_a_text_is_read_whole_and_its_tokens_are_kept(model, observed):
+    text = "the dog sat"
+    found = observed(text, length="whole")
+    same(found, by_hand(model, [TOKENIZER.encode(text)]))
+    assert found.tokens == tuple(map(TOKENIZER.token, TOKENIZER.encode(text)))
+    assert found.to_frame("received")["token"].tolist()[:3] == list(found.tokens)
+
+
+def test_files_folders_and_strings_are_texts_alike(observed, tmp_path):
+    (tmp_path / "first.txt").write_text(TEXTS[0])
+    (tmp_path / "second.txt").write_text(TEXTS[1])
+    expected = observed(TEXTS)
+    files = [tmp_path / "first.txt", tmp_path / "second.txt"]
+    for texts in (iter(TEXTS), tmp_path, files, [files[0], TEXTS[1]]):
+        same(observed(texts), expected)
+    assert observed(tmp_path).source["text"] == str(tmp_path)
+
+
+def test_a_result_is_saved_and_loaded(observed, tmp_path):
+    found = observed(TEXTS[:1])
+    found.save(tmp_path / "seen.safetensors")
+    loaded = gh.load(tmp_path / "seen.safetensors")
+    same(loaded, found)
+    assert (loaded.source, loaded.tokens) == (found.source, found.tokens)
+
+
+def test_whole_texts_are_cut_where_that_is_asked_for(observed):
+    with pytest.raises(ValueError, match=r"take truncate=True too, which cuts 1 of 2 .* length=7"):
+        observed(TEXTS, length="whole")
+    found = observed(TEXTS, length="whole", truncate=True)
+    assert found.source["cut"] == {"texts": 1, "tokens": len(TOKENIZER.encode(TEXTS[0])) - CONTEXT}
+
+
+def test_any_module_that_takes_tokens_is_read():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.attend = nn.Embedding(17, 12), gh.MultiHeadAttention(12, HEADS)
+
+        def forward(self, tokens):
+            return self.attend(self.embed(tokens))
+
+    found = gh.observe_texts(Model(), TEXTS, [gh.Entropy()], tokenizer=TOKENIZER)
+    assert list(found) == ["attend"]
+    assert found.source["length"] == found.source["tokens"]
+
+
+def test_progress_ends_with_all_tokens(observed):
+    told = []
+    found = observed(TEXTS, length=3, progress=lambda *numbers: told.append(numbers))
+    assert told[-1] == (found.source["tokens"],) * 2
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_the_model_keeps_no_hook_where_progress_fails(model, observed):
+    def fail(done, of):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        observed(TEXTS, progress=fail)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        ({"statistics": []}, ValueError, "observe_texts takes statistics such as"),
+        ({"statistics": [gh.TopK(2)]}, ValueError, "a corpus takes statistics that add up"),
+        ({"texts": []}, ValueError, "texts takes one text at least, or the Path of a"),
+        ({"texts": [" ", ""]}, ValueError, "2 texts has no text in it: give some with a word"),
+        ({"texts": [3]}, TypeError, "texts takes strings, or Paths of files, and got int"),
+        ({"texts": Path("none.txt")}, OSError, "there is no file none.txt"),
+        ({"texts": __file__}, ValueError, r"which is a file: give Path\("),
+        ({"tokenizer": None}, TypeError, "tokenizer takes that of the model"),
+        ({"tokenizer": str}, TypeError, "give the one that LanguageModel was trained with"),
+        ({"model": "folder"}, ValueError, "the folder folder has a tokenizer of its own"),
+        ({"length": 0}, ValueError, "length takes"),
+        ({"length": "all"}, TypeError, "length takes"),
+        ({"length": 99}, ValueError, "take length=7, or another up to 7"),
+    ],
+)
+def test_what_does_not_fit_is_refused(model, given, error, sentence):
+    default = {"model": model, "texts": TEXTS, "statistics": STATISTICS, "tokenizer": TOKENIZER}
+    with pytest.raises(error, match=sentence):
+        gh.observe_texts(**default | given)
+
+
+def test_roles_of_a_text_are_those_of_its_tokens(model):
+    tokens = torch.tensor([TOKENIZER.encode(TEXTS[1])])
+    found = gh.find_roles(model, TEXTS[1], tokenizer=TOKENIZER, near=2, thresholds={"first": 0.2})
+    right = gh.head_roles(model, tokens, near=2, thresholds={"first": 0.2})
+    assert found.roles == right.roles
+    for role, scores in right.scores.items():
+        torch.testing.assert_close(found.scores[role], scores, equal_nan=True)
+
+
+def test_roles_on_random_tokens_follow_from_the_seed(model):
+    one, again, other = (
+        gh.find_roles(model, tokenizer=TOKENIZER, period=3, seed=seed) for seed in (1, 1, 2)
+    )
+    assert torch.equal(one.scores["first"], again.scores["first"])
+    assert not torch.equal(one.scores["first"], other.scores["first"])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"period": 1}, "period takes"),
+        ({"period": 5}, "period takes at most 3 tokens, and got 5"),
+        ({"texts": "cat"}, "among 3 tokens at least, and 1 text has 1"),
+        ({"thresholds": {"last": 0.5}}, "a role is one of"),
+    ],
+)
+def test_roles_that_cannot_be_found_are_refused(model, given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        gh.find_roles(model, tokenizer=TOKENIZER, **given)
