@@ -174,16 +174,17 @@ def explain(
              = [0.3990, 0.3854, 0.8610]
     """
     check_trace(trace)
-    say = Say(lang)
     query_count, key_count = trace.scores.shape[-2:]
     query_words = words(tokens, query_count, "tokens", "queries")
     same_words = keys is None and query_count == key_count
     key_words = query_words if same_words else words(keys, key_count, "keys", "keys")
     query_names = names(query_words)
+    place = position(query, query_words, query_names)
+    say = Say(lang, query=query_names[place])
     subject = Subject(
         trace=trace,
         index=leading(index, trace),
-        position=position(query, query_words, query_names),
+        position=place,
         query_names=query_names,
         key_names=names(key_words),
         same_words=same_words,
@@ -193,7 +194,7 @@ def explain(
     )
     steps = [tell(subject) for tell in TELLERS]
     return Explanation(
-        title=say("Attention, step by step: “{query}”", query=subject.name),
+        title=say("Attention, step by step: “{query}”"),
         language=say.language,
         recipe=recipe_of(subject),
         tokens=query_words,

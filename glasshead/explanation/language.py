@@ -21,14 +21,19 @@ class Say:
     'The word “shiny” comes first.'
     >>> Say("es").language
     'es'
+
+    Args:
+        lang: The language.
+        always: What is filled in wherever a sentence has a place for it.
     """
 
-    def __init__(self, lang: str) -> None:
+    def __init__(self, lang: str, **always: object) -> None:
         self.language = language_of(lang)
         self.translate = catalogue(self.language).gettext
+        self._always = always
 
     def __call__(self, sentence: str, /, **places: object) -> str:
-        return self.translate(sentence).format(**places)
+        return self.translate(sentence).format(**self._always, **places)
 
     def after_each_other(self, *sentences: str) -> str:
         """Join sentences to one paragraph; Chinese has no spaces between them.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from glasshead.explanation.figures import aligned, factor, figure, total
+from glasshead.explanation.figures import factor, figure, total
 from glasshead.explanation.recipe import formula_of
 from glasshead.explanation.subject import Column, Subject
 from glasshead.recipe.normalizers import (
@@ -50,26 +50,20 @@ class NormalizerTelling(NamedTuple):
     columns: tuple[Column, ...] = ()
 
 
-def hidden_weight(subject: Subject, key: int) -> str:
-    """Format the weight of a hidden key."""
-    weight, hidden = subject.row("weights")[key], subject.say("hidden")
-    return f"{figure(weight)}   ({hidden})"
-
-
 def by_key(subject: Subject, write: Callable[[float], str]) -> tuple[str, ...]:
     """Format a line for each key that is written out: `write` of its score, and its weight.
 
     The weight is the trace's own.
     """
     scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
-    lines = []
-    for key in subject.written:
-        name, weight = f"p({subject.key_names[key]})", figure(weights[key])
+
+    def line(key: int) -> str:
+        weight = figure(weights[key])
         if key in seen:
-            lines.append((name, f"{write(scores[key])} = {weight}"))
-        else:
-            lines.append((name, hidden_weight(subject, key)))
-    return aligned(lines)
+            return f"{write(scores[key])} = {weight}"
+        return f"{weight}   ({subject.say('hidden')})"
+
+    return subject.by_key("p", line)
 
 
 _LARGEST = 10.0
@@ -295,13 +289,13 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
 def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
     """Format each weight, and the comparison of its score with the largest."""
     scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
-    lines = []
-    for key in subject.written:
+
+    def line(key: int) -> str:
         sign = "<" if scores[key] < largest else "="
-        compared = f"{figure(weights[key])}   ({figure(scores[key])} {sign} {figure(largest)})"
-        text = compared if key in seen else hidden_weight(subject, key)
-        lines.append((f"p({subject.key_names[key]})", text))
-    return aligned(lines)
+        compared = f"{figure(scores[key])} {sign} {figure(largest)}"
+        return f"{figure(weights[key])}   ({compared if key in seen else subject.say('hidden')})"
+
+    return subject.by_key("p", line)
 
 
 def tell_sigmoid(subject: Subject) -> NormalizerTelling:
@@ -423,11 +417,10 @@ def _above(subject: Subject) -> list[int]:
 def tell_own(subject: Subject) -> NormalizerTelling:
     """Explain a custom normalizer by its results only."""
     say, normalizer, weights = subject.say, subject.problem.normalizer, subject.row("weights")
-    lines = [(f"p({subject.key_names[key]})", figure(weights[key])) for key in subject.written]
     return NormalizerTelling(
         intro=(say("The scores are turned into weights p, one for each key."),),
         formula=f"p_j = {formula_of(normalizer)}",
-        numbers=aligned(lines),
+        numbers=subject.by_key("p", lambda key: figure(weights[key])),
         why=say(
             "“{normalizer}” is a normalizer of your own, so only its results are shown here, not "
             "how it gets them.",

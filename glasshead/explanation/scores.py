@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glasshead.explanation.figures import aligned, factor, figure, products, short_vector, total
+from glasshead.explanation.figures import factor, figure, products, short_vector, total
 from glasshead.explanation.recipe import formula_of
 from glasshead.explanation.subject import Subject
 from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, Score
@@ -28,14 +28,8 @@ def by_key(subject: Subject, write: Callable[[list[float], list[float]], str]) -
     """
     from_trace = subject.row("scores")
     query, keys = subject.used
-    return aligned(
-        [
-            (
-                f"s({subject.key_names[key]})",
-                f"{write(query.tolist(), keys[key].tolist())} = {figure(from_trace[key])}",
-            )
-            for key in subject.written
-        ]
+    return subject.by_key(
+        "s", lambda key: f"{write(query.tolist(), keys[key].tolist())} = {figure(from_trace[key])}"
     )
 
 
@@ -135,10 +129,9 @@ def _hidden(score: Additive, query: list[float], key: list[float]) -> Tensor:
 def tell_own(subject: Subject) -> ScoreTelling:
     """Explain a custom score by its results only."""
     score, scores = subject.problem.score, subject.row("scores")
-    lines = [(f"s({subject.key_names[key]})", figure(scores[key])) for key in subject.written]
     return ScoreTelling(
         f"s = {formula_of(score)}",
-        aligned(lines),
+        subject.by_key("s", lambda key: figure(scores[key])),
         subject.say(
             "“{score}” is a score of your own, so only its results are shown here, not how it gets "
             "them.",

@@ -1,6 +1,6 @@
 """The subject of an explanation: one query of a trace, its words and its language."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glasshead.drawing import Block, HeatMap, Paragraph, Table
 from glasshead.engines.reference import as_computed
-from glasshead.explanation.figures import figure
+from glasshead.explanation.figures import aligned, figure
 from glasshead.explanation.language import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Problem, Trace
@@ -40,7 +40,7 @@ class Subject:
         position: Position of the explained query.
         query_names, key_names: The words, printable and distinct.
         same_words: Whether queries and keys are the same words.
-        say: Translator to the requested language.
+        say: Translator to the requested language; it knows the word of the query.
         projection: The embeddings and matrices that gave queries, keys and values.
         printed: A worked example, whose printed numbers are compared with the exact ones.
     """
@@ -190,6 +190,13 @@ class Subject:
         if len(self.key_names) <= MOST_ROWS:
             return list(range(len(self.key_names)))
         return sorted(self.by_weight[: MOST_ROWS - 2])
+
+    def by_key(
+        self, sign: str, write: Callable[[int], str], keys: Sequence[int] | None = None
+    ) -> tuple[str, ...]:
+        """Align a line for each key that is written out, as in "s(sun) = …"."""
+        keys = self.written if keys is None else keys
+        return aligned([(f"{sign}({self.key_names[key]})", write(key)) for key in keys])
 
 
 def _plain(tensor: Tensor) -> Tensor:

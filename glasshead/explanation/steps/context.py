@@ -9,7 +9,6 @@ from glasshead.drawing import Block, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.figures import (
     MOST_TERMS,
-    aligned,
     and_more,
     factor,
     figure,
@@ -56,8 +55,7 @@ def tell_weights(subject: Subject) -> Step:
 def _nothing_seen(subject: Subject) -> str:
     return subject.say(
         "“{query}” can see no key at all, so there is nothing to share out, and by convention all "
-        "its weights are 0. (A softmax taken literally would divide 0 by 0 here.)",
-        query=subject.name,
+        "its weights are 0. (A softmax taken literally would divide 0 by 0 here.)"
     )
 
 
@@ -79,7 +77,6 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
     if len(best) == 1:
         text = say(
             "“{query}” looks at “{first}” alone, with a weight of {weight}.",
-            query=subject.name,
             first=subject.key_names[first],
             weight=figure(weights[first]),
         )
@@ -87,7 +84,6 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
         text = say(
             "“{query}” looks most at “{first}” (weight {weight}), and next at “{second}” "
             "({second_weight}).",
-            query=subject.name,
             first=subject.key_names[first],
             weight=figure(weights[first]),
             second=subject.key_names[best[1]],
@@ -108,15 +104,12 @@ def tell_dropout(subject: Subject) -> Step | None:
     if not rate:
         return None
     weights, dropped = subject.row("weights"), subject.row("dropped")
-    lines = [
-        (
-            f"p({subject.key_names[key]})",
-            f"{figure(weights[key])} / {figure(1 - rate)} = {figure(dropped[key])}"
-            if dropped[key]
-            else f"{figure(weights[key])} → 0",
-        )
-        for key in subject.written
-    ]
+
+    def line(key: int) -> str:
+        if not dropped[key]:
+            return f"{figure(weights[key])} → 0"
+        return f"{figure(weights[key])} / {figure(1 - rate)} = {figure(dropped[key])}"
+
     columns = [
         Column(say("weight before"), weights, share=True),
         Column(say("weight after"), dropped, share=True),
@@ -133,7 +126,7 @@ def tell_dropout(subject: Subject) -> Step | None:
             ),
         ),
         formula="p ← 0,   p ← p / (1 - r)",
-        numbers=aligned(lines),
+        numbers=subject.by_key("p", line),
         figures=(key_table(subject, columns, total=True),),
         why=say(
             "Why by chance: a model that cannot rely on any single weight has to learn to find the "
@@ -165,8 +158,7 @@ def _intro(subject: Subject) -> str:
     return subject.say(
         "Every value is multiplied by the weight of its key, and the products are added up. The "
         "result c is the context vector of “{query}”: what it has gathered from the words it "
-        "looked at.",
-        query=subject.name,
+        "looked at."
     )
 
 
@@ -250,7 +242,6 @@ def tell_heads(subject: Subject) -> Step | None:
                 "Here is what “{query}” looks at in each of them.",
                 heads=subject.heads,
                 head=subject.head,
-                query=subject.name,
             ),
         ),
         numbers=_best(weights, names, subject),
@@ -260,7 +251,7 @@ def tell_heads(subject: Subject) -> Step | None:
                 _hidden_as_nan(weights, subject),
                 names,
                 highlight=subject.head,
-                caption=say("The weights of “{query}”, a row for each head", query=subject.name),
+                caption=say("The weights of “{query}”, a row for each head"),
             ),
         ),
         why=say(
@@ -302,8 +293,7 @@ def tell_matrix(subject: Subject) -> Step:
                 "So far it was one word. Every other word is treated in just the same way, and "
                 "together all the weights make a matrix P: a row for each query, a column for each "
                 "key. The row of “{query}” is marked; it is the one explained above. P times the "
-                "matrix V of all values gives all context vectors C at once.",
-                query=subject.name,
+                "matrix V of all values gives all context vectors C at once."
             ),
         ),
         formula="C = P·V",

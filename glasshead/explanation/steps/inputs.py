@@ -40,14 +40,12 @@ def _whom(subject: Subject) -> str:
         return say(
             "Attention lets every word look at the words of its sentence, itself included, and "
             "take from each as much as it needs. Here it is shown for one word, “{query}”, with "
-            "every number.",
-            query=subject.name,
+            "every number."
         )
     return say(
         "Attention lets a word look at other words and take from each as much as it needs. Here "
         "the words that look and the words that are looked at are two different lists. It is shown "
-        "for one of the words that look, “{query}”, with every number.",
-        query=subject.name,
+        "for one of the words that look, “{query}”, with every number."
     )
 
 
@@ -57,15 +55,14 @@ def _how(subject: Subject) -> str:
         "compared with what every word has to offer, its key, and each comparison gives a score. "
         "Second, sharing out: the scores become weights, which say how much to take of each word. "
         "Third, mixing: what the words hand over, their values, is multiplied by these weights and "
-        "added up. The result is the context vector of “{query}”.",
-        query=subject.name,
+        "added up. The result is the context vector of “{query}”."
     )
 
 
 def _result(subject: Subject) -> Block:
     """Show the weights of the explained word, before their derivation."""
     here = slice(subject.position, subject.position + 1)
-    caption = subject.say("What “{query}” looks at, and how much", query=subject.name)
+    caption = subject.say("What “{query}” looks at, and how much")
     return heat_map(subject, shown_weights(subject)[here], (subject.name,), caption=caption)
 
 

@@ -4,7 +4,7 @@ from rich.cells import cell_len
 
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.figures import aligned, factor, figure
+from glasshead.explanation.figures import factor, figure
 from glasshead.explanation.normalizers import is_softmax, why_hidden
 from glasshead.explanation.recipe import bias_told, mask_told
 from glasshead.explanation.scores import tell_score
@@ -23,8 +23,7 @@ def tell_scores(subject: Subject) -> Step:
         intro=(
             say(
                 "The query of “{query}” is compared with each key in turn. Every comparison gives "
-                "one number, the score s: the larger it is, the better the two fit.",
-                query=subject.name,
+                "one number, the score s: the larger it is, the better the two fit."
             ),
         ),
         formula=telling.formula,
@@ -58,7 +57,6 @@ def _written_scores(subject: Subject, others: int) -> str:
         return say(
             "Only the keys that “{query}” may see are written out; the other {others} are computed "
             "the same way.",
-            query=subject.name,
             others=others,
         )
     return say(
@@ -87,16 +85,14 @@ def tell_scaling(subject: Subject) -> Step:
         )
     else:
         intro = say("Every score is multiplied by β = {beta}, the inverse temperature.", beta=beta)
-    lines = [
-        (f"β·s({subject.key_names[key]})", f"{beta}·{factor(scores[key])} = {figure(scaled[key])}")
-        for key in subject.written
-    ]
     return Step(
         name="scaled",
         title=say("Scaling: how sharp?"),
         intro=(intro,),
         formula="s ← β·s,   β = 1/√d" if by_width else "s ← β·s",
-        numbers=aligned(lines),
+        numbers=subject.by_key(
+            "β·s", lambda key: f"{beta}·{factor(scores[key])} = {figure(scaled[key])}"
+        ),
         why=_why_root(subject, width) if by_width else _why_beta(subject),
         data=data,
     )
@@ -149,13 +145,10 @@ def tell_softcap(subject: Subject) -> Step | None:
     if softcap is None:
         return None
     cap, scaled, capped = figure(softcap), subject.row("scaled"), subject.row("capped")
-    lines = [
-        (
-            f"s({subject.key_names[key]})",
-            f"{cap}·tanh({figure(scaled[key])} / {factor(softcap)}) = {figure(capped[key])}",
-        )
-        for key in subject.written
-    ]
+
+    def line(key: int) -> str:
+        return f"{cap}·tanh({figure(scaled[key])} / {factor(softcap)}) = {figure(capped[key])}"
+
     return Step(
         name="capped",
         title=say("Softcap: no score too large"),
@@ -166,7 +159,7 @@ def tell_softcap(subject: Subject) -> Step | None:
             ),
         ),
         formula="s ← c·tanh(s / c)",
-        numbers=aligned(lines),
+        numbers=subject.by_key("s", line),
         why=say(
             "Why a cap: one enormous score would take all the weight and leave training nothing to "
             "correct. Scores that are small beside {cap} pass almost unchanged, for near 0 the "
@@ -223,19 +216,18 @@ def _count(subject: Subject) -> tuple[str, ...]:
     say, keys = subject.say, len(subject.key_names)
     hidden = keys - len(subject.seen)
     if not hidden and _hides(subject):
-        text = say("“{query}” sees all of the keys; some other words do not.", query=subject.name)
+        text = say("“{query}” sees all of the keys; some other words do not.")
         return (text,)
     if not hidden:
-        return (say("“{query}” may see all of the keys.", query=subject.name),)
+        return (say("“{query}” may see all of the keys."),)
     if hidden == keys:
-        return (say("“{query}” may see none of the keys.", query=subject.name),)
+        return (say("“{query}” may see none of the keys."),)
     return (
         say(
             "Of the {keys} keys, “{query}” may see {seen}; hidden from it: {hidden}.",
             keys=keys,
             seen=len(subject.seen),
             hidden=hidden,
-            query=subject.name,
         ),
     )
 
@@ -244,19 +236,16 @@ def _numbers(subject: Subject) -> tuple[str, ...]:
     """Write out the masked scores, with the biases added."""
     before, after, seen = subject.row("capped"), subject.row("masked"), set(subject.seen)
     bias = None if subject.bias is None else subject.bias[subject.position].tolist()
-    lines = []
-    for key in _written(subject):
+
+    def line(key: int) -> str:
         result = figure(after[key])
-        if bias is not None and key in seen:
-            result = f"{figure(before[key])} + {factor(bias[key])} = {result}"
-        lines.append((f"s({subject.key_names[key]})", result))
-    return aligned(lines)
+        if bias is None or key not in seen:
+            return result
+        return f"{figure(before[key])} + {factor(bias[key])} = {result}"
 
-
-def _written(subject: Subject) -> list[int]:
-    """Return the keys that are written out; among many, the first hidden ones too."""
-    hidden = sorted(set(range(len(subject.key_names))) - set(subject.seen))
-    return sorted({*subject.written, *hidden[:_FEW]})
+    # Among many keys, the first hidden ones are written out too.
+    hidden = sorted(set(range(len(subject.key_names))) - seen)
+    return subject.by_key("s", line, sorted({*subject.written, *hidden[:_FEW]}))
 
 
 def _table(subject: Subject) -> tuple[Block, ...]:

@@ -119,8 +119,7 @@ def _introduction(subject: Subject) -> str:
     return subject.say(
         "A model learns by derivatives: if the score of key j grows a little, how much does the "
         "weight of key i change? For a softmax the answer is made of the weights themselves. Here "
-        "it is, with the weights of “{query}”.",
-        query=subject.name,
+        "it is, with the weights of “{query}”."
     )
 
 
@@ -150,7 +149,7 @@ def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ..
     say = subject.say
     places = _few(grown[0])
     names = [subject.key_names[subject.seen[place]] for place in places]
-    own = say("The scores of “{query}”, as they are and made larger", query=subject.name)
+    own = say("The scores of “{query}”, as they are and made larger")
     return (
         Paragraph(
             say(
@@ -217,6 +216,5 @@ def _too_few(subject: Subject) -> str:
     return subject.say(
         "Scaling is explained by how one weight grows while others shrink. “{query}” sees fewer "
         "than two keys, so its weights cannot move, whatever the scores are, and the explanation "
-        "is left out.",
-        query=subject.name,
+        "is left out."
     )
