@@ -21,22 +21,6 @@ from glasshead.recipe.normalizers import (
 )
 
 
-def softmax_hides(subject: Subject) -> str:
-    """Explain −∞ for a softmax: e to the power of −∞ is 0, and the others share the whole."""
-    return subject.say(
-        "Why −∞ and not 0: 0 is a score like any other and would earn weight. −∞ earns none, for "
-        "e^(−∞) = 0: the visible keys share everything, as if the hidden ones did not exist."
-    )
-
-
-def any_hides(subject: Subject) -> str:
-    """Explain −∞ for any normalizer."""
-    return subject.say(
-        "Why −∞ and not 0: 0 is a score like any other and could earn weight. −∞ can earn none, as "
-        "if the hidden keys did not exist."
-    )
-
-
 class NormalizerTelling(NamedTuple):
     """The explanation of a normalizer: its description, formula, numbers and reason.
 
@@ -74,37 +58,33 @@ class Exponentials:
     """The exponentials of the scores, shifted by the row maximum where they would be large.
 
     Attributes:
+        subject: The subject of the explanation.
         shift: Number subtracted from each score; 0 where the exponentials are small enough.
         powers: The exponentials, one per key; 0 for a hidden one.
+        sink: The score of the sink in the sum, if there is one.
     """
 
+    subject: Subject
     shift: float
     powers: list[float]
+    sink: float | None = None
 
     @classmethod
-    def of(cls, subject: Subject) -> "Exponentials":
+    def of(cls, subject: Subject, sink: float | None = None) -> "Exponentials":
         scores, seen = subject.row("masked"), set(subject.seen)
         largest = max((scores[key] for key in seen), default=0.0)
         shift = largest if abs(largest) > _LARGEST and math.isfinite(largest) else 0.0
         powers = [_exp(s - shift) if key in seen else 0.0 for key, s in enumerate(scores)]
-        return cls(shift, powers)
+        return cls(subject, shift, powers, sink)
 
     @property
-    def exponent(self) -> str:
-        """The exponent of e in a formula."""
-        return "(s - m)" if self.shift else "s"
+    def column(self) -> Column:
+        """The column of the exponentials."""
+        return Column(f"e^{self.above('s')}", self.powers, share=True)
 
     def above(self, place: str) -> str:
-        """Return the exponent for an indexed score."""
-        return self.exponent.replace("s", place)
-
-    def power(self, score: float) -> float:
-        """Compute one exponential."""
-        return _exp(score - self.shift)
-
-    def sum(self, sink: float = 0.0) -> float:
-        """Sum the exponentials, with that of a sink."""
-        return sum([*self.powers, sink])
+        """Return the exponent of e in a formula, for an indexed score."""
+        return f"({place} - m)" if self.shift else place
 
     def written(self, score: float) -> str:
         """Format one exponential with its number."""
@@ -112,35 +92,27 @@ class Exponentials:
             return f"e^({figure(score)} - {factor(self.shift)})"
         return f"e^{factor(score)}"
 
-    def sum_written(
-        self, subject: Subject, whole: float, first: tuple[tuple[str, float], ...] = ()
-    ) -> tuple[str, str]:
-        """Format the sum over the visible keys, as powers and as numbers; of many only the first.
+    def lines(self) -> tuple[str, ...]:
+        """Format their sum, as powers and as numbers, and the share of each key in it."""
+        say, scores = self.subject.say, self.subject.row("masked")
+        keys = [key for key in self.subject.written if key in set(self.subject.seen)]
+        left_out = len(self.subject.seen) - len(keys)
+        terms = [*([] if self.sink is None else [self.sink]), *(scores[key] for key in keys)]
+        powers = total([self.written(score) for score in terms], say, left_out)
+        figures = total([figure(_exp(score - self.shift)) for score in terms], say, left_out)
+        sink = 0.0 if self.sink is None else _exp(self.sink - self.shift)
+        whole = figure(sum([*self.powers, sink]))
 
-        Args:
-            subject: The subject of the explanation.
-            whole: The sum.
-            first: Preceding terms, formatted, with their numbers.
-        """
-        scores = subject.row("masked")
-        keys = [key for key in subject.written if key in set(subject.seen)]
-        left_out = len(subject.seen) - len(keys)
-        powers = [*(term for term, _ in first), *(self.written(scores[key]) for key in keys)]
-        figures = [
-            *(figure(value) for _, value in first),
-            *(figure(self.powers[key]) for key in keys),
-        ]
-        say = subject.say
-        return (
-            f"Σ = {total(powers, say, left_out)}",
-            f"  = {total(figures, say, left_out)} = {figure(whole)}",
-        )
+        def share(score: float) -> str:
+            return f"{self.written(score)} / Σ = {figure(_exp(score - self.shift))} / {whole}"
 
-    def remark(self, subject: Subject) -> tuple[str, ...]:
+        return f"Σ = {powers}", f"  = {figures} = {whole}", "", *by_key(self.subject, share)
+
+    def remark(self) -> tuple[str, ...]:
         """Explain the shift by the largest score, where there is one."""
         if not self.shift:
             return ()
-        sentence = subject.say(
+        sentence = self.subject.say(
             "These scores are far from 0, so the powers of e would be unwieldy; the largest score, "
             "m = {largest}, is therefore first subtracted from all of them, as computers always "
             "do. That changes no weight, for it divides every power, and so their sum, by the same "
@@ -160,12 +132,7 @@ def _exp(exponent: float) -> float:
 def tell_softmax(subject: Subject) -> NormalizerTelling:
     """Explain the softmax: powers of e, and the share of each in their sum."""
     say, exponentials = subject.say, Exponentials.of(subject)
-    whole, above = exponentials.sum(), exponentials.above
-
-    def written(score: float) -> str:
-        power = figure(exponentials.power(score))
-        return f"{exponentials.written(score)} / Σ = {power} / {figure(whole)}"
-
+    above = exponentials.above
     return NormalizerTelling(
         intro=(
             say(
@@ -174,16 +141,12 @@ def tell_softmax(subject: Subject) -> NormalizerTelling:
                 "positive number, and divides each power by the sum of them all, so that the "
                 "shares add up to 1. The share of a key is its weight p."
             ),
-            *exponentials.remark(subject),
+            *exponentials.remark(),
         ),
         formula=f"p_j = e^{above('s_j')} / Σ,   Σ = Σ_k e^{above('s_k')}",
-        numbers=(
-            *exponentials.sum_written(subject, whole),
-            "",
-            *by_key(subject, written),
-        ),
+        numbers=exponentials.lines(),
         why=_why(subject),
-        columns=(Column(f"e^{exponentials.exponent}", exponentials.powers, share=True),),
+        columns=(exponentials.column,),
     )
 
 
@@ -213,15 +176,9 @@ def _why(subject: Subject) -> str:
 
 def tell_softmax_one(subject: Subject) -> NormalizerTelling:
     """Explain the softmax with a sink: one more power in the sum, which belongs to no key."""
-    say, exponentials, sink = subject.say, Exponentials.of(subject), _sink(subject)
-    extra, above = exponentials.power(sink), exponentials.above
-    whole = exponentials.sum(extra)
-
-    def written(score: float) -> str:
-        power = figure(exponentials.power(score))
-        return f"{exponentials.written(score)} / Σ = {power} / {figure(whole)}"
-
-    sum_written = exponentials.sum_written(subject, whole, ((exponentials.written(sink), extra),))
+    say, sink = subject.say, _sink(subject)
+    exponentials = Exponentials.of(subject, sink)
+    above = exponentials.above
     return NormalizerTelling(
         intro=(
             say(
@@ -231,17 +188,17 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
                 "so that the weights p of the keys add up to less than 1.",
                 sink=figure(sink),
             ),
-            *exponentials.remark(subject),
+            *exponentials.remark(),
         ),
-        formula=(f"p_j = e^{above('s_j')} / Σ,   Σ = e^{above('sink')} + Σ_k e^{above('s_k')}"),
-        numbers=(*sum_written, "", *by_key(subject, written)),
+        formula=f"p_j = e^{above('s_j')} / Σ,   Σ = e^{above('sink')} + Σ_k e^{above('s_k')}",
+        numbers=exponentials.lines(),
         why=say(
             "Why a sink: an ordinary softmax has to give away all of the attention, even where no "
             "key deserves any. With a sink a word may look away: here {rest} of the attention goes "
             "to no key. The proportions between the keys stay the same.",
             rest=figure(1 - math.fsum(subject.row("weights"))),
         ),
-        columns=(Column(f"e^{exponentials.exponent}", exponentials.powers, share=True),),
+        columns=(exponentials.column,),
     )
 
 
@@ -438,9 +395,6 @@ _TELLERS = {
     Entmax15.normalize: tell_entmax15,
     Sigmoid.normalize: tell_sigmoid,
 }
-_HIDING = {Softmax.normalize: softmax_hides}
-# Formulas in symbols, for normalizers whose own formula has English words.
-_FORMULAS = {HardMax.normalize: HARD_MAX_FORMULA}
 
 
 def tell_normalizer(subject: Subject) -> NormalizerTelling:
@@ -450,12 +404,23 @@ def tell_normalizer(subject: Subject) -> NormalizerTelling:
 
 def why_hidden(subject: Subject) -> str:
     """Explain why the scores of hidden keys are −∞, for the normalizer of the subject's recipe."""
-    return _HIDING.get(type(subject.problem.normalizer).normalize, any_hides)(subject)
+    if is_softmax(subject):
+        return subject.say(
+            "Why −∞ and not 0: 0 is a score like any other and would earn weight. −∞ earns none, "
+            "for e^(−∞) = 0: the visible keys share everything, as if the hidden ones did not "
+            "exist."
+        )
+    return subject.say(
+        "Why −∞ and not 0: 0 is a score like any other and could earn weight. −∞ can earn none, as "
+        "if the hidden keys did not exist."
+    )
 
 
 def normalizer_formula(normalizer: Normalizer) -> str:
     """Return a normalizer's formula, readable in every language."""
-    return _FORMULAS.get(type(normalizer).normalize) or formula_of(normalizer)
+    # That of the class has English words.
+    is_hard = type(normalizer).normalize is HardMax.normalize
+    return HARD_MAX_FORMULA if is_hard else formula_of(normalizer)
 
 
 def is_hard_max(subject: Subject) -> bool:

@@ -56,81 +56,62 @@ def mask_told(mask: Mask, say: Say) -> tuple[str, ...]:
     """Describe what a mask shows; masks combined by & are described one by one."""
     if isinstance(mask, AllOf):
         return tuple(sentence for part in mask.masks for sentence in mask_told(part, say))
-    teller = _MASKS.get(type(mask), _any_mask)
-    return (teller(mask, say),)
+    return (_mask_told(mask, say),)
 
 
-def bias_told(bias: Bias | Tensor, say: Say) -> str:
-    """Describe the effect of a bias on the scores."""
-    return _BIASES.get(type(bias), _any_bias)(say)
-
-
-def _band(mask: Band, say: Say) -> str:
-    if mask.before is None and mask.after == 0:
+def _mask_told(mask: Mask, say: Say) -> str:
+    if type(mask) is Band and mask.before is None and mask.after == 0:
         return say(
             "The mask is causal: a word sees itself and the words before it, and none of those "
             "after it. A model that writes text word by word needs this: the later words do not "
             "exist yet, and in training it must not peek at them."
         )
-    return say(
-        "The mask is a window: a word sees itself and its neighbours (before it: {before}; after "
-        "it: {after}). What matters is often near, and a long text then takes much less work.",
-        before=say("all") if mask.before is None else mask.before,
-        after=say("all") if mask.after is None else mask.after,
-    )
-
-
-def _keys_below(mask: LengthMask, say: Say) -> str:
-    if mask.name == "prefix":
+    if type(mask) is Band:
+        return say(
+            "The mask is a window: a word sees itself and its neighbours (before it: {before}; "
+            "after it: {after}). What matters is often near, and a long text then takes much less "
+            "work.",
+            before=say("all") if mask.before is None else mask.before,
+            after=say("all") if mask.after is None else mask.after,
+        )
+    if type(mask) is LengthMask and mask.name == "prefix":
         return say(
             "The mask is a prefix: every word sees the first words, those of the prefix. They are "
             "known from the start, as a question is known before its answer."
         )
-    return say(
-        "The mask hides padding: the sentences of one batch are filled up to the same length, and "
-        "the filler must not be looked at."
-    )
-
-
-def _documents(mask: Documents, say: Say) -> str:
-    del mask
-    return say(
-        "The mask keeps documents apart: several texts stand in one row, and a word sees only its "
-        "own."
-    )
-
-
-def _dense(mask: Dense, say: Say) -> str:
-    del mask
-    return say("The mask was given pair by pair: it says for each word which others it may see.")
-
-
-def _any_mask(mask: Mask, say: Say) -> str:
+    if type(mask) is LengthMask:
+        return say(
+            "The mask hides padding: the sentences of one batch are filled up to the same length, "
+            "and the filler must not be looked at."
+        )
+    if type(mask) in _SENTENCES:
+        return say(_SENTENCES[type(mask)])
     return say("The mask {mask} says which words may see each other.", mask=repr(mask))
 
 
-_MASKS = {Band: _band, LengthMask: _keys_below, Documents: _documents, Dense: _dense}
+def bias_told(bias: Bias | Tensor, say: Say) -> str:
+    """Describe the effect of a bias on the scores."""
+    return say(_SENTENCES.get(type(bias), _ANY_BIAS))
 
 
-def _alibi(say: Say) -> str:
-    return say(
+_ = str  # marks a sentence for the collectors of translations
+
+_SENTENCES = {
+    Documents: _(
+        "The mask keeps documents apart: several texts stand in one row, and a word sees only its "
+        "own."
+    ),
+    Dense: _("The mask was given pair by pair: it says for each word which others it may see."),
+    ALiBi: _(
         "The ALiBi bias lowers each score, and the more so the farther the key is from the query: "
         "nearby words are preferred, and word order counts."
-    )
-
-
-def _relative(say: Say) -> str:
-    return say(
+    ),
+    RelativeBias: _(
         "The relative bias adds to every score a learned number that depends only on how far the "
         "key stands before or after the query: word order counts."
-    )
-
-
-def _any_bias(say: Say) -> str:
-    return say(
-        "A bias is added to every score: a number for each pair of words that does not depend on "
-        "their vectors."
-    )
-
-
-_BIASES = {ALiBi: _alibi, RelativeBias: _relative}
+    ),
+}
+_ANY_BIAS = _(
+    "A bias is added to every score: a number for each pair of words that does not depend on their "
+    "vectors."
+)

@@ -200,17 +200,12 @@ def _joined(terms: list[str], subject: Subject, left_out: int) -> str:
     return " + ".join([*terms, *and_more(left_out, subject.say)])
 
 
-def _is_single(subject: Subject) -> bool:
-    """Return whether the context is a single value."""
-    parts = sum(weight != 0 for weight in subject.row("dropped"))
-    return is_hard_max(subject) or (parts == 1 and adds_up_to_one(subject))
-
-
 def _why(subject: Subject) -> str:
     say = subject.say
     if not any(subject.row("dropped")):
         return say("Nothing was looked at, so nothing is handed over: every number of c is 0.")
-    if _is_single(subject):
+    parts = sum(weight != 0 for weight in subject.row("dropped"))
+    if is_hard_max(subject) or (parts == 1 and adds_up_to_one(subject)):
         return say("Here the mixture is a single value.")
     if not adds_up_to_one(subject):
         return say(
