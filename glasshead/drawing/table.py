@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -38,127 +39,136 @@ def cell_lines(text: str, width: int) -> list[str]:
     return lines if len(lines) <= _TALLEST else [*lines[: _TALLEST - 1], "…"]
 
 
-_INDENT = "  "
+@dataclass(frozen=True)
+class _Excerpt:
+    """The rows and columns of a table that are shown, with an ellipsis for those left out.
 
-
-def stacked(
-    table: "Table", rows: list[int | None], columns: list[int | None], width: int
-) -> Iterator[Text]:
-    """Draw the heads, a rule, and each row as its name and, moved in, its values.
-
-    Args:
-        table: The table.
-        rows: The rows that stay, None for those left out.
-        columns: The columns that stay, the names first; one value stands alone, several each
-            behind its head.
-        width: The most cells of a line.
+    Attributes:
+        columns: The columns that stay, None for those left out.
+        align: The alignment of each.
+        heads: The head of each.
+        rows: The place of each row, None for those left out, and its cells.
+        highlight: The place of the highlighted row, -1 without one.
+        left_out: Sentences that count what was left out.
     """
-    gutter = _INDENT if table.highlight_row is not None else ""
-    _, *others = columns
-    alone = len(others) == 1
-    heads = [table.columns[place] for place in others if place is not None] if alone else []
-    yield from _record(table.columns[0], heads, gutter, gutter, width, "bold")
-    yield line("─" * width, "dim")
-    for place in rows:
-        here = place is not None and place == table.highlight_row
-        name, values = "…", []
-        if place is not None:
-            row = table.rows[place]
-            name = row[0]
-            values = [_value(table.columns, row, column, alone=alone) for column in others]
-        mark = "▸ " if here else gutter
-        yield from _record(name, values, mark, gutter, width, "bold" if here else "")
+
+    columns: list[int | None]
+    align: list[str]
+    heads: list[str]
+    rows: list[tuple[int | None, list[str]]]
+    highlight: int
+    left_out: list[str]
+
+    @classmethod
+    def of(cls, table: "Table", most_columns: int, most_rows: int, words: Words) -> "_Excerpt":
+        columns = truncate_places(len(table.columns), most_columns)
+        rows = truncate_places(len(table.rows), most_rows, table.highlight_row)
+        cells = align_decimals(table.rows, table.align or ())
+        counts = (
+            (words.columns_left_out, len(table.columns) - _count(columns)),
+            (words.rows_left_out, len(table.rows) - _count(rows)),
+        )
+        return cls(
+            columns,
+            _picked(table.align or (), columns, "center"),
+            _picked(table.columns, columns),
+            [
+                (row, ["…"] * len(columns) if row is None else _picked(cells[row], columns))
+                for row in rows
+            ],
+            -1 if table.highlight_row is None else table.highlight_row,
+            [phrase.format(count=count) for phrase, count in counts if count],
+        )
 
 
-def _record(
-    name: str, values: Sequence[str], mark: str, gutter: str, width: int, style: str
-) -> Iterator[Text]:
-    """Draw a name and its values below it; an empty value takes no line."""
-    for number, part in enumerate(cell_lines(name, width - len(gutter))):
-        yield line((gutter if number else mark) + part, style)
-    indent = gutter + _INDENT
-    for value in filter(None, values):
-        for part in cell_lines(value, width - len(indent)):
-            yield line(indent + part, style)
+def _picked(cells: Sequence[str], places: Sequence[int | None], instead: str = "…") -> list[str]:
+    return [instead if place is None else cells[place] for place in places]
 
 
-def _value(heads: Sequence[str], row: Sequence[str], place: int | None, *, alone: bool) -> str:
-    """Return one value, behind its head where there are several."""
-    if place is None:
-        return "…"
-    return row[place] if alone or not row[place] else f"{heads[place]}: {row[place]}"
+def _count(places: list[int | None]) -> int:
+    """Count the places that stay."""
+    return sum(place is not None for place in places)
 
 
 _GAP = "  "
 _LEAST = 12  # a column is not made narrower than this before others are left out
 _STACKED = 6  # where no two columns fit, this many values are listed below their name
 
-Cells = list[str]
-
 
 def table_lines(table: "Table", canvas: Canvas) -> Iterator[Text]:
     """Draw a table: caption, heads, a rule, rows, and what was left out."""
-    rows = truncate_places(len(table.rows), canvas.height, table.highlight_row)
-    gutter = "  " if table.highlight_row is not None else ""
-    cells = align_decimals(table.rows, table.align or ())
-    shown = [cells[place] for place in rows if place is not None]
+    gutter = "" if table.highlight_row is None else "  "
     room = canvas.width - len(gutter)
-    columns = _columns([table.columns, *shown], room)
+    whole = _Excerpt.of(table, len(table.columns), canvas.height, canvas.words)
+    most = _most_columns(_naturals(whole), room)
     if table.caption:
         yield from (line(part, "italic") for part in folded(table.caption, canvas.width))
-    if columns == [0, None]:
-        columns = truncate_places(len(table.columns), _STACKED)
-        yield from stacked(table, rows, columns, canvas.width)
-    else:
-        yield from _side_by_side(table, cells, rows, columns, room)
-    for sentence in _left_out(table, columns, rows, canvas.words):
+    draw = _stacked if most == 1 < len(table.columns) else _side_by_side
+    most = _STACKED if draw is _stacked else most
+    shown = _Excerpt.of(table, most, canvas.height, canvas.words)
+    yield from draw(shown, gutter, canvas.width)
+    for sentence in shown.left_out:
         yield from (line(part, "dim") for part in folded(sentence, canvas.width))
 
 
-def _side_by_side(
-    table: "Table",
-    body: Sequence[Sequence[str]],
-    rows: list[int | None],
-    columns: list[int | None],
-    room: int,
-) -> Iterator[Text]:
+def _stacked(shown: _Excerpt, gutter: str, width: int) -> Iterator[Text]:
+    """Draw the heads, a rule, and each row as its name and, moved in, its values.
+
+    One value stands alone, several each behind its head.
+    """
+    alone = len(shown.columns) == 2
+    yield from _record(shown.heads if alone else shown.heads[:1], gutter, gutter, width, "bold")
+    yield line("─" * width, "dim")
+    for row, (name, *cells) in shown.rows:
+        values = [] if row is None else [*map(spaced, cells)]
+        if values and not alone:
+            parts = zip(shown.columns[1:], shown.heads[1:], values, strict=True)
+            values = [f"{head}: {x}" if x and place is not None else x for place, head, x in parts]
+        here = row == shown.highlight
+        mark, style = ("▸ ", "bold") if here else (gutter, "")
+        yield from _record([name, *values], mark, gutter, width, style)
+
+
+def _record(cells: Sequence[str], mark: str, gutter: str, width: int, style: str) -> Iterator[Text]:
+    """Draw a name and its values below it; an empty value takes no line."""
+    name, *values = cells
+    for number, part in enumerate(cell_lines(name, width - len(gutter))):
+        yield line((gutter if number else mark) + part, style)
+    indent = gutter + "  "
+    for value in filter(None, values):
+        for part in cell_lines(value, width - len(indent)):
+            yield line(indent + part, style)
+
+
+def _side_by_side(shown: _Excerpt, gutter: str, width: int) -> Iterator[Text]:
     """Draw the heads, a rule and the rows in columns."""
-    gutter = "  " if table.highlight_row is not None else ""
-    shown = [body[place] for place in rows if place is not None]
-    widths = _widths([table.columns, *shown], columns, room)
-    align = [_pick(table.align or (), place, "center") for place in columns]
+    widths = _widths(_naturals(shown), width - len(gutter))
 
     def drawn(cells: Sequence[str], mark: str, style: str) -> Iterator[Text]:
-        picked = [_pick(cells, place, "…") for place in columns]
-        for number, part in enumerate(_row(picked, widths, align)):
-            yield line((mark if number == 0 else gutter) + part, style)
+        columns = [cell_lines(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        # Short cells are filled with empty lines below.
+        for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
+            text = spaced(_GAP.join(map(_placed, parts, widths, shown.align)))
+            yield line((gutter if number else mark) + text, style)
 
-    yield from drawn(table.columns, gutter, "bold")
+    yield from drawn(shown.heads, gutter, "bold")
     yield line(gutter + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)), "dim")
-    for place in rows:
-        here = place is not None and place == table.highlight_row
-        cells = ["…"] * len(table.columns) if place is None else body[place]
+    for row, cells in shown.rows:
+        here = row == shown.highlight
         yield from drawn(cells, "▸ " if here else gutter, "bold" if here else "")
 
 
-def _left_out(
-    table: "Table", columns: list[int | None], rows: list[int | None], words: Words
-) -> Iterator[str]:
-    """Say how many columns and rows were left out."""
-    for phrase, of, places in (
-        (words.columns_left_out, table.columns, columns),
-        (words.rows_left_out, table.rows, rows),
-    ):
-        count = len(of) - sum(place is not None for place in places)
-        if count:
-            yield phrase.format(count=count)
+def _naturals(shown: _Excerpt) -> list[int]:
+    """Return the width that each column would take unbroken, at least 1."""
+    columns = zip(shown.heads, *(cells for _, cells in shown.rows), strict=True)
+    return [max(1, *(cell_len(printable(collapse(cell))) for cell in column)) for column in columns]
 
 
-def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return the columns that fit, taken from both ends."""
-    floors = [min(natural, _LEAST) for natural in _naturals(rows)]
+def _most_columns(naturals: list[int], room: int) -> int:
+    """Return how many columns fit, taken from both ends."""
+    floors = [min(natural, _LEAST) for natural in naturals]
     if sum(floors) + len(_GAP) * (len(floors) - 1) <= room:
-        return list(range(len(floors)))
+        return len(floors)
     floors[0] = min(floors[0], max(4, room // 4))
     most = 1
     for candidate in range(2, len(floors)):
@@ -167,32 +177,16 @@ def _columns(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
         if needed + len(_GAP) * (len(kept) - 1) > room:
             break
         most = candidate
-    return truncate_places(len(floors), most)
+    return most
 
 
-def _widths(rows: Sequence[Sequence[str]], columns: list[int | None], room: int) -> list[int]:
+def _widths(needed: list[int], room: int) -> list[int]:
     """Share the room: every column gets what it needs, or as much as the widest may have."""
-    naturals = _naturals(rows)
-    needed = [1 if place is None else naturals[place] for place in columns]
-    free = max(len(columns), room - len(_GAP) * (len(columns) - 1))
+    free = max(len(needed), room - len(_GAP) * (len(needed) - 1))
     widest = max(needed)
     while sum(min(width, widest) for width in needed) > free:
         widest -= 1
     return [min(width, widest) for width in needed]
-
-
-def _naturals(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width that each column would take unbroken, at least 1."""
-    columns = zip(*rows, strict=True)
-    return [max(1, *(cell_len(printable(collapse(cell))) for cell in column)) for column in columns]
-
-
-def _row(cells: Cells, widths: list[int], align: list[str]) -> Iterator[str]:
-    """Return the lines of one row; short cells are filled with empty lines below."""
-    folded = [cell_lines(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    for number in range(max(map(len, folded))):
-        parts = [lines[number] if number < len(lines) else "" for lines in folded]
-        yield spaced(_GAP.join(map(_placed, parts, widths, align)))
 
 
 def _placed(text: str, width: int, align: str) -> str:
@@ -202,11 +196,6 @@ def _placed(text: str, width: int, align: str) -> str:
     return " " * before + text + " " * (spare - before)
 
 
-def _pick(cells: Sequence[str], place: int | None, instead: str) -> str:
-    """Return the cell at an index, or an ellipsis for those left out."""
-    return instead if place is None else cells[place]
-
-
 _MOST_COLUMNS = 64
 _MOST_ROWS = 200
 _SHORT = 28  # shorter cells are not wrapped: a narrow screen scrolls instead
@@ -214,42 +203,32 @@ _SHORT = 28  # shorter cells are not wrapped: a narrow screen scrolls instead
 
 def table_html(table: "Table", words: Words) -> str:
     """Draw a table with a caption, scoped heads, and a line for what was left out."""
-    columns = truncate_places(len(table.columns), _MOST_COLUMNS)
-    rows = truncate_places(len(table.rows), _MOST_ROWS, table.highlight_row)
-    align = table.align or ()
-    cells = align_decimals(table.rows, align)
-    heads = [_pick(list(map(subscripts, table.columns)), place, "…") for place in columns]
-    body = [
-        (
-            place is not None and place == table.highlight_row,
-            _classed(["…"] * len(align) if place is None else cells[place], columns, align),
-        )
-        for place in rows
+    shown = _Excerpt.of(table, _MOST_COLUMNS, _MOST_ROWS, words)
+    # Left is the rule, as is the middle for an ellipsis.
+    stands = [
+        "" if place is None or align == "left" else align
+        for place, align in zip(shown.columns, shown.align, strict=True)
     ]
     return rendered(
         "table.html",
         table=table,
         words=words,
-        heads=[(_stands(align, place), head) for place, head in zip(columns, heads, strict=True)],
-        rows=body,
-        left_out=" ".join(_left_out(table, columns, rows, words)),
+        heads=[*zip(stands, map(subscripts, shown.heads), strict=True)],
+        rows=[
+            (row == shown.highlight, _classed(cells, shown.columns, stands))
+            for row, cells in shown.rows
+        ],
+        left_out=" ".join(shown.left_out),
     )
 
 
 def _classed(
-    cells: Sequence[str], columns: list[int | None], align: Sequence[str]
+    cells: Sequence[str], columns: list[int | None], stands: list[str]
 ) -> Iterator[tuple[str, str]]:
     """Return the cells of a row with their classes: the name, which stands left, and the others."""
-    for position, place in enumerate(columns):
-        text = _pick(cells, place, "…")
-        stands = _stands(align, place) if position else ""
+    for place, align, text in zip(columns, ["", *stands[1:]], cells, strict=True):
         short = "short" if place is not None and cell_len(printable(text)) <= _SHORT else ""
-        yield " ".join(filter(None, (stands, short))), text
-
-
-def _stands(align: Sequence[str], place: int | None) -> str:
-    """Return the class of an alignment; left is the rule."""
-    return "" if place is None or align[place] == "left" else align[place]
+        yield " ".join(filter(None, (align, short))), text
 
 
 Align = Literal["left", "right", "center"]
