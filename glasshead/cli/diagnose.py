@@ -1,18 +1,22 @@
 """The command `diagnose`: describe an attention mask and find what is wrong with it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import one_of, print_stderr, whole_number
-from glasshead.cli.output import NARROWEST, check_apart, check_target, check_width, write_page
-
-if TYPE_CHECKING:
-    from glasshead import Diagnosis
+from glasshead.cli.output import (
+    Html,
+    Width,
+    check_apart,
+    check_target,
+    check_width,
+    print_drawing,
+    write_page,
+)
 
 CONVENTIONS = ("attend", "hidden", "additive", "tokenizer")
 UNHEALTHY = 1
@@ -74,21 +78,8 @@ def diagnose(
             "tokenizer. If not given, it is guessed.",
         ),
     ] = None,
-    html: Annotated[
-        str | None,
-        Option(
-            metavar="FILE", help="Also write one self-contained page; folders are made as needed."
-        ),
-    ] = None,
-    width: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            help="Width of the text in columns. If not given, that of the terminal.",
-        ),
-    ] = None,
+    html: Html = None,
+    width: Width = None,
 ) -> None:
     """Diagnose an attention mask of any library: what it means, and what is wrong with it.
 
@@ -115,7 +106,7 @@ def diagnose(
         raise ValueError(f"{shown(path)}: {error}") from error
     if page_file is not None:
         write_page(page_file, diagnosis.html())
-    _print(diagnosis, width)
+    print_drawing(diagnosis, width)
     if page_file is not None:
         print_stderr(f"The page is at {shown(page_file)}")
     if not diagnosis.healthy:
@@ -151,10 +142,3 @@ def _mask_source(file: str, tensor: str | None) -> tuple[Path, str | None]:
     if tensor not in (None, inner):
         raise ValueError(f"--tensor names {tensor}, and FILE names {inner}: leave one of them out.")
     return Path(name), inner
-
-
-def _print(diagnosis: "Diagnosis", width: int | None) -> None:
-    """Print; code that is wider than the terminal wraps instead of being cropped."""
-    console = Console(width=width, highlight=False, emoji=False, markup=False)
-    console.width = max(console.width, NARROWEST)
-    console.print(diagnosis, crop=False)

@@ -11,6 +11,7 @@ from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import listed, print_stderr, whole_number
 from glasshead.cli.output import (
     OUTPUT,
+    Html,
     Width,
     check_apart,
     check_language,
@@ -160,14 +161,7 @@ def explain(
             "LC_MESSAGES or LANG, else en.",
         ),
     ] = None,
-    html: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-            help="Also write one self-contained page; folders are made as needed.",
-        ),
-    ] = None,
+    html: Html = None,
     json: Annotated[
         bool, Option("--json", rich_help_panel=OUTPUT, help="Print JSON instead of text.")
     ] = False,

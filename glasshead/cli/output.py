@@ -31,6 +31,14 @@ Width = Annotated[
         help="Width of the text in columns. If not given, that of the terminal.",
     ),
 ]
+Html = Annotated[
+    str | None,
+    Option(
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+        help="Also write one self-contained page; folders are made as needed.",
+    ),
+]
 
 
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
@@ -94,7 +102,8 @@ def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     # COLUMNS may say anything; in fewer columns, numbers would lose their digits.
     console.width = max(console.width, NARROWEST)
-    console.print(drawing)
+    # Code that is wider than the terminal wraps.
+    console.print(drawing, crop=False)
 
 
 def print_text(text: str, *, end: str = "") -> None:
