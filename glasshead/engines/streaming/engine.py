@@ -21,7 +21,7 @@ from glasshead.engines.base import (
     without_autocast,
 )
 from glasshead.engines.reference import by_rows
-from glasshead.engines.streaming.operands import OutputSpec, RecipeTensors, knows
+from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors, knows
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias, bias_values, by_diagonal
 from glasshead.recipe.masks.base import Mask, visible_pairs
@@ -83,9 +83,10 @@ class Streaming:
         """Compute context and built-in reductions in one pass; custom reductions take a second."""
         with without_autocast(problem.query.device):
             taken = [reduction for reduction in reductions if knows(reduction)]
-            query, key, value, recipe = lower(problem)
-            spec = OutputSpec.of(problem, taken)
-            results = run(query, key, value if context else None, recipe, spec)
+            lowered = lower(problem)
+            if not context:
+                lowered = lowered._replace(value=None)
+            results = run(lowered, OutputSpec.of(problem, taken))
             found = dict(zip(map(id, taken), results.of(problem, taken), strict=True))
             if len(taken) < len(reductions):
                 others = [reduction for reduction in reductions if not knows(reduction)]
@@ -174,12 +175,8 @@ class Rule:
         return four_axes(visible_pairs(self.mask, tile), self.batch)
 
 
-def lower(problem: Problem) -> tuple[Tensor, Tensor, Tensor, RecipeTensors]:
-    """Lower a problem to tensors of four axes.
-
-    Returns:
-        Query and key whose inner product times β is the score, the values, and the recipe.
-    """
+def lower(problem: Problem) -> LoweredProblem:
+    """Lower a problem to tensors of four axes."""
     batch = tuple(problem.scores_shape[:-3])
     tile = problem.tile()
     intervals, rest = problem.key_ranges()
@@ -205,10 +202,11 @@ def lower(problem: Problem) -> tuple[Tensor, Tensor, Tensor, RecipeTensors]:
         table=table,
         sink=_sink(problem),
         scale=scale,
-        softcap=_softcap(problem),
+        # One so large changes no finite score.
+        softcap=0.0 if problem.softcap is None or problem.softcap > 1e30 else problem.softcap,
         rule=rule,
     )
-    return query, key, value, recipe
+    return LoweredProblem(query, key, value, recipe)
 
 
 def seen_pairs(problem: Problem) -> int | None:
@@ -234,13 +232,8 @@ def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...
     if intervals is None:
         starts = torch.zeros(1, queries, dtype=torch.int64, device=device)
         return torch.stack([starts, starts + keys], 1)
-    sides = [_rows(side, queries, batch) for side in intervals]
+    sides = [four_axes(side, batch)[:, 0, :, 0].expand(-1, queries) for side in intervals]
     return torch.stack(torch.broadcast_tensors(*sides), 1).contiguous()
-
-
-def _rows(side: Tensor, queries: int, batch: tuple[int, ...]) -> Tensor:
-    """Reshape `[*leading, #queries, 1]` to `[#batch, queries]`."""
-    return four_axes(side, batch)[:, 0, :, 0].expand(-1, queries)
 
 
 def _narrow_bounds(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
@@ -281,12 +274,6 @@ def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Te
         None if total is None else _full_keys(total, problem),
         None if table is None else table.contiguous(),
     )
-
-
-def _softcap(problem: Problem) -> float:
-    """Return the softcap, or 0 for none or one so large that it changes no finite score."""
-    softcap = problem.softcap
-    return 0.0 if softcap is None or softcap > 1e30 else softcap
 
 
 def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:

@@ -69,6 +69,21 @@ class RecipeTensors(NamedTuple):
     rule: VisibleRule | None = None
 
 
+class LoweredProblem(NamedTuple):
+    """Query and key whose inner product times β is the score, the values, and the recipe.
+
+    Attributes:
+        query: `[batch, heads, queries, dim]`.
+        key, value: `[batch, kv_heads, keys, dim]`; without a value there is no context.
+        recipe: What is read beside them.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor | None
+    recipe: RecipeTensors
+
+
 def real_of(tensor: Tensor) -> np.dtype:
     """Return the NumPy dtype in which a tensor is computed."""
     return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
@@ -197,12 +212,11 @@ class Results(NamedTuple):
     maps: Tensor
 
     @classmethod
-    def allocate(
-        cls, query: Tensor, key: Tensor, value: Tensor | None, spec: OutputSpec, zeros: Allocate
-    ) -> "Results":
+    def allocate(cls, problem: LoweredProblem, spec: OutputSpec, zeros: Allocate) -> "Results":
         """Allocate zeros in the shapes of the results, from shapes alone, so that tracing works."""
+        query, value = problem.query, problem.value
         batch, heads, queries, _ = query.shape
-        keys = key.shape[2]
+        keys = problem.key.shape[2]
         exact = torch.promote_types(query.dtype, torch.float32)
         right = 0 if spec.per_key is None else spec.per_key.shape[2]
         left = 0 if spec.per_query is None else spec.per_query.shape[2]
@@ -301,20 +315,12 @@ class GradInputs(NamedTuple):
     sink: Tensor
 
     @classmethod
-    def allocate(
-        cls,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor | None,
-        recipe: RecipeTensors,
-        wanted: Sequence[bool],
-    ) -> "GradInputs":
+    def allocate(cls, problem: LoweredProblem, wanted: Sequence[bool]) -> "GradInputs":
         """Allocate zeros in the shapes of the gradients, from shapes alone, for tracing.
 
-        Args:
-            query, key, value, recipe: The inputs.
-            wanted: Whether bias, table and sink require gradients.
+        Bias, table and sink require gradients where `wanted` says so.
         """
+        query, key, value, recipe = problem
         exact = torch.promote_types(query.dtype, torch.float32)
         learned = zip((recipe.bias, recipe.table, recipe.sink), wanted, strict=True)
         inputs = (query, key, value, *(tensor if want else None for tensor, want in learned))

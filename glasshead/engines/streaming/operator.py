@@ -14,6 +14,7 @@ from glasshead.engines.streaming.operands import (
     MAX_SCORE,
     GradInputs,
     GradOutputs,
+    LoweredProblem,
     OutputSpec,
     RecipeTensors,
     Results,
@@ -46,64 +47,71 @@ def _rule(number: int) -> VisibleRule | None:
     return _rules[number] if number else None
 
 
-# The fields of `RecipeTensors`, a rule by its number.
-_RECIPE = (
-    "Tensor bounds, Tensor offsets, Tensor? visible, Tensor? bias, Tensor? table, Tensor? sink, "
-    "float scale, float softcap, int rule"
+# The fields of a `LoweredProblem`, a rule by its number.
+_PROBLEM = (
+    "Tensor query, Tensor key, Tensor? value, Tensor bounds, Tensor offsets, Tensor? visible, "
+    "Tensor? bias, Tensor? table, Tensor? sink, float scale, float softcap, int rule"
 )
-_FIELDS = len(RecipeTensors._fields)
+_FIELDS = 3 + len(RecipeTensors._fields)
+
+
+def _problem(
+    operands: tuple[Any, ...], *, with_rule: bool = True
+) -> tuple[LoweredProblem, tuple[Any, ...]]:
+    """Take the problem from an operator's operands, and return the others too."""
+    query, key, value, *parts, rule = operands[:_FIELDS]
+    recipe = RecipeTensors._make([*parts, _rule(rule) if with_rule else None])
+    return LoweredProblem(query, key, value, recipe), operands[_FIELDS:]
+
 
 torch.library.define(
     "glasshead::streaming",
-    f"(Tensor query, Tensor key, Tensor? value, {_RECIPE}, "
-    "Tensor? per_key, Tensor? per_query, int[] outputs) -> "
+    f"({_PROBLEM}, Tensor? per_key, Tensor? per_query, int[] outputs) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
 
 # `torch.library.custom_op` would be equivalent, but imports the compiler on the first call.
 @torch.library.impl("glasshead::streaming", "cpu")
-def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+def _(*operands: Any) -> tuple[Tensor, ...]:
     # Numba is slow to import, and needed here only.
     from glasshead.engines.streaming.passes import forward
 
-    *recipe, rule = others[:_FIELDS]
-    spec = OutputSpec.of_operands(*others[_FIELDS:])
-    return tuple(forward(query, key, value, RecipeTensors._make([*recipe, _rule(rule)]), spec))
+    problem, outputs = _problem(operands)
+    return tuple(forward(problem, OutputSpec.of_operands(*outputs)))
 
 
 @torch.library.register_fake("glasshead::streaming")
-def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return query.new_zeros(shape, dtype=dtype)
+def _(*operands: Any) -> tuple[Tensor, ...]:
+    problem, outputs = _problem(operands, with_rule=False)
 
-    spec = OutputSpec.of_operands(*others[_FIELDS:])
-    results = Results.allocate(query, key, value, spec, zeros)
-    return tuple(results._replace(context=results.context.to(query.dtype)))
+    def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return problem.query.new_zeros(shape, dtype=dtype)
+
+    results = Results.allocate(problem, OutputSpec.of_operands(*outputs), zeros)
+    return tuple(results._replace(context=results.context.to(problem.query.dtype)))
 
 
 torch.library.define(
     "glasshead::streaming_backward",
-    f"(Tensor query, Tensor key, Tensor? value, {_RECIPE}, bool[] wanted, Tensor row_stats, "
+    f"({_PROBLEM}, bool[] wanted, Tensor row_stats, "
     "Tensor? of_context, Tensor? of_logsumexp, Tensor? of_entropy, Tensor? of_by_key, "
     "Tensor? per_key) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
 
 @torch.library.impl("glasshead::streaming_backward", "cpu")
-def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+def _(*operands: Any) -> tuple[Tensor, ...]:
     from glasshead.engines.streaming.passes import backward
 
-    *recipe, rule = others[:_FIELDS]
-    wanted, row_stats, *grad_outputs = others[_FIELDS:]
-    recipe = RecipeTensors._make([*recipe, _rule(rule)])
-    return tuple(backward(query, key, value, recipe, row_stats, GradOutputs(*grad_outputs), wanted))
+    problem, (wanted, row_stats, *grad_outputs) = _problem(operands)
+    return tuple(backward(problem, row_stats, GradOutputs(*grad_outputs), wanted))
 
 
 @torch.library.register_fake("glasshead::streaming_backward")
-def _(query: Tensor, key: Tensor, value: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    recipe = RecipeTensors(*others[: _FIELDS - 1])
-    return tuple(GradInputs.allocate(query, key, value, recipe, others[_FIELDS]))
+def _(*operands: Any) -> tuple[Tensor, ...]:
+    problem, (wanted, *_) = _problem(operands, with_rule=False)
+    return tuple(GradInputs.allocate(problem, wanted))
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -156,9 +164,7 @@ streaming = torch.ops.glasshead.streaming.default
 streaming_backward = torch.ops.glasshead.streaming_backward.default
 
 
-def run(
-    query: Tensor, key: Tensor, value: Tensor | None, recipe: RecipeTensors, spec: OutputSpec
-) -> Results:
-    """Call the operator with the recipe's tensors and an output specification."""
-    *parts, rule = recipe
-    return Results(*streaming(query, key, value, *parts, number_of(rule), *spec.operands()))
+def run(problem: LoweredProblem, spec: OutputSpec) -> Results:
+    """Call the operator with a problem and an output specification."""
+    *inputs, (*parts, rule) = problem
+    return Results(*streaming(*inputs, *parts, number_of(rule), *spec.operands()))

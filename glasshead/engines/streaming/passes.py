@@ -23,6 +23,7 @@ from glasshead.engines.streaming.kernels.forward import forward_blocks
 from glasshead.engines.streaming.operands import (
     GradInputs,
     GradOutputs,
+    LoweredProblem,
     OutputSpec,
     RecipeTensors,
     Results,
@@ -81,20 +82,18 @@ def _as_real(vectors: Tensor) -> np.ndarray:
     return vectors.detach().numpy().astype(real_of(vectors))
 
 
-def recipe_of(
-    recipe: RecipeTensors, query: Tensor, keys: np.ndarray, count: int, batch: int, head: int
-) -> KernelRecipe:
-    """Build the kernel arguments that define the scores of one head."""
-    real = keys.dtype
+def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) -> KernelRecipe:
+    """Build the kernel arguments that define the scores of one head, from its packed keys."""
+    recipe, real = problem.recipe, keys.dtype
     row = lambda tensor: batch if len(tensor) > 1 else 0  # noqa: E731
     table = recipe.table
     sink = -np.inf
     if recipe.sink is not None:
         sink = recipe.sink[head if len(recipe.sink) > 1 else 0].item()
     return KernelRecipe(
-        query=matrix(query[batch, head]),
+        query=matrix(problem.query[batch, head]),
         panels=keys,
-        keys=count,
+        keys=problem.key.shape[2],
         bounds=recipe.bounds[row(recipe.bounds)].numpy(),
         bias=grid(recipe.bias, batch, head, real),
         visible=grid(recipe.visible, batch, head, np.dtype(np.bool_)),
@@ -133,19 +132,11 @@ def spans(
         yield (row, step, last), shown._replace(first=-row * shown.row - start)
 
 
-def forward(
-    query: Tensor, key: Tensor, value: Tensor | None, recipe: RecipeTensors, spec: OutputSpec
-) -> Results:
-    """Compute the context and the requested sums in one pass over the scores.
-
-    Args:
-        query: `[batch, heads, queries, dim]`.
-        key, value: `[batch, kv_heads, keys, dim]`; without a value there is no context.
-        recipe, spec: The recipe's tensors, and the output specification.
-    """
-    results = Results.allocate(query, key, value, spec, _zeros)
+def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
+    """Compute the context and the requested sums in one pass over the scores."""
+    results = Results.allocate(problem, spec, _zeros)
     results.keys.fill_(-1)
-    cut = Schedule(query, key, recipe, numbers=_FORWARD_NUMBERS, shares=4)
+    cut = Schedule(problem, numbers=_FORWARD_NUMBERS, shares=4)
     # Sums over the queries, of each stripe by itself, added in the end.
     added = results.by_query, results.diagonals, results.maps
     stripes = [
@@ -155,7 +146,7 @@ def forward(
     # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
-        one = _ForwardPass(query, key, value, recipe, spec, cut, results)
+        one = _ForwardPass(problem, spec, cut, results)
         for unit in units:
             one.run(unit, stripes[unit.stripe])
 
@@ -164,7 +155,7 @@ def forward(
         if result.numel():
             result.copy_(sum(parts[1:], parts[0]))
     results.divide_maps(spec)
-    return results._replace(context=results.context.to(query.dtype))
+    return results._replace(context=results.context.to(problem.query.dtype))
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -177,26 +168,16 @@ class _ForwardPass:
     """One thread's forward pass over its work items, with its scratch memory."""
 
     def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor | None,
-        recipe: RecipeTensors,
-        spec: OutputSpec,
-        cut: Schedule,
-        results: Results,
+        self, problem: LoweredProblem, spec: OutputSpec, cut: Schedule, results: Results
     ) -> None:
-        self.query, self.key, self.value = query, key, value
-        self.recipe, self.spec, self.cut, self.results = recipe, spec, cut, results
-        self.real = real = real_of(query)
-        self.value_width = 0
-        if value is not None:
-            self.value_width = cut.padded(value.shape[-1])
-        across = cut.largest(recipe.bounds.numpy())
+        self.problem, self.spec, self.cut, self.results = problem, spec, cut, results
+        self.real = real = real_of(problem.query)
+        value_width = 0 if problem.value is None else cut.padded(problem.value.shape[-1])
+        across = cut.largest(problem.recipe.bounds.numpy())
         self.workspace = Workspace(
-            query=np.empty(cut.height * query.shape[-1], real),
+            query=np.empty(cut.height * problem.query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
-            product=np.empty(cut.height * self.value_width, real),
+            product=np.empty(cut.height * value_width, real),
             groups=np.empty(64 if across < 1024 else 256, real),
             top_groups=np.empty(max(64, min(4 * spec.top, cut.keys)), real),
             order=np.empty(spec.top, real),
@@ -206,18 +187,17 @@ class _ForwardPass:
 
     def run(self, unit: WorkItem, stripe: Sequence[Tensor]) -> None:
         """Process every block of a work item."""
-        head = unit.heads.start // self.cut.group
-        vectors = matrix(self.key[unit.batch, head])
-        keys = panels(vectors, self.cut.keys, self.real)
+        head, problem = unit.heads.start // self.cut.group, self.problem
+        keys = panels(matrix(problem.key[unit.batch, head]), self.cut.keys, self.real)
         value = Matrix(np.empty(0, self.real), 0, 0)
-        if self.value is not None:
-            value = matrix(self.value[unit.batch, head], width=self.cut.width)
+        if problem.value is not None:
+            value = matrix(problem.value[unit.batch, head], width=self.cut.width)
         for head in unit.heads:
-            one = recipe_of(self.recipe, self.query, keys, self.cut.keys, unit.batch, head)
+            one = recipe_of(problem, keys, unit.batch, head)
             spec = self.spec.of_head(unit.batch, head, self.real)
             parts = (*self.results[: -len(stripe)], *stripe)
             results = Results._make(part[unit.batch, head].numpy() for part in parts)
-            for span, visible in spans(self.recipe, self.cut, unit, head, one.visible):
+            for span, visible in spans(problem.recipe, self.cut, unit, head, one.visible):
                 forward_blocks(
                     one._replace(visible=visible),
                     value,
@@ -235,10 +215,7 @@ _BACKWARD_NUMBERS = 2**20
 
 
 def backward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    recipe: RecipeTensors,
+    problem: LoweredProblem,
     row_stats: Tensor,
     grad_outputs: GradOutputs,
     wanted: Sequence[bool],
@@ -246,17 +223,17 @@ def backward(
     """Compute the gradients of all inputs in O(T) memory.
 
     Args:
-        query, key, value, recipe: As given to `forward`.
+        problem: As given to `forward`.
         row_stats: The largest score and the factor of each row, `[batch, heads, 2, queries]`.
         grad_outputs: The incoming gradients of its results.
         wanted: Whether bias, table and sink require gradients.
     """
-    grad_inputs = GradInputs.allocate(query, key, value, recipe, wanted)
-    cut = Schedule(query, key, recipe, numbers=_BACKWARD_NUMBERS, shares=1)
+    grad_inputs = GradInputs.allocate(problem, wanted)
+    cut = Schedule(problem, numbers=_BACKWARD_NUMBERS, shares=1)
     # Heads may share a bias, whose gradients are then added one after the other.
     threads = 1 if wanted[0] else cut.threads
-    shape = query.shape[:2]
-    diagonals = query.shape[2] + key.shape[2] - 1 if wanted[1] else 0
+    shape = problem.query.shape[:2]
+    diagonals = cut.queries + cut.keys - 1 if wanted[1] else 0
     tables = torch.zeros(*shape, diagonals, dtype=torch.float64)
     sinks = torch.zeros(*shape, 1 if wanted[2] else 0, dtype=torch.float64)
     added = threading.Lock()
@@ -264,9 +241,7 @@ def backward(
     # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
-        one = _BackwardPass(
-            query, key, value, recipe, row_stats, grad_outputs, grad_inputs, cut, added
-        )
+        one = _BackwardPass(problem, row_stats, grad_outputs, grad_inputs, cut, added)
         for unit in units:
             one.run(unit, tables, sinks)
 
@@ -283,28 +258,25 @@ class _BackwardPass:
 
     def __init__(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor | None,
-        recipe: RecipeTensors,
+        problem: LoweredProblem,
         row_stats: Tensor,
         grad_outputs: GradOutputs,
         grad_inputs: GradInputs,
         cut: Schedule,
         added: threading.Lock,
     ) -> None:
-        self.query, self.key, self.recipe, self.cut = query, key, recipe, cut
-        self.value = value if grad_outputs.context is not None else None
+        self.problem, self.cut = problem, cut
+        self.value = problem.value if grad_outputs.context is not None else None
         self.row_stats, self.grad_outputs, self.grad_inputs = row_stats, grad_outputs, grad_inputs
         self.added = added
-        self.real = real = real_of(query)
-        across = cut.largest(recipe.bounds.numpy())
-        self.dim = cut.padded(query.shape[-1])
+        self.real = real = real_of(problem.query)
+        across = cut.largest(problem.recipe.bounds.numpy())
+        self.dim = cut.padded(problem.query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
         self.workspace = BackwardWorkspace(
             query=np.empty(cut.height * self.dim, real),
             scores=np.empty(cut.height * across, real),
-            capped=np.empty(cut.height * across if recipe.softcap else 0, real),
+            capped=np.empty(cut.height * across if problem.recipe.softcap else 0, real),
             gradient=np.empty(cut.height * across, real),
             context=np.empty(cut.height * self.value_dim, real),
             product=np.empty(cut.height * self.dim, real),
@@ -313,7 +285,7 @@ class _BackwardPass:
     def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
         """Process every block of a work item."""
         batch, kv_head = unit.batch, unit.heads.start // self.cut.group
-        vectors = self.key[batch, kv_head]
+        vectors = self.problem.key[batch, kv_head]
         packed = panels(matrix(vectors), self.cut.keys, self.real)
         rows = matrix(vectors, width=self.cut.width)
         values = np.empty(0, self.real)
@@ -324,10 +296,10 @@ class _BackwardPass:
         if self.value is not None:
             value_sums = self._sums(self.grad_inputs.value, batch, kv_head, self.value_dim)
         for head in unit.heads:
-            one = recipe_of(self.recipe, self.query, packed, self.cut.keys, batch, head)
+            one = recipe_of(self.problem, packed, batch, head)
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
             given = self._given(batch, head)
-            for span, visible in spans(self.recipe, self.cut, unit, head, one.visible):
+            for span, visible in spans(self.problem.recipe, self.cut, unit, head, one.visible):
                 backward_blocks(
                     one._replace(visible=visible),
                     rows,

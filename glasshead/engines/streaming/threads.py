@@ -9,10 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from glasshead.engines.streaming.kernels.blocks import ROWS, columns_of
-from glasshead.engines.streaming.operands import RecipeTensors, real_of
+from glasshead.engines.streaming.operands import LoweredProblem, real_of
 
 _Unit = TypeVar("_Unit")
 _lock = threading.Lock()
@@ -94,21 +93,18 @@ class Schedule:
     """Division of the work into blocks of queries, stripes of blocks, and work items.
 
     Args:
-        query, key: `[batch, heads, length, dim]`.
-        recipe: The recipe's tensors, with the bounds of each query.
+        problem: The tensors, with the bounds of each query.
         numbers: The most scores of a block.
         shares: The least number of work items per thread.
     """
 
-    def __init__(
-        self, query: Tensor, key: Tensor, recipe: RecipeTensors, *, numbers: int, shares: int
-    ) -> None:
+    def __init__(self, problem: LoweredProblem, *, numbers: int, shares: int) -> None:
+        query, bounds = problem.query, problem.recipe.bounds
         self.batch, self.heads, self.queries, dim = query.shape
-        self.kv_heads, self.keys = key.shape[1:3]
+        self.kv_heads, self.keys = problem.key.shape[1:3]
         self.group = self.heads // self.kv_heads
         real = real_of(query)
         self.width = columns_of(real.itemsize)
-        bounds = recipe.bounds
         seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
         pairs = int(seen.sum()) * (self.batch // len(bounds)) * self.heads
         self.threads = threads_for(4 * pairs * dim)
