@@ -223,7 +223,7 @@ def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]
         return None, None
     ranges: list[Intervals] = []
     rest: list[Mask] = []
-    for one in mask.conjuncts:
+    for one in mask.conjuncts or (mask,):
         intervals = one.intervals(tile)
         if intervals is None:
             rest.append(one)

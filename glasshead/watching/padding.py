@@ -313,7 +313,7 @@ def _looks_padded(captured: CapturedCall) -> bool:
 
 def _operands(problem: Problem) -> tuple[Mask, ...]:
     """Return the masks whose intersection is that of a problem."""
-    return () if problem.mask is None else problem.mask.conjuncts
+    return () if problem.mask is None else problem.mask.conjuncts or (problem.mask,)
 
 
 def _encodes(name: str) -> bool:

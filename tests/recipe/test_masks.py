@@ -151,7 +151,7 @@ def test_a_mask_tells_what_it_is_of():
     compares = [mask.compares_positions for mask in masks]
     assert compares == [True, False, False, False, True, False, True]
     assert [mask.shows_own_key for mask in masks] == [True] + [False] * 6
-    assert [len(mask.conjuncts) for mask in masks] == [1, 1, 1, 1, 1, 2, 1]
+    assert [len(mask.conjuncts) for mask in masks] == [0, 0, 0, 0, 0, 2, 0]
 
 
 def test_a_key_that_is_hidden_from_all_is_found_where_a_mask_is_written_out():

@@ -84,10 +84,12 @@ class Mask(Part, ABC):
 
     Attributes:
         is_dense: Whether every pair is in memory already, so that `visible` only slices.
+        conjuncts: The masks whose intersection it is; none where it is no intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
     """
 
     is_dense: ClassVar[bool] = False
+    conjuncts: ClassVar[tuple["Mask", ...]] = ()
     shows_own_key: ClassVar[bool] = False
 
     @abstractmethod
@@ -138,11 +140,6 @@ class Mask(Part, ABC):
     def meet(self, other: "Mask") -> "Mask | None":
         """Return one mask equal to `self & other`, or None where none is as simple as either."""
         del other
-
-    @property
-    def conjuncts(self) -> "tuple[Mask, ...]":
-        """The masks whose intersection this is; itself, unless it is one by `&`."""
-        return (self,)
 
     @property
     def of_keys(self) -> bool:
