@@ -297,7 +297,7 @@ class AllOf(CompositeMask):
     saved = ("masks",)
 
     @property
-    def conjuncts(self) -> tuple[Mask, ...]:
+    def conjuncts(self) -> tuple[Mask, ...]:  # type: ignore[reportIncompatibleVariableOverride]
         return self.masks
 
     @property
