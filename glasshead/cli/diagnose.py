@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import one_of, print_stderr, whole_number
+from glasshead.cli.inputs.messages import number_option, one_of, print_stderr
 from glasshead.cli.output import (
     Html,
     Width,
@@ -43,30 +43,15 @@ def diagnose(
         ),
     ] = None,
     queries: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            help="Number of queries. If not given, that of the mask.",
-        ),
+        int | None, number_option("Number of queries. If not given, that of the mask.")
     ] = None,
     keys: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            help="Number of keys. If not given, that of the mask.",
-        ),
+        int | None, number_option("Number of keys. If not given, that of the mask.")
     ] = None,
     offset: Annotated[
         int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            help="The position of the first query among the keys. If not given, keys - queries.",
+        number_option(
+            "The position of the first query among the keys. If not given, keys - queries."
         ),
     ] = None,
     convention: Annotated[

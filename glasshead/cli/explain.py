@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from glasshead.cli.attention_options import parse_recipe
 from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import listed, print_stderr, whole_number
+from glasshead.cli.inputs.messages import listed, number_option, print_stderr
 from glasshead.cli.output import (
     OUTPUT,
     Html,
@@ -67,22 +67,13 @@ def explain(
         ),
     ] = None,
     seed: Annotated[
-        int,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            rich_help_panel=_SENTENCE,
-            help="Random seed of made-up vectors and parameters.",
-        ),
+        int, number_option("Random seed of made-up vectors and parameters.", _SENTENCE)
     ] = 123,
     dim: Annotated[
         int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=_SENTENCE,
-            help="Dimension of made-up vectors. If not given, 4, or that which --weights takes.",
+        number_option(
+            "Dimension of made-up vectors. If not given, 4, or that which --weights takes.",
+            _SENTENCE,
         ),
     ] = None,
     mask: Annotated[
@@ -125,23 +116,9 @@ def explain(
         ),
     ] = None,
     heads: Annotated[
-        int,
-        Option(
-            metavar="H",
-            parser=whole_number,
-            rich_help_panel=_RECIPE,
-            help="Number of heads that the vectors are split into.",
-        ),
+        int, number_option("Number of heads that the vectors are split into.", _RECIPE, metavar="H")
     ] = 1,
-    head: Annotated[
-        int,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            rich_help_panel=_RECIPE,
-            help="The head to explain, from 0.",
-        ),
-    ] = 0,
+    head: Annotated[int, number_option("The head to explain, from 0.", _RECIPE)] = 0,
     weights: Annotated[
         str | None,
         Option(

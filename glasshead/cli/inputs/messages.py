@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -49,6 +50,13 @@ def whole_number(written: str | int) -> int:
     if not _WHOLE_NUMBER.fullmatch(str(written)):
         raise typer.BadParameter(f"it takes a whole number, and got {quoted(written)}")
     return int(written)
+
+
+def number_option(description: str, panel: str | None = None, *, metavar: str = "N") -> Any:
+    """Create the option of a whole number; a default of None is not shown."""
+    return typer.Option(
+        metavar=metavar, parser=whole_number, rich_help_panel=panel, help=description
+    )
 
 
 def one_of(value: str, choices: Iterable[str], option: str) -> str:
