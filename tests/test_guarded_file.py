@@ -9,7 +9,7 @@ import glasshead as gh
 from glasshead.attention import tensor_files as files
 from glasshead.files import check_regular, open_regular, read_regular, whole_file
 from glasshead.models.pretrained.folder import StoredTensors
-from glasshead.studio.view_names import stored_tokens
+from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.data.tables import read_lines, read_texts

@@ -134,7 +134,11 @@ class Atlas:
                 f"overview() first."
             )
         key = (self._number, level, row, column)
-        tile = self._cache.get(key, lambda: self._compute(level, row, column, cancelled), cancelled)
+        tile = self._cache.get(
+            key,
+            lambda: self._compute(level, row, column, cancelled),
+            wait=lambda _: stop_if(cancelled),
+        )
         # A copy, as the cached tile is shared.
         return tile.clone()
 

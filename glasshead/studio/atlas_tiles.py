@@ -3,8 +3,7 @@
 import math
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
+from glasshead.studio.cache import Cache
 from glasshead.studio.work import Cancelled
 
 Cancel = Callable[[], bool] | None
@@ -243,11 +243,7 @@ def _coarser(sums: Tensor) -> Tensor:
     return even.unflatten(1, (-1, 2)).sum(2).unflatten(0, (-1, 2)).sum(1).float()
 
 
-# Seconds between two checks for cancellation while waiting for another thread's tile.
-_POLL = 0.02
-
-
-class TileCache:
+class TileCache(Cache[Tensor]):
     """A least-recently-used cache of tiles, shared by any number of atlases.
 
     Thread-safe: a tile that another thread is computing is awaited, not computed twice.
@@ -264,58 +260,9 @@ class TileCache:
     computed a
     computed b
     computed a
-    >>> cache.bytes, len(cache)
+    >>> cache.size, len(cache)
     (100, 1)
     """
 
     def __init__(self, limit: int = 2**26) -> None:
-        self.limit = whole_number(limit, "TileCache(limit)")
-        self._tiles: OrderedDict[Hashable, Tensor] = OrderedDict()
-        self._making: dict[Hashable, threading.Event] = {}
-        self._lock = threading.Lock()
-        self._bytes = 0
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the cached tiles."""
-        return self._bytes
-
-    def __len__(self) -> int:
-        return len(self._tiles)
-
-    def get(self, key: Hashable, make: Callable[[], Tensor], cancelled: Cancel = None) -> Tensor:
-        """Return the tile of a key, computing it by `make()` on a miss.
-
-        An error of `make` is raised in the thread that called it; threads that waited try again.
-
-        Errors: `Cancelled` where `cancelled()` returns True while another thread computes the tile.
-        """
-        while True:
-            with self._lock:
-                if key in self._tiles:
-                    self._tiles.move_to_end(key)
-                    return self._tiles[key]
-                others = self._making.get(key)
-                if others is None:
-                    self._making[key] = threading.Event()
-                    break
-            while not others.wait(_POLL):
-                stop_if(cancelled)
-        try:
-            tile = make()
-            self._store(key, tile)
-        finally:
-            with self._lock:
-                self._making.pop(key).set()
-        return tile
-
-    def _store(self, key: Hashable, tile: Tensor) -> None:
-        size = tile.numel() * tile.itemsize
-        if size > self.limit:
-            return
-        with self._lock:
-            self._tiles[key] = tile
-            self._bytes += size
-            while self._bytes > self.limit:
-                _, oldest = self._tiles.popitem(last=False)
-                self._bytes -= oldest.numel() * oldest.itemsize
+        super().__init__(whole_number(limit, "TileCache(limit)"), lambda tile: tile.nbytes)

@@ -1,15 +1,121 @@
-"""A cache bounded by memory that computes each value once, however many threads ask for it."""
+"""A least-recently-used cache that computes each value once, however many threads ask for it."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from glasshead.studio.work import Busy, TooMuch, Work
 
-# Seconds between two checks whether a thread that waits for another was cancelled.
-_POLL = 0.05
+# Seconds between two calls of `wait`, by which a thread that waits for another can give up.
+_POLL = 0.02
+
+_T = TypeVar("_T")
+
+
+class Cache(Generic[_T]):
+    """A thread-safe cache, from which the least recently used values go first.
+
+    Args:
+        limit: Largest total size of the values; a larger one is returned, but not stored.
+        size_of: Size of a value; if not given it is 1, so that `limit` counts values.
+
+    >>> cache = Cache(2)
+    >>> for name in "abacb":
+    ...     value = cache.get(name, lambda: print("computed", name) or name.upper())
+    computed a
+    computed b
+    computed c
+    computed b
+    >>> len(cache), cache.find("a"), cache.find("b")
+    (2, None, 'B')
+    """
+
+    def __init__(self, limit: int, size_of: Callable[[_T], int] = lambda _: 1) -> None:
+        self.limit = limit
+        self._size_of, self._changed = size_of, threading.Condition()
+        self._values: OrderedDict[Any, _T] = OrderedDict()
+        self._under_way: dict[Hashable, Work | None] = {}
+        self._reserved = 0
+
+    def __contains__(self, key: Hashable) -> bool:
+        with self._changed:
+            return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def size(self) -> int:
+        """Total size of the values."""
+        with self._changed:
+            return sum(map(self._size_of, self._values.values()))
+
+    def find(self, key: Hashable) -> _T | None:
+        """Return the value of a key, or None."""
+        with self._changed:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def get(
+        self,
+        key: Hashable,
+        make: Callable[[], _T],
+        wait: Callable[[Work | None], object] | None = None,
+        work: Work | None = None,
+    ) -> _T:
+        """Return the value of a key: cached, awaited from the thread computing it, or computed.
+
+        An error of `make` is raised in the thread that called it; threads that waited try again.
+
+        Args:
+            key: Identifies the value.
+            make: Computes the value.
+            wait: Called every few milliseconds while another thread computes the value, with the
+                `work` of that one; may raise, to give up.
+            work: Given to the `wait` of other threads.
+        """
+        with self._changed:
+            while key in self._under_way:
+                self._changed.wait(_POLL)
+                if wait is not None and key in self._under_way:
+                    wait(self._under_way[key])
+            cached = self.find(key)
+            if cached is not None:
+                return cached
+            self._under_way[key] = work
+        try:
+            value = make()
+            self.put(key, value)
+            return value
+        finally:
+            with self._changed:
+                del self._under_way[key]
+                self._changed.notify_all()
+
+    def put(self, key: Hashable, value: _T) -> None:
+        """Store a value."""
+        if self._size_of(value) > self.limit:
+            return
+        with self._changed:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            self._evict(0)
+
+    def drop(self, is_gone: Callable[[Any], bool]) -> None:
+        """Drop the values of the keys for which `is_gone` returns True."""
+        with self._changed:
+            for key in [key for key in self._values if is_gone(key)]:
+                del self._values[key]
+
+    def _evict(self, size: int) -> None:
+        """Drop values until there is room for one of this size."""
+        taken = self.size
+        while self._values and taken + size + self._reserved > self.limit:
+            _, evicted = self._values.popitem(last=False)
+            taken -= self._size_of(evicted)
 
 
 class Sized(Protocol):
@@ -21,64 +127,33 @@ class Sized(Protocol):
         ...
 
 
-_T = TypeVar("_T", bound=Sized)
+_S = TypeVar("_S", bound=Sized)
 
 
-class SizedCache(Generic[_T]):
-    """A least-recently-used cache of values, bounded by the bytes that they take.
+class SizedCache(Cache[_S]):
+    """A cache of values that know their size, in which room can be reserved for another.
 
     Args:
-        budget: Bytes that the values may take, with those that are being computed.
+        limit: Bytes that the values may take, with those that are being computed.
     """
 
-    def __init__(self, budget: int) -> None:
-        self._budget, self._changed = budget, threading.Condition()
-        self._values: OrderedDict[Hashable, _T] = OrderedDict()
-        self._under_way: dict[Hashable, Work] = {}
-        self._reserved = 0
-
-    def __contains__(self, key: Hashable) -> bool:
-        with self._changed:
-            return key in self._values
-
-    def get(self, key: Hashable, work: Work, make: Callable[[], _T]) -> _T:
-        """Return the value of a key: cached, awaited from the thread computing it, or computed.
-
-        Args:
-            key: Identifies the value.
-            work: Receives progress, and is checked for cancellation while waiting.
-            make: Computes the value.
-
-        Errors: those of `make`, and `Cancelled` where `work` was cancelled while waiting.
-        """
-        cached = self._cached_or_claimed(key, work)
-        if cached is not None:
-            return cached
-        try:
-            made = make()
-            with self._changed:
-                self._values[key] = made
-                self._evict(0)
-            return made
-        finally:
-            with self._changed:
-                del self._under_way[key]
-                self._changed.notify_all()
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit, lambda value: value.size)
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
         """Reserve bytes for a value while it is computed, evicting the least recently used.
 
-        Errors: `TooMuch` where the budget is smaller than `size`, `Busy` where other computations
+        Errors: `TooMuch` where the limit is smaller than `size`, `Busy` where other computations
         have reserved it.
         """
-        if size > self._budget:
+        if size > self.limit:
             raise TooMuch(
-                f"queries and keys of this text would take {size:,} bytes, and {self._budget:,} "
+                f"queries and keys of this text would take {size:,} bytes, and {self.limit:,} "
                 f"are allowed: take a shorter text."
             )
         with self._changed:
-            if size + self._reserved > self._budget:
+            if size + self._reserved > self.limit:
                 raise Busy("another text is being read, which takes the memory: wait for it.")
             self._evict(size)
             self._reserved += size
@@ -87,23 +162,3 @@ class SizedCache(Generic[_T]):
         finally:
             with self._changed:
                 self._reserved -= size
-
-    def _cached_or_claimed(self, key: Hashable, work: Work) -> _T | None:
-        """Wait while another thread computes a key; return its value, or None to compute it."""
-        with self._changed:
-            while key not in self._values:
-                if key not in self._under_way:
-                    self._under_way[key] = work
-                    return None
-                if (progress := self._under_way[key].news()) is not None:
-                    work.tell(**progress)
-                self._changed.wait(_POLL)
-                work.check()
-            self._values.move_to_end(key)
-            return self._values[key]
-
-    def _evict(self, size: int) -> None:
-        taken = sum(value.size for value in self._values.values())
-        while self._values and taken + size + self._reserved > self._budget:
-            _, evicted = self._values.popitem(last=False)
-            taken -= evicted.size

@@ -1,5 +1,6 @@
 """The studio's single page: its document, modules and style sheet, and its binary tensors."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -10,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing.page import paper, style
-from glasshead.studio.view_names import VIEWS
+from glasshead.studio.studio import VIEWS
 
 
 def float32(values: Float[Tensor, "*shape"]) -> bytes:
@@ -24,24 +25,25 @@ def float32(values: Float[Tensor, "*shape"]) -> bytes:
 
 
 def page() -> str:
-    """Return the HTML document of the page, which loads all else from the studio alone.
-
-    It preloads all modules, so that the browser requests them in parallel.
-    """
-    links = "".join(f'<link rel="modulepreload" href="static/{name}">\n' for name in modules())
-    return _static("index.html").replace("</head>", f"{links}</head>")
+    """Return the HTML document of the page, which loads all else from the studio alone."""
+    return static("index.html")
 
 
 def style_sheet() -> str:
     """Return the CSS of drawings, of the studio and of each view."""
-    views = "".join(_static(f"views/{view}.css") for view in VIEWS)
-    return paper() + style() + _static("studio.css") + views
+    views = "".join(static(f"views/{view}.css") for view in VIEWS)
+    return paper() + style() + static("studio.css") + views
+
+
+# Comments that have lines of their own; no string or template of the modules has several lines.
+_COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
 
 
 @cache
 def modules() -> Mapping[str, str]:
-    """Return the sources of the page's JavaScript modules by path."""
-    return MappingProxyType(dict(_below(files("glasshead.studio").joinpath("static"), "")))
+    """Return the page's JavaScript modules by path, without their comments."""
+    found = _below(files("glasshead.studio").joinpath("static"), "")
+    return MappingProxyType({path: _COMMENT.sub("", source) for path, source in found})
 
 
 def _below(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
@@ -52,5 +54,6 @@ def _below(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
             yield f"{path}{entry.name}", entry.read_text(encoding="utf-8")
 
 
-def _static(name: str) -> str:
+def static(name: str) -> str:
+    """Return a text file of the page, such as "index.html"."""
     return files("glasshead.studio").joinpath("static", name).read_text(encoding="utf-8")

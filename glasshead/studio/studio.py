@@ -1,9 +1,7 @@
-"""The studio: its subject, its limits, and the texts that were sent to it."""
+"""The studio: its subject, its limits, the texts that were sent to it, and its views."""
 
 import hashlib
 import secrets
-import threading
-from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,11 @@ from weakref import WeakSet
 
 from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
-from glasshead.studio.cache import SizedCache
+from glasshead.studio.cache import Cache, SizedCache
 from glasshead.studio.model_pass import ModelPass
-from glasshead.studio.subject import StudioSubject
-from glasshead.studio.view_names import VIEWS, samples, why_not
+from glasshead.studio.subject import Kind, StudioSubject
 from glasshead.studio.work import Forgotten, Refusal, Slots, TooMuch, Work
+from glasshead.tasks.data.sentences import HELD_OUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +57,8 @@ class SentTexts:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits, self._lock = limits, threading.Lock()
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._limits = limits
+        self._texts: Cache[str] = Cache(limits.texts)
 
     def add(self, text: str) -> str:
         """Store a text and return its name.
@@ -78,11 +76,7 @@ class SentTexts:
                 f"{len(content):,}: cut it."
             )
         name = hashlib.sha256(content).hexdigest()[:16]
-        with self._lock:
-            self._texts[name] = text
-            self._texts.move_to_end(name)
-            while len(self._texts) > self._limits.texts:
-                self._texts.popitem(last=False)
+        self._texts.put(name, text)
         return name
 
     def __getitem__(self, name: str) -> str:
@@ -90,11 +84,10 @@ class SentTexts:
 
         Errors: `Forgotten` where there is no such text, or no longer.
         """
-        with self._lock:
-            if name not in self._texts:
-                raise Forgotten("this text is no longer here: open it again.")
-            self._texts.move_to_end(name)
-            return self._texts[name]
+        text = self._texts.find(name)
+        if text is None:
+            raise Forgotten("this text is no longer here: open it again.")
+        return text
 
 
 class Studio:
@@ -139,6 +132,36 @@ LANGUAGES = {
     "zh-Hant": "繁體中文",
     "zh-Hans": "简体中文",
 }
+
+
+VIEWS = ("steps", "heads", "alignment", "atlas", "training")
+_OF: dict[str, tuple[Kind | None, ...]] = {
+    "steps": (None, "classify", "translate", "write", "model", "weights"),
+    "heads": ("classify", "translate", "write", "model"),
+    "alignment": ("translate",),
+    "atlas": ("classify", "translate", "write", "model", "weights"),
+    "training": ("classify", "translate", "write"),
+}
+_STORY = (
+    "Once upon a time there was a little girl named Lily. She loved to play outside in the park. "
+    "One day she saw a big red ball. She wanted to play with it, but it was too high."
+)
+_REVIEW = "The film was not bad at all. I would watch it again, and so would my sister."
+
+
+def why_not(view: str, kind: Kind | None) -> str | None:
+    """Return the name of the string that says why a view is unavailable; None where it is not.
+
+    >>> why_not("alignment", "write"), why_not("steps", None)
+    ('alignment.none', None)
+    """
+    return None if kind in _OF[view] else f"{view}.none"
+
+
+def samples(kind: Kind | None) -> dict[str, str]:
+    """Return the initial text of each view for a kind of subject."""
+    text = {"translate": HELD_OUT.german, "classify": _REVIEW}.get(kind or "", _STORY)
+    return {"heads": text, "atlas": text, "alignment": HELD_OUT.german}
 
 
 def about(studio: Studio) -> dict[str, Any]:

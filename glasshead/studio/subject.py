@@ -1,12 +1,15 @@
-"""The run, model or weights that a studio shows, loaded when first needed."""
+"""The run, model or weights that a studio shows, loaded when first needed, and their tokens."""
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from glasshead.drawing import printable
+from glasshead.files import read_regular
 from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 
@@ -148,3 +151,47 @@ def _is_of_llama2c(folder: Path) -> bool:
     from glasshead.tasks.write.writer import llama2c_file
 
     return llama2c_file(folder) is not None
+
+
+# Characters of a token that are shown, and bytes of the largest file that is read.
+_LONGEST = 64
+_LARGEST = 2**23
+
+
+def stored_tokens(weights: Path, keys: int) -> tuple[tuple[str, ...], str | None]:
+    """Read the tokens in `weights.tokens.json` beside `weights.safetensors`, one per key.
+
+    Args:
+        weights: The file of weights.
+        keys: Number of keys of the weights.
+
+    Returns:
+        The tokens, long ones truncated, and an error message, None where there is no such file.
+    """
+    file = weights.with_suffix(".tokens.json")
+    try:
+        state = file.stat()
+    except OSError:
+        return (), None
+    return _tokens(file, keys, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _tokens(file: Path, keys: int, size: int, _modified: int) -> tuple[tuple[str, ...], str | None]:
+    try:
+        found = json.loads(read_regular(file).decode()) if size <= _LARGEST else None
+    except (ValueError, RecursionError):
+        held = "broken JSON"
+    except OSError as error:
+        held = error.strerror
+    else:
+        if not isinstance(found, list) or not all(isinstance(token, str) for token in found):
+            held = "something else" if size <= _LARGEST else f"{size:,} bytes"
+        elif len(found) != keys:
+            held = f"{len(found):,}"
+        else:
+            return tuple(token[:_LONGEST] for token in found), None
+    return (), (
+        f"{printable(file.name)} takes a JSON list of {keys:,} strings, one a key, and has "
+        f"{held}: mend or remove it; numbers stand for the tokens meanwhile."
+    )

@@ -88,6 +88,15 @@ class Work:
         if stage_is_new or done >= of or now - self._reported >= _INTERVAL:
             self._progress, self._reported = {"stage": stage, "done": done, "of": of}, now
 
+    def follow(self, other: "Work | None") -> None:
+        """Report the progress of another's work, which this one waits for.
+
+        Errors: `Cancelled` where this work was cancelled.
+        """
+        self.check()
+        if other is not None and (progress := other.news()) is not None:
+            self.tell(**progress)
+
     def news(self) -> dict[str, Any] | None:
         """Return the progress that was reported last."""
         return self._progress

@@ -15,7 +15,7 @@ import pytest
 from cli.lines_of_a_process import talking
 from glasshead.cli.inputs import messages as extras
 from glasshead.cli.studio import studio
-from glasshead.studio.server import serving
+from glasshead.studio.server import app
 from translated import translated
 
 
@@ -123,7 +123,7 @@ def test_it_serves_until_it_is_interrupted():
 STUCK = """
 import sys, threading, time
 from glasshead.cli import main
-from glasshead.studio.server import application
+from glasshead.studio.server import app
 from glasshead.studio.server.answers import run_job
 from fastapi import Request
 
@@ -131,16 +131,15 @@ def stuck(work):
     print("stuck", flush=True)
     time.sleep(3600)
 
-made = application.application
+made = app.application
 def with_one_more(*given, **named):
-    app = made(*given, **named)
-    @app.get("/api/stuck")
+    one = made(*given, **named)
+    @one.get("/api/stuck")
     async def route(request: Request) -> None:
         await run_job(request, stuck)
-    return app
+    return one
 
-from glasshead.studio.server import serving
-serving.application = with_one_more
+app.application = with_one_more
 sys.exit(main(["studio", "--no-open"]))
 """
 
@@ -170,7 +169,7 @@ def test_work_that_hears_of_nothing_does_not_keep_it():
 def served(monkeypatch):
     """What `serve` was given, in place of serving."""
     given = {}
-    monkeypatch.setattr(serving, "serve", lambda studio, **named: given.update(named, of=studio))
+    monkeypatch.setattr(app, "serve", lambda studio, **named: given.update(named, of=studio))
     return given
 
 
@@ -209,11 +208,11 @@ def test_the_browser_of_the_desktop_is_opened_and_none_in_the_terminal(monkeypat
     for name, opened in (("firefox", ["http://x/"]), ("lynx", []), ("www-browser", [])):
         browser = Browser(name)
         monkeypatch.setattr(webbrowser, "get", lambda browser=browser: browser)
-        serving._browse("http://x/")
+        app._browse("http://x/")
         assert browser.opened == opened
 
     def none():
         raise webbrowser.Error("could not locate runnable browser")
 
     monkeypatch.setattr(webbrowser, "get", none)
-    serving._browse("http://x/")
+    app._browse("http://x/")

@@ -16,8 +16,7 @@ from fastapi import APIRouter
 from playwright.sync_api import Browser, Page, expect
 
 from chromium import chromium
-from glasshead.studio.server.application import application
-from glasshead.studio.server.serving import Server, configured, listening_on
+from glasshead.studio.server.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 
 WIDTHS = (390, 768, 1280, 1920)

@@ -7,7 +7,7 @@ import torch
 from starlette.testclient import TestClient
 
 from glasshead.models.decoding import Beam
-from glasshead.studio.server.application import application
+from glasshead.studio.server.app import application
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import sentences_of, stored_alignment, translations, weights
 from glasshead.studio.work import Cancelled, Refusal, TooMuch, Work

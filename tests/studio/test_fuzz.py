@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import glasshead as gh
 from glasshead.explanation.embeddings import split
-from glasshead.studio.server.application import application
+from glasshead.studio.server.app import application
 from glasshead.studio.server.routes import HAS_A_SIGN, HAS_A_WORD, words_of
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits, Studio

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from glasshead.studio.server.application import application
-from glasshead.studio.server.guard import RequestLimits
+from glasshead.studio.server.app import application
+from glasshead.studio.server.security import RequestLimits
 from glasshead.studio.studio import Limits, SentTexts, Studio
 from glasshead.studio.work import Forgotten, Refusal, TooMuch
 from studio.asking import ask, run

@@ -18,12 +18,12 @@ class Sized:
 def test_the_reading_that_was_used_longest_ago_is_forgotten_first():
     readings = SizedCache(10)
     for key in "abc":
-        readings.get(key, Work(), lambda: Sized(3))
-    kept = readings.get("a", Work(), lambda: pytest.fail("it is there"))
+        readings.get(key, lambda: Sized(3))
+    kept = readings.get("a", lambda: pytest.fail("it is there"))
     assert kept.size == 3
     with readings.reserved(4):
         assert ["a" in readings, "b" in readings, "c" in readings] == [True, False, True]
-        readings.get("d", Work(), lambda: Sized(4))
+        readings.get("d", lambda: Sized(4))
     assert "d" in readings
     assert "c" not in readings
 
@@ -40,7 +40,7 @@ def being_read(readings, *told):
         assert go.wait(60)
         return Sized(1)
 
-    reading = threading.Thread(target=lambda: results.append(readings.get("a", work, slow)))
+    reading = threading.Thread(target=lambda: results.append(readings.get("a", slow, work=work)))
     reading.start()
     try:
         assert begun.wait(60)
@@ -55,14 +55,15 @@ def leave(readings):
     gone = Work()
     gone.cancel()
     with pytest.raises(Cancelled):
-        readings.get("a", gone, lambda: pytest.fail("it is read once"))
+        readings.get("a", lambda: pytest.fail("it is read once"), gone.follow, gone)
 
 
 def test_who_asks_for_what_is_being_read_waits_for_it_and_is_told():
     readings, second, found = SizedCache(10), Asked(None), []
 
     def wait():
-        found.append(readings.get("a", second, lambda: pytest.fail("it is read once")))
+        once = lambda: pytest.fail("it is read once")  # noqa: E731 - it is not called
+        found.append(readings.get("a", once, second.follow, second))
 
     waiting = threading.Thread(target=wait)
     with being_read(readings, ("heads.reading", 1, 3)) as results:
@@ -85,8 +86,8 @@ def test_who_waits_for_what_tells_nothing_may_leave():
 def test_who_waits_reads_himself_where_the_first_has_left():
     readings = SizedCache(10)
     with pytest.raises(Cancelled):
-        readings.get("a", Work(), _leave)
-    assert readings.get("a", Work(), lambda: Sized(2)).size == 2
+        readings.get("a", _leave)
+    assert readings.get("a", lambda: Sized(2)).size == 2
 
 
 def _leave():

@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from glasshead.studio.server import serving
+from glasshead.studio.server import app
 from glasshead.studio.studio import Studio
 
 
@@ -24,7 +24,7 @@ from glasshead.studio.studio import Studio
     ],
 )
 def test_which_addresses_nobody_else_reaches(host, own):
-    assert serving.is_own_alone(host) is own
+    assert app.is_own_alone(host) is own
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,18 @@ def test_which_addresses_nobody_else_reaches(host, own):
     ],
 )
 def test_the_url_of_an_address(host, token, url):
-    assert serving._url(host, 7, token) == url
+    assert app._url(host, 7, token) == url
 
 
 def test_a_server_answers_once_it_says_where_it_is(monkeypatch):
     servers, said = [], []
-    made = serving.Server.__init__
+    made = app.Server.__init__
 
     def noted(self, *given):
         servers.append(self)
         made(self, *given)
 
-    monkeypatch.setattr(serving.Server, "__init__", noted)
+    monkeypatch.setattr(app.Server, "__init__", noted)
 
     def told(url):
         said.append(url)
@@ -60,7 +60,7 @@ def test_a_server_answers_once_it_says_where_it_is(monkeypatch):
         servers[0].should_exit = True
 
     thread = threading.Thread(
-        target=serving.serve,
+        target=app.serve,
         args=(Studio(),),
         kwargs={"host": "0.0.0.0", "opens": False, "told": told},
     )

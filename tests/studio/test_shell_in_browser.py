@@ -1,12 +1,17 @@
 """The page around the views, in a browser: what it says, and how it goes on."""
 
+import gzip
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from glasshead.studio.page import modules
+from glasshead.studio.report.linker import code_alone
+from glasshead.studio.server.app import application
 from glasshead.studio.studio import Studio
+from studio.asking import ask
 from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address
 from written import written
 
@@ -17,8 +22,42 @@ SAID = ("Failed to load resource", "net::ERR_")
 GONE = "The studio does not answer."
 
 
-def test_the_javascript_is_small():
-    assert sum(script.stat().st_size for script in SCRIPTS) < 150_000
+def test_what_the_browser_receives_is_small(looking, serving):
+    seen = looking(serving().url)
+    finished = []
+
+    def note(request):
+        if "/api/" not in request.url:
+            finished.append(request)
+
+    seen.page.on("requestfinished", note)
+    seen.open("#steps")
+    sizes = {one.url.removeprefix(seen.url): one.sizes()["responseBodySize"] for one in finished}
+    assert {"", "style.css", "static/app.js"} <= set(sizes)
+    assert all(sizes.values())
+    assert sum(sizes.values()) <= 60_000
+
+
+@pytest.mark.parametrize("path", ["/", "/style.css", "/static/app.js", "/static/icon.svg"])
+def test_the_page_is_compressed_for_who_takes_that(path):
+    app, host = application(Studio()), ("host", "localhost")
+    plain = ask(app, path, headers=(host,))
+    packed = ask(app, path, headers=(host, ("accept-encoding", "br, gzip")))
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    for answer in (plain, packed):
+        assert answer.headers["vary"] == "Accept-Encoding"
+        assert int(answer.headers["content-length"]) == len(answer.body)
+
+
+@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)
+def test_a_script_is_served_without_its_comments(file):
+    source = file.read_text(encoding="utf-8")
+    served = modules()[file.relative_to(STATIC).as_posix()]
+    assert code_alone(served).split() == code_alone(source).split()
+    assert not re.search(r"^\s*(//|/\*.*\*/$|\*)", served, re.MULTILINE)
+    assert len(served) < len(source)
 
 
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)
@@ -128,7 +167,7 @@ def test_a_text_that_a_new_studio_does_not_know_is_sent_again(looking, serves, t
     second = serves(Studio(run), first.port)
     page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
     page.wait_for_selector(".view.heads .body[data-drawn]", timeout=PATIENCE)
-    assert second.studio.texts._texts == first.studio.texts._texts
+    assert second.studio.texts._texts._values == first.studio.texts._texts._values
     assert page.locator(".refused").count() == 0
 
 

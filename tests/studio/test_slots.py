@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.server.application import application
+from glasshead.studio.server.app import application
 from glasshead.studio.studio import Limits, Studio
 from studio.asking import ask
 from written import written

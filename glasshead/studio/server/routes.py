@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from glasshead.explanation.language import LANGUAGES
@@ -27,7 +28,7 @@ from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, StepsRequest
 from glasshead.studio.views.training import TrainingLog
-from glasshead.studio.work import NotThere
+from glasshead.studio.work import NotThere, Work
 
 # Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
 _SPACE = r"\s\x1c-\x1f\x85"
@@ -118,61 +119,74 @@ def shell_routes(studio: Studio) -> APIRouter:
 def steps_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `steps`."""
     routes = APIRouter(prefix="/steps", tags=["steps"], responses=REFUSALS)
-    request_of = _steps_request_of(studio.limits)
+    limits = studio.limits
+
+    class StepsQuery(BaseModel):
+        """The parameters of `StepsRequest`, within the limits of this studio."""
+
+        text: Annotated[
+            str | None,
+            Field(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
+        ] = None
+        beta: Beta | None = None
+        mask: Mask = "none"
+        normalizer: Normalizer = "softmax"
+        heads: Annotated[int, Field(ge=1, le=4)] = 1
+        head: Annotated[int, Field(ge=0, le=3)] = 0
+        query: Annotated[int | None, Field(ge=0, lt=limits.words)] = None
 
     @routes.get("")
-    def matrices(settings: Annotated[StepsRequest, Depends(request_of)]) -> dict[str, Any]:
+    def matrices(settings: Annotated[StepsQuery, Query()]) -> dict[str, Any]:
         """Return the matrices of a sentence's attention at full precision, and the options.
 
         400 where parameters do not fit each other: heads that do not divide the dimension, a head
         index out of range, or β = ∞ with a normalizer that has no hard limit. 413 where the
         sentence has too many words and punctuation marks.
         """
-        return steps_data(settings, studio.limits)
+        return steps_data(StepsRequest(**settings.model_dump()), limits)
 
     @routes.get("/words")
     def explanation(
-        settings: Annotated[StepsRequest, Depends(request_of)], lang: Language = "en"
+        settings: Annotated[StepsQuery, Query()], lang: Language = "en"
     ) -> dict[str, Any]:
         """Explain one word's attention step by step, in one of five languages.
 
         400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
         """
-        return steps_words(settings, lang, studio.limits)
+        return steps_words(StepsRequest(**settings.model_dump()), lang, limits)
 
     return routes
 
 
-def _steps_request_of(limits: Limits) -> Callable[..., StepsRequest]:
-    """Create the dependency that parses the settings of a request."""
-
-    def parse(
-        text: Annotated[
-            str | None,
-            Query(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
-        ] = None,
-        beta: Beta | None = None,
-        mask: Mask = "none",
-        normalizer: Normalizer = "softmax",
-        heads: Annotated[int, Query(ge=1, le=4)] = 1,
-        head: Annotated[int, Query(ge=0, le=3)] = 0,
-        query: Annotated[int | None, Query(ge=0, lt=limits.words)] = None,
-    ) -> StepsRequest:
-        return StepsRequest(
-            text=text,
-            beta=beta,
-            mask=mask,
-            normalizer=normalizer,
-            heads=heads,
-            head=head,
-            query=query,
-        )
-
-    return parse
+Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
 
 
-Layer = Annotated[int, Query(ge=0, le=2**16, description="Counted from 0.")]
-Head = Annotated[int, Query(ge=0, le=2**16, description="Counted from 0.")]
+class HeadQuery(BaseModel):
+    """A head of a layer."""
+
+    layer: Place
+    head: Place
+
+
+class HeadOfTextQuery(HeadQuery):
+    """A head of a layer that has read a text."""
+
+    text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
+
+
+class TileQuery(HeadQuery):
+    """A tile of a head's map."""
+
+    level: Annotated[int, Field(ge=0, le=31, description="Of blocks of 2^level tokens.")]
+    row: Place
+    column: Place
+
+
+class TokensQuery(BaseModel):
+    """The tokens in [start, stop)."""
+
+    start: Place
+    stop: Place
 
 
 def heads_routes(studio: Studio) -> APIRouter:
@@ -204,27 +218,22 @@ def heads_routes(studio: Studio) -> APIRouter:
         return await read(request, text, view.small_maps)
 
     @routes.get("/weights", response_class=Response, responses=NUMBERS)
-    async def weights(request: Request, text: TextName, layer: Layer, head: Head) -> Response:
+    async def weights(request: Request, of: Annotated[HeadOfTextQuery, Query()]) -> Response:
         """Return the weights of one head; rows are queries, columns are keys.
 
         400 where there is no such layer or head, 413 where the text takes too much memory.
         """
-        return await read(request, text, lambda one: view.whole_map(one, layer, head))
+        return await read(request, of.text, lambda one: view.whole_map(one, of.layer, of.head))
 
     @routes.get("/along", response_class=Response, responses=NUMBERS)
-    async def along(request: Request, text: TextName, layer: Layer, head: Head) -> Response:
+    async def along(request: Request, of: Annotated[HeadOfTextQuery, Query()]) -> Response:
         """Return entropy and mean distance of each query of a head, and mass received per key.
 
         400 where there is no such layer or head, 413 where the text takes too much memory.
         """
-        return await read(request, text, lambda one: view.along(one, layer, head))
+        return await read(request, of.text, lambda one: view.along(one, of.layer, of.head))
 
     return routes
-
-
-_MANY = 2**31 - 1
-Number = Annotated[int, Query(ge=0, le=_MANY)]
-Level = Annotated[int, Query(ge=0, le=31, description="Of blocks of 2^level tokens.")]
 
 
 def _one_text(text: TextName) -> str:
@@ -243,7 +252,7 @@ def atlas_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `atlas`."""
     routes = APIRouter(prefix="/atlas", tags=["atlas"], responses=REFUSALS)
     atlases = Atlases(studio)
-    named = _no_text_or_one if studio.subject.is_file else _one_text
+    named = Depends(_no_text_or_one if studio.subject.is_file else _one_text)
 
     async def answered(request: Request, text: str | None, job: Job) -> Any:
         return await run_reading_job(
@@ -251,60 +260,52 @@ def atlas_routes(studio: Studio) -> APIRouter:
         )
 
     @routes.get("/read", response_class=Response, responses=LINES)
-    def read(text: Annotated[str | None, Depends(named)]) -> Response:
+    def read(text: Annotated[str | None, named]) -> Response:
         """Read a text; stream progress, then its length, layers and heads."""
         return Streamed(studio, lambda work: atlases.opened(text, work))
 
     @routes.get("/map")
     async def size(
-        request: Request,
-        layer: Number,
-        head: Number,
-        text: Annotated[str | None, Depends(named)],
+        request: Request, text: Annotated[str | None, named], of: Annotated[HeadQuery, Query()]
     ) -> dict[str, Any]:
         """Return the size and the levels of a head's map.
 
         400 where there is no such layer or head, 413 where the text takes too much memory.
         """
-        return await answered(request, text, lambda work: atlases.map(text, layer, head, work))
+        return await answered(
+            request, text, lambda work: atlases.map(text, of.layer, of.head, work)
+        )
 
     @routes.get("/overview", response_class=Response, responses=LINES)
-    def overview(
-        layer: Number, head: Number, text: Annotated[str | None, Depends(named)]
-    ) -> Response:
+    def overview(text: Annotated[str | None, named], of: Annotated[HeadQuery, Query()]) -> Response:
         """Compute the overview of a head; stream progress, then its largest mean weight."""
-        return Streamed(studio, lambda work: atlases.overview(text, layer, head, work))
+        return Streamed(studio, lambda work: atlases.overview(text, of.layer, of.head, work))
 
     @routes.get("/tile", response_class=Response, responses=NUMBERS)
     async def tile(
-        request: Request,
-        layer: Number,
-        head: Number,
-        level: Level,
-        row: Number,
-        column: Number,
-        text: Annotated[str | None, Depends(named)],
+        request: Request, text: Annotated[str | None, named], of: Annotated[TileQuery, Query()]
     ) -> Response:
         """Return up to 256 × 256 blocks: sums over a block's keys, means over its queries.
 
         400 where there is no such layer, head or tile, 409 where it needs the overview, 413 where
         the text takes too much memory.
         """
-        place = level, row, column
-        return numbers(
-            await answered(request, text, lambda work: atlases.tile(text, layer, head, place, work))
-        )
+        place = of.level, of.row, of.column
+
+        def made(work: Work) -> Tensor:
+            return atlases.tile(text, of.layer, of.head, place, work)
+
+        return numbers(await answered(request, text, made))
 
     @routes.get("/tokens")
     async def tokens(
-        request: Request,
-        start: Number,
-        stop: Number,
-        text: Annotated[str | None, Depends(named)],
+        request: Request, text: Annotated[str | None, named], part: Annotated[TokensQuery, Query()]
     ) -> dict[str, Any]:
         """Return the text of tokens, at most 512 at once; 413 as for the map."""
-        end = min(stop, start + TOKENS)
-        return await answered(request, text, lambda work: atlases.tokens(text, start, end, work))
+        end = min(part.stop, part.start + TOKENS)
+        return await answered(
+            request, text, lambda work: atlases.tokens(text, part.start, end, work)
+        )
 
     return routes
 

@@ -1,34 +1,49 @@
-// What the page shows, behind the "#" of its URL; a page without a URL of its own, as in a notebook, remembers it.
+// What the page shows stands behind the "#" of its URL. A page without a URL of its own, as in a
+// notebook, remembers it.
 
-const own = location.protocol !== "about:";
+const hasOwnUrl = location.protocol !== "about:";
 // Writing an address takes a browser longer than a frame: it is written once the page rests.
 const REST = 200;
+
 let place = location.hash;
+/** @type {number} */
 let writing = null;
 
-export function read() {
+/**
+ * The view, and what the address holds of it.
+ * @returns {{view: string, state: Record<string, string>}}
+ */
+export function readAddress() {
   const [view, query] = place.slice(1).split("?");
   return { view, state: Object.fromEntries(new URLSearchParams(query ?? "")) };
 }
 
-export function write(view, state) {
+/**
+ * @param {string} view
+ * @param {Record<string, string>} state
+ */
+export function writeAddress(view, state) {
   const query = new URLSearchParams(state);
   place = `#${view}${query.size ? `?${query}` : ""}`;
   clearTimeout(writing);
-  if (own) writing = setTimeout(() => history.replaceState(null, "", place), REST);
+  if (hasOwnUrl) writing = setTimeout(() => history.replaceState(null, "", place), REST);
 }
 
-/** Call when another address is gone to, by a link or by hand. */
+/**
+ * Call when another address is gone to, by a link or by hand.
+ * @param {() => void} gone
+ */
 export function onGoing(gone) {
-  if (own) {
-    return addEventListener("hashchange", () => {
+  if (hasOwnUrl) {
+    addEventListener("hashchange", () => {
       clearTimeout(writing);
       place = location.hash;
       gone();
     });
+    return;
   }
   addEventListener("click", (event) => {
-    const link = event.target.closest?.('a[href^="#"]');
+    const link = /** @type {Element} */ (event.target).closest?.('a[href^="#"]');
     if (!link || event.defaultPrevented) return;
     event.preventDefault();
     place = link.getAttribute("href");

@@ -1,53 +1,107 @@
 // The page: its views, its language, and what is asked for again.
-import { onGoing, read, withoutToken, write } from "./address.js";
-import { button, element, fill, scrolling } from "./dom.js";
+import { onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
+import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { onPaper, usePalette } from "./colors.js";
-import { png, save, svg } from "./figure.js";
-import { Refused, Unreachable, served, stored } from "./source.js";
-import { Waiting } from "./waiting.js";
-import { steps } from "./views/steps.js";
-import { heads } from "./views/heads.js";
+import { button, element, fill, scrolling } from "./dom.js";
+import { asPng, asSvg, save } from "./figure.js";
+import { Reconnect } from "./reconnect.js";
+import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
+import { heads } from "./views/heads.js";
+import { steps } from "./views/steps.js";
 import { training } from "./views/training.js";
 
-const VIEWS = { steps, heads, alignment, atlas, training };
-const AGAIN_AFTER = 1000;
-const SAY_FOR = 5000;
+/**
+ * @import { Figure } from "./figure.js"
+ * @import { Source } from "./source.js"
+ */
 
-/** A view is {open(frame, context)}; the context has `source` (source.js), `about` (about.py), `language` and
- *   t(name, {…})  a word or sentence, its places filled in
- *   state         what the address holds of the view: strings by name
- *   remember({})  put names into the address; null takes one away
- *   signal        aborted when the view is left: for all listeners and requests
- *   picture(f)    what is saved: f() returns a figure (figure.js); null: nothing
- *   failed(error) tell what went wrong; an abort is passed over */
-class Page {
+/**
+ * A word or sentence by its name, with its places filled in.
+ * @typedef {(name: string, places?: Record<string, any>) => string} Translate
+ */
+
+/**
+ * What the studio says of itself, or a report of itself.
+ * @typedef {object} About
+ * @property {string} version
+ * @property {{name: string | null, kind: string | null, problem: string | null}} subject
+ * @property {Record<string, string | null>} views  Why a view is missing; null where it is not
+ * @property {Record<string, string>} samples  The text that a view begins with
+ * @property {Record<string, number>} limits
+ * @property {Record<string, string>} languages
+ * @property {import("./colors.js").Palettes} palette
+ * @property {Record<string, string[]>} [notes]  What a report leaves out of a view
+ * @property {string} [icon]
+ */
+
+/**
+ * What a view is given.
+ * @typedef {object} Context
+ * @property {Source} source
+ * @property {About} about
+ * @property {string} language
+ * @property {Translate} t
+ * @property {Record<string, string>} state  What the address holds of the view
+ * @property {(changes: Record<string, any>) => void} remember  Puts names into the address; null
+ *   takes one away
+ * @property {AbortSignal} signal  Aborted when the view is left: for all listeners and requests
+ * @property {(draw: (() => Omit<Figure, "title">) | null) => void} picture  Says what is saved
+ * @property {(error: Error) => void} failed  Tells what went wrong; an abort is passed over
+ */
+
+/** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
+
+/** @type {Record<string, View>} */
+const VIEWS = { steps, heads, alignment, atlas, training };
+// Milliseconds until a page asks again that found no studio, and for which a notice is shown.
+const AGAIN_AFTER = 1000;
+const NOTICE_FOR = 5000;
+
+export class Page {
+  /** @param {Source} source */
   constructor(source) {
     this.source = source;
     this.leaving = new AbortController();
     this.frame = element("main", { id: "view", tabindex: "-1" });
     this.notice = element("div.notice", { role: "status" });
-    this.waiting = new Waiting(this);
+    this.reconnect = new Reconnect(this);
+    /** @type {About} */
+    this.about = null;
+    /** @type {Record<string, string>} */
+    this.words = {};
+    this.language = "en";
+    /** @type {Record<string, HTMLAnchorElement>} */
+    this.links = {};
+    /** @type {string} */
+    this.shown = null;
+    /** @type {{name: string, draw: () => Omit<Figure, "title">} | null} */
+    this.drawing = null;
+    /** @type {number} */
+    this.noticeTimer = null;
+    this.saving = element("div.saving");
   }
 
   async start() {
     this.about = await this.source.json("about");
-    usePalette(this.about.palette);
+    usePalettes(this.about.palette);
     await this.speak(this.chosenLanguage());
     onGoing(() => this.go());
     onPaper(() => this.open());
     await this.open();
   }
 
+  /** The language that was chosen before, or else the first of the browser's that the page has. */
   chosenLanguage() {
     const known = Object.keys(this.about.languages);
     if (this.source.offline) return known[0];
-    const named = new Map(known.map((name) => [written(name), name]));
-    return [keptLanguage(), ...navigator.languages].map((each) => named.get(written(each))).find(Boolean) ?? "en";
+    const byScript = new Map(known.map((name) => [languageAndScript(name), name]));
+    const wanted = [keptLanguage(), ...navigator.languages];
+    return wanted.map((each) => byScript.get(languageAndScript(each))).find(Boolean) ?? "en";
   }
 
+  /** @param {string} language */
   async speak(language) {
     this.words = await this.source.json("words", { lang: language });
     this.language = language;
@@ -55,36 +109,76 @@ class Page {
     this.layOut();
   }
 
+  /**
+   * @param {string} name
+   * @param {Record<string, any>} places
+   */
   t(name, places = {}) {
-    return (this.words[name] ?? name).replace(/\{(\w+)\}/g, (whole, place) => places[place] ?? whole);
+    const sentence = this.words[name] ?? name;
+    return sentence.replace(/\{(\w+)\}/g, (whole, place) => places[place] ?? whole);
   }
 
   layOut() {
-    const { subject, languages } = this.about;
     const there = Object.keys(VIEWS).filter((view) => view in this.about.views);
-    const link = (view) => element("a", { href: `#${view}` }, this.t(`${view}.title`));
-    this.links = Object.fromEntries(there.map((view) => [view, link(view)]));
-    this.saving = element("div.saving", { role: "group", "aria-label": this.t("shell.save") },
-      element("span", { "aria-hidden": "true" }, this.t("shell.save")),
-      ["png", "svg"].map((kind) => button(this.t(`shell.${kind}`), () => this.save(kind))));
-    const language = menu(this.t("shell.language"), Object.entries(languages), this.language, async (chosen) => {
-      try { localStorage.setItem("language", chosen); } catch { /* it is not kept */ }
-      await this.speak(chosen);
-      document.querySelector("header select").focus();
-      await this.open();
-    });
-    const skip = (event) => { event.preventDefault(); this.frame.focus(); };
-    const src = this.source.offline ? this.about.icon : "static/icon.svg";
-    fill(document.body,
-      element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip")),
-      element("header",
-        element("a.brand", { href: "#steps" }, element("img", { src, alt: "", width: 22, height: 22 }),
-          element("b", "glasshead"), element("span", subject.name ?? this.t("shell.nothing"))),
-        element("nav", { "aria-label": this.t("shell.views") }, Object.values(this.links)),
-        this.saving, this.source.offline ? null : language),
-      this.notice, this.frame);
+    this.links = Object.fromEntries(there.map((view) => [view, this.link(view)]));
+    this.saving = this.saveButtons();
+    /** @param {Event} event */
+    const skip = (event) => {
+      event.preventDefault();
+      this.frame.focus();
+    };
+    const header = element(
+      "header",
+      this.brand(),
+      element("nav", { "aria-label": this.t("shell.views") }, Object.values(this.links)),
+      this.saving,
+      this.source.offline ? null : this.languageMenu(),
+    );
+    const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
+    fill(document.body, skipLink, header, this.notice, this.frame);
   }
 
+  /** @param {string} view */
+  link(view) {
+    return element("a", { href: `#${view}` }, this.t(`${view}.title`));
+  }
+
+  brand() {
+    const { name } = this.about.subject;
+    const src = this.source.offline ? this.about.icon : "static/icon.svg";
+    return element(
+      "a.brand",
+      { href: "#steps" },
+      element("img", { src, alt: "", width: 22, height: 22 }),
+      element("b", "glasshead"),
+      element("span", name ?? this.t("shell.nothing")),
+    );
+  }
+
+  saveButtons() {
+    const label = this.t("shell.save");
+    return element(
+      "div.saving",
+      { role: "group", "aria-label": label },
+      element("span", { "aria-hidden": "true" }, label),
+      button(this.t("shell.png"), () => this.save("png")),
+      button(this.t("shell.svg"), () => this.save("svg")),
+    );
+  }
+
+  languageMenu() {
+    /** @param {string} chosen */
+    const speak = async (chosen) => {
+      keepLanguage(chosen);
+      await this.speak(chosen);
+      /** @type {HTMLElement} */ (document.querySelector("header select")).focus();
+      await this.open();
+    };
+    const languages = Object.entries(this.about.languages);
+    return menu(this.t("shell.language"), languages, this.language, speak);
+  }
+
+  /** Show what the address names, from the top where it is another view. */
   async go() {
     const before = this.shown;
     const opened = this.open();
@@ -95,12 +189,31 @@ class Page {
     await opened;
   }
 
+  /** Leave the view that is shown, and open the one that the address names. */
   async open() {
     this.leaving.abort();
     this.leaving = new AbortController();
     const { signal } = this.leaving;
-    const { view: asked, state } = read();
-    const name = asked in this.links ? asked : Object.keys(this.links)[0];
+    const { view, state } = readAddress();
+    const name = view in this.links ? view : Object.keys(this.links)[0];
+    this.mark(name);
+    const frame = this.layOutView(name);
+    const { problem } = this.about.subject;
+    if (problem !== null) this.reconnect.forSubject();
+    if (this.about.views[name] !== null) {
+      fill(frame, problem === null ? this.absence(name) : this.refusal(problem));
+      frame.dataset.drawn = "";
+      return;
+    }
+    try {
+      await VIEWS[name].open(frame, this.context(name, frame, state, signal));
+    } catch (error) {
+      this.failed(error, frame, signal);
+    }
+  }
+
+  /** @param {string} name */
+  mark(name) {
     for (const [view, link] of Object.entries(this.links)) {
       link.ariaCurrent = view === name ? "page" : null;
       link.classList.toggle("absent", this.about.views[view] !== null);
@@ -108,22 +221,46 @@ class Page {
     this.shown = name;
     this.drawing = null;
     this.saving.hidden = true;
-    const { problem, name: subject } = this.about.subject;
-    document.title = `${this.t(`${name}.title`)} · ${subject ? `${subject} · glasshead` : this.t("shell.title")}`;
+  }
+
+  /**
+   * Fill the page with a view's title and an empty frame.
+   * @param {string} name
+   */
+  layOutView(name) {
+    const { name: subject } = this.about.subject;
+    const title = this.t(`${name}.title`);
+    document.title = `${title} · ${subject ? `${subject} · glasshead` : this.t("shell.title")}`;
     const frame = element("div.body");
-    fill(this.frame, element(`section.view.${name}`, { "aria-labelledby": "title" },
-      element("h1", { id: "title", tabindex: "-1" }, this.t(`${name}.title`)),
-      this.about.notes?.[name]?.map((note) => element("p.quiet.cut", note)), frame));
-    if (problem !== null) this.waiting.forSubject();
-    if (this.about.views[name] !== null) {
-      fill(frame, problem === null ? this.absent(name, subject) : this.refused(problem));
-      frame.dataset.drawn = "";
-      return;
-    }
-    const context = {
-      source: this.source, about: this.about, language: this.language, state, signal,
+    const section = element(
+      `section.view.${name}`,
+      { "aria-labelledby": "title" },
+      element("h1", { id: "title", tabindex: "-1" }, title),
+      this.about.notes?.[name]?.map((note) => element("p.quiet.cut", note)),
+      frame,
+    );
+    fill(this.frame, section);
+    return frame;
+  }
+
+  /**
+   * @param {string} name
+   * @param {HTMLElement} frame
+   * @param {Record<string, string>} state
+   * @param {AbortSignal} signal
+   * @returns {Context}
+   */
+  context(name, frame, state, signal) {
+    return {
+      source: this.source,
+      about: this.about,
+      language: this.language,
+      state,
+      signal,
       t: (word, places) => this.t(word, places),
-      remember: (changes) => this.remember(name, state, changes, signal),
+      remember: (changes) => {
+        if (!signal.aborted) remember(name, state, changes);
+      },
       picture: (draw) => {
         if (signal.aborted) return;
         this.drawing = draw && { name, draw };
@@ -131,53 +268,61 @@ class Page {
       },
       failed: (error) => this.failed(error, frame, signal),
     };
-    try {
-      await VIEWS[name].open(frame, context);
-    } catch (error) {
-      this.failed(error, frame, signal);
-    }
   }
 
-  remember(name, state, changes, signal) {
-    if (signal.aborted) return;
-    for (const [key, value] of Object.entries(changes)) {
-      if (value === null || value === undefined) delete state[key]; else state[key] = String(value);
-    }
-    write(name, state);
-  }
-
+  /**
+   * Tell what went wrong: wait for a studio that is away, show a refusal, and throw a fault.
+   * @param {Error} error
+   * @param {HTMLElement} frame
+   * @param {AbortSignal} signal
+   */
   failed(error, frame, signal) {
     if (signal.aborted || error.name === "AbortError") return;
     if (error instanceof Unreachable) {
-      this.waiting.forStudio();
-    } else {
-      const refused = error instanceof Refused;
-      fill(frame, this.refused(refused ? error.message : this.t("shell.fault", { error: String(error) })));
-      if (!refused) throw error;
-      this.waiting.forSubject();
+      this.reconnect.forStudio();
+      return;
     }
+    const isRefused = error instanceof Refused;
+    const fault = this.t("shell.fault", { error: String(error) });
+    fill(frame, this.refusal(isRefused ? error.message : fault));
+    if (!isRefused) throw error;
+    this.reconnect.forSubject();
   }
 
-  absent(name, subject) {
-    const commands = element("pre.formula", "glasshead demo\nglasshead studio demo/translator");
+  /**
+   * Why a view is missing, and how to have it where nothing is open.
+   * @param {string} name
+   */
+  absence(name) {
     const label = this.t("shell.how");
-    const how = [element("p", label), scrolling(label, commands)];
-    return [element("p.note", this.t(this.about.views[name])), subject || this.source.offline ? null : how];
+    const commands = "glasshead demo\nglasshead studio demo/translator";
+    const how = [element("p", label), scrolling(label, element("pre.formula", commands))];
+    const isOpen = this.about.subject.name !== null || this.source.offline;
+    return [element("p.note", this.t(this.about.views[name])), isOpen ? null : how];
   }
 
-  refused(sentence) {
-    return element("div.refused", { role: "alert" }, element("p", sentence),
-      this.source.offline ? null : button(this.t("shell.again"), () => this.again()));
+  /** @param {string} sentence */
+  refusal(sentence) {
+    const again = this.source.offline ? null : button(this.t("shell.again"), () => this.again());
+    return element("div.refused", { role: "alert" }, element("p", sentence), again);
   }
 
+  /**
+   * Show a refusal in place of any view.
+   * @param {Error} error
+   */
   refuse(error) {
     fill(this.notice);
-    fill(this.frame, this.refused(error.message));
+    fill(this.frame, this.refusal(error.message));
   }
 
+  /** Show what the studio is now; a page of another version is loaded anew. */
   async renew() {
     const about = await this.source.json("about");
-    if (about.version !== this.about.version) return location.reload();
+    if (about.version !== this.about.version) {
+      location.reload();
+      return;
+    }
     this.about = about;
     this.layOut();
     await this.open();
@@ -191,39 +336,78 @@ class Page {
     }
   }
 
+  /** @param {string} name  Of the notice */
   say(name) {
-    clearTimeout(this.unsaying);
+    clearTimeout(this.noticeTimer);
     fill(this.notice, element("p", this.t(name)));
-    if (name === "shell.back") this.unsaying = setTimeout(() => fill(this.notice), SAY_FOR);
+    // That it is back is soon known.
+    if (name !== "shell.back") return;
+    this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }
 
+  /** @param {"png" | "svg"} kind */
   async save(kind) {
     if (!this.drawing) return;
-    const figure = { title: document.title, ...this.drawing.draw() };
-    save(kind === "png" ? await png(figure) : svg(figure), `glasshead-${this.drawing.name}.${kind}`);
+    const { name, draw } = this.drawing;
+    const figure = { title: document.title, ...draw() };
+    save(kind === "png" ? await asPng(figure) : asSvg(figure), `glasshead-${name}.${kind}`);
   }
+}
+
+/**
+ * Put changes into what the address holds of a view.
+ * @param {string} view
+ * @param {Record<string, string>} state
+ * @param {Record<string, any>} changes
+ */
+function remember(view, state, changes) {
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === null || value === undefined) delete state[key];
+    else state[key] = String(value);
+  }
+  writeAddress(view, state);
 }
 
 function keptLanguage() {
-  try { return localStorage.getItem("language"); } catch { return null; }
+  try {
+    return localStorage.getItem("language");
+  } catch {
+    return null;
+  }
 }
 
-/** A language and its script, zh-Hant of zh-TW; null of what is no name. */
-function written(name) {
+/** @param {string} language */
+function keepLanguage(language) {
+  try {
+    localStorage.setItem("language", language);
+  } catch {
+    // A browser that keeps nothing asks again.
+  }
+}
+
+/**
+ * A language and its script, zh-Hant of zh-TW; null of what is no name.
+ * @param {string} name
+ */
+function languageAndScript(name) {
   try {
     const { language, script } = new Intl.Locale(name).maximize();
     return `${language}-${script}`;
-  } catch { return null; }
+  } catch {
+    return null;
+  }
 }
 
-const held = document.getElementById("answers");
-if (!held) withoutToken();
-const page = new Page(held ? stored(JSON.parse(held.textContent)) : served());
-start();
-
-function start() {
+/** @param {Page} page */
+function start(page) {
   page.start().catch((error) => {
-    fill(document.body, element("p.refused", { role: "alert" }, String(error.message || error)));
-    if (error instanceof Unreachable) setTimeout(start, AGAIN_AFTER); else throw error;
+    const sentence = String(error.message || error);
+    fill(document.body, element("p.refused", { role: "alert" }, sentence));
+    if (!(error instanceof Unreachable)) throw error;
+    setTimeout(() => start(page), AGAIN_AFTER);
   });
 }
+
+const source = sourceOfPage();
+if (!source.offline) withoutToken();
+start(new Page(source));

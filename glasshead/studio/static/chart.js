@@ -1,133 +1,329 @@
 // Charts over the steps of a training, which share one cross-hair.
 import { element, fill, moveOf, setAttributes } from "./dom.js";
-import { drawn, node } from "./figure.js";
-import { count, short, ticks, within } from "./numbers.js";
+import { markNode, svgNode } from "./figure.js";
+import { grouped, significant, ticks, within } from "./numbers.js";
+
+/**
+ * @import { Children } from "./dom.js"
+ * @import { Mark } from "./figure.js"
+ */
+
+/**
+ * A chart as it is drawn at a place and a width.
+ * @typedef {object} Plot
+ * @property {Mark[]} marks
+ * @property {number} height
+ * @property {number[]} steps  Where the cross-hair can stand, in order
+ * @property {(x: number) => number} stepAt  The step of a place
+ * @property {number[]} [rows]  Top of each row between which the cross-hair goes up and down
+ * @property {number} [rowHeight]
+ * @property {(cursor: Cursor) => {marks: Mark[], readout: Children}} crossed  The cross-hair, and
+ *   the numbers where it stands
+ */
+
+/**
+ * Draw a chart of some data.
+ * @template Data
+ * @typedef {(data: Data, left: number, top: number, width: number) => Plot} Plotter
+ */
+
+/**
+ * What a legend names.
+ * @typedef {object} LegendEntry
+ * @property {string} label
+ * @property {string} color
+ * @property {string} [sign]  A letter in place of a line
+ * @property {boolean} [dots]
+ * @property {number} [width]
+ * @property {number} [opacity]
+ */
 
 const LETTER = 11;
 const HEADING = 20;
+// Between two charts of a picture.
+const GAP = 14;
+// The share of all steps that PageUp and PageDown go by.
+const PAGES = 10;
 
-/** Where the cross-hair of all charts stands: in a step, null being the last one, and in a row. */
-export function cursor(step, row, remember) {
-  let kept = step;
-  const at = {
-    step, row, charts: new Set(),
-    show(next) { at.step = next; for (const each of at.charts) each.cross(); },
-    keep(next) { kept = next; remember({ at: next }); at.show(next); },
-    choose(next) { if (next !== at.row) { at.row = next; remember({ head: next }); at.show(at.step); } },
-    leave() { at.show(kept); },
-  };
-  return at;
-}
-
-/** A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where it stands.
- * `show(spec)` draws what plan(spec, left, top, width) says: `marks` (figure.js) and their `height`, the `steps` where
- * the cross-hair can stand, of which stepAt(x) is one, the `rows` between which it goes up and down, if there are any,
- * each `size` high, and crossed(at): its marks, and what is `told` of the place. */
-export function chart(title, at, plan, heading = "h3") {
-  const [picture, cross] = ["picture", "cross"].map((name) => node("svg", { class: name, "aria-hidden": "true" }));
-  const readout = element("p.readout");
-  const plot = element("div.plot", {
-    tabindex: 0, role: "slider", "aria-label": title, "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0,
-    onkeydown: walk, onpointermove: point, onpointerleave: at.leave,
-  }, picture, cross);
-  const made = element("figure", element(heading, title), plot, readout);
-  let spec = null, seen = null;
-
-  function draw() {
-    const width = Math.floor(plot.clientWidth);
-    if (!spec || !width) return;
-    seen = plan(spec, 0, 0, width);
-    for (const each of [picture, cross]) setAttributes(each, { width, height: seen.height });
-    picture.replaceChildren(...seen.marks.map(drawn));
-    made.cross();
+/** Where the cross-hair of all charts stands: at a step, null being the last one, and in a row. */
+export class Cursor {
+  /**
+   * @param {number | null} step
+   * @param {number} row
+   * @param {(changes: {at: number | null} | {head: number}) => void} remember
+   */
+  constructor(step, row, remember) {
+    this.step = step;
+    this.row = row;
+    this.remember = remember;
+    this.kept = step;
+    /** @type {Set<Chart<any>>} */
+    this.charts = new Set();
   }
 
-  function walk(event) {
-    const move = moveOf(event);
-    const leaves = event.key === "Escape";
-    if (!seen?.steps.length || !(leaves || move)) return;
-    const { rows, steps } = seen;
-    const [down, right] = move ?? [];
-    if (leaves) at.keep(null);
-    else if (right || Math.abs(down) > 1) at.keep(stepped(move, steps, at.step));
-    else if (rows) at.choose(within(at.row + down, rows.length));
+  /**
+   * Stand at a step for a while, until the pointer leaves.
+   * @param {number | null} step
+   */
+  show(step) {
+    this.step = step;
+    for (const chart of this.charts) chart.cross();
+  }
+
+  /** @param {number | null} step */
+  keep(step) {
+    this.kept = step;
+    this.remember({ at: step });
+    this.show(step);
+  }
+
+  /** @param {number} row */
+  choose(row) {
+    if (row === this.row) return;
+    this.row = row;
+    this.remember({ head: row });
+    this.show(this.step);
+  }
+
+  leave() {
+    this.show(this.kept);
+  }
+}
+
+/**
+ * A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where
+ * it stands.
+ * @template Data
+ */
+export class Chart {
+  /**
+   * @param {string} title
+   * @param {Cursor} cursor
+   * @param {Plotter<Data>} plotter
+   * @param {string} heading  Tag of the heading
+   */
+  constructor(title, cursor, plotter, heading = "h3") {
+    this.title = title;
+    this.cursor = cursor;
+    this.plotter = plotter;
+    /** @type {Data | null} */
+    this.data = null;
+    /** @type {Plot | null} */
+    this.plot = null;
+    this.picture = svgNode("svg", { class: "picture", "aria-hidden": "true" });
+    this.crossHair = svgNode("svg", { class: "cross", "aria-hidden": "true" });
+    this.readout = element("p.readout");
+    this.frame = element(
+      "div.plot",
+      {
+        tabindex: 0,
+        role: "slider",
+        "aria-label": title,
+        "aria-valuemin": 0,
+        "aria-valuemax": 0,
+        "aria-valuenow": 0,
+        onkeydown: (event) => this.walk(event),
+        onpointermove: (event) => this.point(event),
+        onpointerleave: () => cursor.leave(),
+      },
+      this.picture,
+      this.crossHair,
+    );
+    this.element = element("figure", element(heading, title), this.frame, this.readout);
+    new ResizeObserver(() => this.draw()).observe(this.frame);
+    cursor.charts.add(this);
+  }
+
+  /** @param {Data} data */
+  show(data) {
+    this.data = data;
+    this.draw();
+  }
+
+  draw() {
+    const width = Math.floor(this.frame.clientWidth);
+    if (!this.data || !width) return;
+    this.plot = this.plotter(this.data, 0, 0, width);
+    for (const each of [this.picture, this.crossHair]) {
+      setAttributes(each, { width, height: this.plot.height });
+    }
+    this.picture.replaceChildren(...this.plot.marks.map(markNode));
+    this.cross();
+  }
+
+  /** Draw the cross-hair, and tell the numbers where it stands. */
+  cross() {
+    if (!this.plot?.steps.length) return;
+    const { marks, readout } = this.plot.crossed(this.cursor);
+    this.crossHair.replaceChildren(...marks.map(markNode));
+    fill(this.readout, readout);
+    const [first, last] = [this.plot.steps[0], this.plot.steps.at(-1)];
+    setAttributes(this.frame, {
+      "aria-valuemin": first,
+      "aria-valuemax": last,
+      "aria-valuenow": this.cursor.step ?? last,
+      "aria-valuetext": this.readout.textContent,
+    });
+  }
+
+  /** @param {KeyboardEvent} event */
+  walk(event) {
+    if (!this.plot?.steps.length) return;
+    const { cursor } = this;
+    const { steps, rows } = this.plot;
+    const [down, right] = moveOf(event) ?? [0, 0];
+    const isAlong = right !== 0 || Math.abs(down) > 1;
+    if (event.key === "Escape") cursor.keep(null);
+    else if (isAlong) cursor.keep(nextStep(steps, cursor.step, down, right));
+    else if (down && rows) cursor.choose(within(cursor.row + down, rows.length));
     else return;
     event.preventDefault();
   }
 
-  function point(event) {
-    if (!seen?.steps.length) return;
-    const box = plot.getBoundingClientRect();
+  /** @param {PointerEvent} event */
+  point(event) {
+    const { cursor, plot } = this;
+    if (!plot?.steps.length) return;
+    const box = this.frame.getBoundingClientRect();
     const y = event.clientY - box.top;
-    const row = seen.rows?.findIndex((top) => y >= top && y < top + seen.size) ?? -1;
-    if (row >= 0) at.choose(row);
-    at.show(seen.stepAt(event.clientX - box.left));
+    const row = plot.rows?.findIndex((top) => y >= top && y < top + plot.rowHeight) ?? -1;
+    if (row >= 0) cursor.choose(row);
+    cursor.show(plot.stepAt(event.clientX - box.left));
   }
 
-  made.show = (next) => { spec = next; draw(); };
-  made.cross = () => {
-    if (!seen?.steps.length) return;
-    const { marks, told } = seen.crossed(at);
-    cross.replaceChildren(...marks.map(drawn));
-    fill(readout, told);
-    const [first, last] = [seen.steps[0], seen.steps.at(-1)];
-    const said = { "aria-valuenow": at.step ?? last, "aria-valuetext": readout.textContent };
-    setAttributes(plot, { "aria-valuemin": first, "aria-valuemax": last, ...said });
-  };
-  made.picture = (x, y, width) => {
-    const { marks, height } = plan(spec, x, y + HEADING, width);
-    return { marks: [{ x, y: y + 12, text: title, size: 14, weight: 600 }, ...marks], height: height + HEADING + 14 };
-  };
-  new ResizeObserver(draw).observe(plot);
-  at.charts.add(made);
-  return made;
+  /**
+   * The chart as a part of a picture.
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  figure(x, y, width) {
+    const { marks, height } = this.plotter(this.data, x, y + HEADING, width);
+    const heading = { x, y: y + 12, text: this.title, size: 14, weight: 600 };
+    return { marks: [heading, ...marks], height: height + HEADING + GAP };
+  }
 }
 
-function stepped([down, right], steps, step) {
+/**
+ * The step that a key leads to from another.
+ * @param {number[]} steps
+ * @param {number | null} step
+ * @param {number} down  Pages, where `right` is 0
+ * @param {number} right
+ */
+function nextStep(steps, step, down, right) {
   const now = step === null ? steps.length : steps.findLastIndex((each) => each <= step);
-  const pages = -Math.sign(down) * Math.ceil(steps.length / 10);
+  const pages = -Math.sign(down) * Math.ceil(steps.length / PAGES);
   return steps[within(now + (right || pages), steps.length)];
 }
 
-export function told(name, label, value, text = short(value)) {
-  return element("span.told", { "data-name": name, "data-value": String(value) }, `${label} `, element("b", text));
+/**
+ * A number of the readout, and what it is of.
+ * @param {string} name
+ * @param {string} label
+ * @param {number | string | null} value
+ */
+export function reading(name, label, value, text = significant(/** @type {number} */ (value))) {
+  const attributes = { "data-name": name, "data-value": String(value) };
+  return element("span.told", attributes, `${label} `, element("b", text));
 }
 
+/**
+ * The axis of steps.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} left
+ * @param {number} right
+ * @param {number} y
+ */
 export function stepAxis(from, to, left, right, y) {
   const span = to > from ? to - from : 1;
+  /** @param {number} step */
   const place = (step) => left + ((step - from) / span) * (right - left);
+  /** @param {number} x */
+  const stepAt = (x) => from + ((x - left) / (right - left)) * span;
+  /** @type {Mark[]} */
   const marks = [{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }];
   for (const step of ticks(from, to, Math.max(2, (right - left) / 90)).filter(Number.isInteger)) {
     const at = Math.round(place(step)) + 0.5;
-    const anchor = at > right - 18 ? "end" : at < left + 12 ? "start" : "middle";
-    marks.push({ d: `M${at} ${y}v4`, stroke: "quiet" }, small(count(step), Math.min(at, right), y + 16, anchor));
+    // Numbers at the ends stay within the chart.
+    const inner = at < left + 12 ? "start" : "middle";
+    const anchor = at > right - 18 ? "end" : inner;
+    marks.push({ d: `M${at} ${y}v4`, stroke: "quiet" });
+    marks.push(smallText(grouped(step), Math.min(at, right), y + 16, anchor));
   }
-  return { marks, place, step: (x) => from + ((x - left) / (right - left)) * span };
+  return { marks, place, stepAt };
 }
 
+/**
+ * Names of curves and signs, in as many lines as they take.
+ * @param {LegendEntry[]} entries
+ * @param {number} left
+ * @param {number} top
+ * @param {number} width
+ */
 export function legend(entries, left, top, width) {
+  /** @type {Mark[]} */
   const marks = [];
-  let [x, y] = [left, top + LETTER];
-  for (const { label, color, sign, dots, width: thick, opacity } of entries) {
-    const long = 44 + [...label].reduce((sum, letter) => sum + (letter > "⺀" ? 12 : 6.6), 0);
-    if (x > left && x + long > left + width) [x, y] = [left, y + 18];
-    if (sign) marks.push({ ...small(sign, x + 4, y), fill: color });
-    else marks.push({ d: `M${x} ${y - 4}h18`, stroke: color, width: thick, opacity });
-    if (dots) marks.push(dot(x + 9, y - 4, color));
-    marks.push({ ...small(label, x + 24, y), size: LETTER + 1 });
-    x += long;
+  let x = left;
+  let y = top + LETTER;
+  for (const entry of entries) {
+    const { label, color } = entry;
+    // Letters of Chinese are about twice as wide.
+    const letters = [...label].reduce((sum, letter) => sum + (letter > "⺀" ? 12 : 6.6), 0);
+    if (x > left && x + 44 + letters > left + width) {
+      x = left;
+      y += 18;
+    }
+    if (entry.sign) marks.push({ ...smallText(entry.sign, x + 4, y), fill: color });
+    else marks.push(lineSample(x, y, entry));
+    if (entry.dots) marks.push(dot(x + 9, y - 4, color));
+    marks.push({ ...smallText(label, x + 24, y), size: LETTER + 1 });
+    x += 44 + letters;
   }
   return { marks, height: entries.length ? y - top + 6 : 0 };
 }
 
-export function small(text, x, y, anchor) {
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {LegendEntry} entry
+ * @returns {Mark}
+ */
+function lineSample(x, y, { color, width, opacity }) {
+  return { d: `M${x} ${y - 4}h18`, stroke: color, width, opacity };
+}
+
+/**
+ * @param {string | number} text
+ * @param {number} x
+ * @param {number} y
+ * @param {string} [anchor]
+ * @returns {Mark}
+ */
+export function smallText(text, x, y, anchor) {
   return { x, y, text, size: LETTER, fill: "quiet", anchor };
 }
 
-/** The sign of an alarm, which points down at a place. */
-export function alarmAt(x, y) { return { d: `M${x - 5} ${y - 9}h10l-5 9z`, fill: "alarm", stroke: "paper" }; }
+/**
+ * The sign of an alarm, which points down at a place.
+ * @param {number} x
+ * @param {number} y
+ * @returns {Mark}
+ */
+export function alarmAt(x, y) {
+  return { d: `M${x - 5} ${y - 9}h10l-5 9z`, fill: "alarm", stroke: "paper" };
+}
 
-export function dot(x, y, fill, r = 2.6) {
-  const half = (wide) => `a${r} ${r} 0 1 0 ${wide} 0`;
-  return { d: `M${(x - r).toFixed(1)} ${y.toFixed(1)}${half(2 * r)}${half(-2 * r)}z`, fill, stroke: "none" };
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {string} color
+ * @returns {Mark}
+ */
+export function dot(x, y, color, radius = 2.6) {
+  /** @param {number} wide */
+  const half = (wide) => `a${radius} ${radius} 0 1 0 ${wide} 0`;
+  const start = `M${(x - radius).toFixed(1)} ${y.toFixed(1)}`;
+  return { d: `${start}${half(2 * radius)}${half(-2 * radius)}z`, fill: color, stroke: "none" };
 }

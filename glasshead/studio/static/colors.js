@@ -1,40 +1,87 @@
 // Colours of weights: the library's own map, on light and on dark paper, linear or logarithmic.
 import { within } from "./numbers.js";
 
+/**
+ * The colours of a map, from 0 to the largest weight, as "#rrggbb".
+ * @typedef {{light: string[], dark: string[]}} Palettes
+ */
+
+/**
+ * The place of a weight in the map, counted from 0.
+ * @typedef {(value: number) => number} ColorScale
+ */
+
+/** @type {Palettes} */
 let palettes = { light: [], dark: [] };
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const darkPaper = matchMedia("(prefers-color-scheme: dark)");
 
-export function usePalette(given) { palettes = given; }
+/** @param {Palettes} given */
+export function usePalettes(given) {
+  palettes = given;
+}
 
-export function onPaper(changed) { dark.addEventListener("change", changed); }
+/**
+ * Call when the paper turns dark or light.
+ * @param {() => void} changed
+ */
+export function onPaper(changed) {
+  darkPaper.addEventListener("change", changed);
+}
 
-export function ramp() { return dark.matches ? palettes.dark : palettes.light; }
+export function ramp() {
+  return darkPaper.matches ? palettes.dark : palettes.light;
+}
 
-/** A colour as CSS names it: paper, sunk, ink, quiet, rule, accent, alarm. */
+/**
+ * A colour by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
+ * @param {string} name
+ */
 export function paperColor(name) {
   return getComputedStyle(document.body).getPropertyValue(`--${name}`).trim();
 }
 
-/** A scale from a weight to its place 0 … 64 in the map. */
+/**
+ * A scale from a weight to its place in the map.
+ * @param {object} [ends]
+ * @param {number} [ends.top]  Weight of the last colour
+ * @param {boolean} [ends.logarithmic]
+ * @param {number} [ends.floor]  Share of `top` that has the first colour, where it is logarithmic
+ * @returns {ColorScale}
+ */
 export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
   const last = ramp().length - 1;
   const low = Math.log(floor * top);
   const span = Math.log(top) - low;
-  const share = logarithmic ? (value) => (Math.log(value) - low) / span : (value) => value / top;
-  return (value) => (top > 0 && value > 0 ? within(Math.floor(share(value) * last + 0.5), last + 1) : 0);
+  /** @param {number} value */
+  const share = (value) => (logarithmic ? (Math.log(value) - low) / span : value / top);
+  return (value) => {
+    return top > 0 && value > 0 ? within(Math.floor(share(value) * last + 0.5), last + 1) : 0;
+  };
 }
 
-/** Colour each pixel of a canvas: placeOf(at) is its place in the map; null leaves it clear. */
+/**
+ * Colour each pixel of a canvas.
+ * @param {HTMLCanvasElement} canvas
+ * @param {(pixel: number) => number | null} placeOf  Its place in the map; null leaves it clear
+ */
 export function paint(canvas, placeOf) {
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);
   const pixels = new Uint32Array(image.data.buffer);
-  const bytes = ramp().flatMap((color) => [...[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)), 255]);
-  const colors = new Uint32Array(new Uint8Array(bytes).buffer);
+  const colors = packedColors();
   for (let at = 0; at < pixels.length; at += 1) {
     const place = placeOf(at);
     if (place !== null) pixels[at] = colors[place];
   }
   pen.putImageData(image, 0, 0);
   return pen;
+}
+
+/** The map with a number for each colour, as its four bytes in a picture are read. */
+function packedColors() {
+  const bytes = ramp().flatMap((color) => {
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+    return [red, green, blue, 255];
+  });
+  return new Uint32Array(new Uint8Array(bytes).buffer);
 }

@@ -1,113 +1,270 @@
-// Controls: each has a name that is seen, and tells what was chosen.
+// Controls: each has a label that is seen, and calls back with what was chosen.
 import { element, fill, unique } from "./dom.js";
-import { count } from "./numbers.js";
+import { grouped } from "./numbers.js";
 import { Refused } from "./source.js";
 
+/**
+ * @import { Context } from "./app.js"
+ * @import { Children } from "./dom.js"
+ */
+
+/**
+ * A value, and the text that names it.
+ * @typedef {[string | number, string | number]} Option
+ */
+
 // A longer text is not put into its field again.
-const SHOWN = 20000;
+const MOST_SHOWN = 20000;
 
-function named(id, label, ...held) { return element("div.control", element("label", { for: id }, label), held); }
+/**
+ * @param {string} id  Of the field that the label is of
+ * @param {string} label
+ * @param {...Children} held
+ */
+function labelled(id, label, ...held) {
+  return element("div.control", element("label", { for: id }, label), held);
+}
 
-/** A menu; options are [value, text] pairs. */
+/**
+ * A menu that drops down.
+ * @param {string} label
+ * @param {Option[]} options
+ * @param {string | number} value
+ * @param {(value: string) => void} chosen
+ */
 export function menu(label, options, value, chosen) {
   const id = unique("menu");
-  const select = element("select", { id, onchange: () => chosen(select.value) },
-    options.map(([each, text]) => element("option", { value: each }, text)));
-  select.value = value;
-  const control = named(id, label, select);
-  control.set = (each) => { select.value = each; };
-  return control;
+  const select = element(
+    "select",
+    { id, onchange: () => chosen(select.value) },
+    options.map(([each, text]) => element("option", { value: each }, text)),
+  );
+  /** @param {string | number} each */
+  const set = (each) => {
+    select.value = String(each);
+  };
+  set(value);
+  return Object.assign(labelled(id, label, select), { set });
 }
 
+/**
+ * Radio buttons that stand side by side.
+ * @param {string} label
+ * @param {[string, string][]} options
+ * @param {string} value
+ * @param {(value: string) => void} chosen
+ */
 export function choice(label, options, value, chosen) {
   const name = unique("choice");
-  const inputs = options.map(([each, text]) => {
+  const inputs = options.map(([each]) => {
     const id = unique("option");
-    const input = element("input", { type: "radio", name, id, value: each, onchange: () => chosen(each) });
-    input.checked = each === value;
-    return [input, element("label", { for: id }, text)];
+    const onchange = () => chosen(each);
+    return element("input", { type: "radio", name, id, value: each, onchange });
   });
-  const control = element("fieldset.control", element("legend", label), element("div.choice", inputs));
-  control.set = (each) => { for (const [input] of inputs) input.checked = input.value === each; };
-  return control;
+  /** @param {string} each */
+  const set = (each) => {
+    for (const input of inputs) input.checked = input.value === each;
+  };
+  set(value);
+  const held = inputs.map((input, at) => [
+    input,
+    element("label", { for: input.id }, options[at][1]),
+  ]);
+  const made = element("fieldset.control", element("legend", label), element("div.choice", held));
+  return Object.assign(made, { set });
 }
 
-/** A slider over a list of places; `told` says a place in words. */
-export function slider(label, count, place, told, moved) {
+/**
+ * A slider over the places of a list.
+ * @param {string} label
+ * @param {number} count
+ * @param {number} place
+ * @param {(place: number) => string | number} textOf
+ * @param {(place: number) => void} moved
+ */
+export function slider(label, count, place, textOf, moved) {
   const id = unique("slider");
-  const said = element("output", { for: id });
-  const input = element("input", {
-    type: "range", id, min: 0, max: count - 1, step: 1,
-    oninput: () => { show(Number(input.value)); moved(Number(input.value)); },
-  });
-  const show = (each) => { input.value = each; said.textContent = input.ariaValueText = told(each); };
-  show(place);
-  return Object.assign(named(id, label, element("div.slider", input, said)), { set: show });
+  const output = element("output", { for: id });
+  const oninput = () => {
+    set(Number(input.value));
+    moved(Number(input.value));
+  };
+  const input = element("input", { type: "range", id, min: 0, max: count - 1, step: 1, oninput });
+  /** @param {number} next */
+  const set = (next) => {
+    const text = String(textOf(next));
+    input.value = String(next);
+    output.textContent = text;
+    input.ariaValueText = text;
+  };
+  set(place);
+  const made = labelled(id, label, element("div.slider", input, output));
+  return Object.assign(made, { set });
 }
 
+/**
+ * A check box.
+ * @param {string} label
+ * @param {boolean} on
+ * @param {(on: boolean) => void} changed
+ */
 export function toggle(label, on, changed) {
   const id = unique("toggle");
-  const input = element("input", { type: "checkbox", id, onchange: () => changed(input.checked) });
+  const onchange = () => changed(input.checked);
+  const input = element("input", { type: "checkbox", id, onchange });
   input.checked = on;
   return element("div.control.toggle", input, element("label", { for: id }, label));
 }
 
-export function asking(label, text, button, sent, most) {
+/**
+ * A line of text, and the button that sends it; blanks alone are not sent.
+ * @param {string} label
+ * @param {string} text
+ * @param {string} button  Text of the button
+ * @param {(text: string) => void} sent
+ * @param {number} most  Characters
+ */
+export function textField(label, text, button, sent, most) {
   const id = unique("text");
-  const field = element("input", { type: "text", id, maxlength: most, autocomplete: "off", spellcheck: "false" });
+  const plain = { autocomplete: "off", spellcheck: "false" };
+  const field = element("input", { type: "text", id, maxlength: most, ...plain });
   field.value = text;
-  const form = element("form.control.asking", {
-    onsubmit: (event) => { event.preventDefault(); if (field.value.trim()) sent(field.value); },
-  }, element("label", { for: id }, label), element("div.row", field, element("button", { type: "submit" }, button)));
-  form.set = (each) => { field.value = each; };
-  return form;
+  /** @param {Event} event */
+  const onsubmit = (event) => {
+    event.preventDefault();
+    if (field.value.trim()) sent(field.value);
+  };
+  const row = element("div.row", field, element("button", { type: "submit" }, button));
+  const form = element(
+    "form.control.asking",
+    { onsubmit },
+    element("label", { for: id }, label),
+    row,
+  );
+  /** @param {string} next */
+  const set = (next) => {
+    field.value = next;
+  };
+  return Object.assign(form, { set });
 }
 
-/** A text, written or from a file; read(name) is told its name, once it was sent, and failed(error) tells what is
- * refused. */
-export function textChoice({ t, source, about, signal, failed }, read) {
-  const most = about.limits.text;
-  const [id, file] = [unique("text"), unique("file")];
-  const field = element("textarea", { id, rows: 4, spellcheck: "false", dir: "auto" });
-  const wrong = element("p.wrong", { role: "alert" });
-  const send = async (text) => {
-    fill(wrong);
-    await source.send(text).then(read).then(() => { control.open = false; }).catch(control.failed);
-  };
-  const taken = async ({ target: { files: [one] } }) => {
-    if (!one) return;
-    if (one.size > most) return fill(wrong, t("shell.large", { size: count(one.size), most: count(most) }));
-    const text = await one.text();
-    if (text.length <= SHOWN) field.value = text;
-    await send(text);
-  };
-  const control = element("details.text", element("summary", t("shell.choose")),
-    element("form", { onsubmit: (event) => { event.preventDefault(); send(field.value); } },
-      named(id, t("shell.text"), field),
-      element("div.row", element("button", { type: "submit" }, t("shell.read")),
-        named(file, t("shell.file"),
-          element("input", { type: "file", id: file, accept: ".txt,.md,text/*", onchange: taken }))),
-      wrong));
-  control.show = async (name) => {
-    const { text } = await source.json(`texts/${name}`, null, { signal }).catch(() => ({ text: "" }));
-    if (text.length <= SHOWN) field.value = text;
-  };
-  control.failed = (error) => {
-    if (signal.aborted || !(error instanceof Refused)) return failed(error);
-    fill(wrong, error.message);
-    control.open = true;
-  };
-  return control;
+/** A text of any length, written or from a file, that is sent to the studio. */
+export class TextPicker {
+  /**
+   * @param {Context} context
+   * @param {(name: string) => Promise<void>} read  Shows the text that was sent under this name
+   */
+  constructor({ t, source, about, signal, failed }, read) {
+    this.t = t;
+    this.source = source;
+    this.signal = signal;
+    this.mostBytes = about.limits.text;
+    this.read = read;
+    this.failedElsewhere = failed;
+    this.field = element("textarea", {
+      id: unique("text"),
+      rows: 4,
+      spellcheck: "false",
+      dir: "auto",
+    });
+    this.refusal = element("p.wrong", { role: "alert" });
+    this.element = this.layOut();
+  }
+
+  layOut() {
+    const { t, field } = this;
+    const file = element("input", { type: "file", id: unique("file"), accept: ".txt,.md,text/*" });
+    file.addEventListener("change", () => this.sendFile(file.files[0]));
+    const send = element("button", { type: "submit" }, t("shell.read"));
+    /** @param {Event} event */
+    const onsubmit = (event) => {
+      event.preventDefault();
+      this.send(field.value);
+    };
+    return element(
+      "details.text",
+      element("summary", t("shell.choose")),
+      element(
+        "form",
+        { onsubmit },
+        labelled(field.id, t("shell.text"), field),
+        element("div.row", send, labelled(file.id, t("shell.file"), file)),
+        this.refusal,
+      ),
+    );
+  }
+
+  /**
+   * Put the text of a name into the field.
+   * @param {string} name
+   */
+  async show(name) {
+    const answer = this.source.json(`texts/${name}`, null, { signal: this.signal });
+    // A text that is not there any more leaves the field empty.
+    const { text } = await answer.catch(() => ({ text: "" }));
+    this.put(text);
+  }
+
+  /** @param {string} text */
+  put(text) {
+    if (text.length <= MOST_SHOWN) this.field.value = text;
+  }
+
+  /** @param {string} text */
+  async send(text) {
+    fill(this.refusal);
+    try {
+      await this.read(await this.source.send(text));
+      this.element.open = false;
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  /** @param {File | undefined} file */
+  async sendFile(file) {
+    if (!file) return;
+    if (file.size > this.mostBytes) {
+      const sizes = { size: grouped(file.size), most: grouped(this.mostBytes) };
+      fill(this.refusal, this.t("shell.large", sizes));
+      return;
+    }
+    const text = await file.text();
+    this.put(text);
+    await this.send(text);
+  }
+
+  /**
+   * Tell of a refusal beside the field, where another text may be chosen.
+   * @param {Error} error
+   */
+  failed(error) {
+    if (this.signal.aborted || !(error instanceof Refused)) {
+      this.failedElsewhere(error);
+      return;
+    }
+    fill(this.refusal, error.message);
+    this.element.open = true;
+  }
 }
 
+/**
+ * The progress of long work.
+ * @param {string} label
+ */
 export function progress(label) {
   const id = unique("progress");
   const bar = element("progress", { id, max: 1 });
-  const said = element("label", { for: id }, label);
-  const control = element("div.progress", { role: "status" }, said, bar);
-  control.show = (share, text) => {
-    if (share === null) bar.removeAttribute("value"); else bar.value = share;
-    if (text) said.textContent = text;
+  const output = element("label", { for: id }, label);
+  const made = element("div.progress", { role: "status" }, output, bar);
+  /**
+   * @param {number | null} share  From 0 to 1; null where nobody knows
+   * @param {string} [text]
+   */
+  const show = (share, text) => {
+    if (share === null) bar.removeAttribute("value");
+    else bar.value = share;
+    if (text) output.textContent = text;
   };
-  return control;
+  return Object.assign(made, { show });
 }

@@ -1,63 +1,158 @@
 // Elements made of data: a text is always a text, never markup.
 
-/** After the name may come attributes and listeners ("onclick"), then what it holds. */
-export function element(name, ...children) {
+/**
+ * The class of an element, from a name such as "canvas" or "div.controls".
+ * @template {string} Name
+ * @typedef {Name extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Name]
+ *   : Name extends `${infer Tag extends keyof HTMLElementTagNameMap}.${string}`
+ *   ? HTMLElementTagNameMap[Tag] : HTMLElement} ElementOf
+ */
+
+/** @typedef {Partial<GlobalEventHandlers> & {[name: string]: any}} Attributes */
+
+/**
+ * What an element holds. What is null, undefined or false is left out, so that a part may depend
+ * on a condition.
+ * @typedef {Node | string | number | boolean | null | undefined | Children[]} Children
+ */
+
+/**
+ * Create an element.
+ * @template {string} Name
+ * @param {Name} name  Its tag, and its classes: "div.controls"
+ * @param {...(Attributes | Children)} held  Attributes and listeners ("onclick") may come first,
+ *   then what it holds
+ * @returns {ElementOf<Name>}
+ */
+export function element(name, ...held) {
   const [tag, ...classes] = name.split(".");
   const made = document.createElement(tag);
   if (classes.length) made.className = classes.join(" ");
-  const attributes = children[0]?.constructor === Object ? children.shift() : {};
-  for (const [key, value] of known(attributes)) {
+  const attributes = /** @type {Attributes} */ (isPlain(held[0]) ? held.shift() : {});
+  for (const [key, value] of given(attributes)) {
     if (value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key === "value") made.value = value;
+    else if (key === "value") /** @type {HTMLInputElement} */ (made).value = value;
     else made.setAttribute(key, value === true ? "" : value);
   }
-  fill(made, children);
-  return made;
+  fill(made, /** @type {Children} */ (held));
+  return /** @type {ElementOf<Name>} */ (made);
 }
 
+/**
+ * Whether a value is an object in braces, which no child of an element is.
+ * @param {any} value
+ */
+function isPlain(value) {
+  return value?.constructor === Object;
+}
+
+/**
+ * Replace all that an element holds.
+ * @param {Element} frame
+ * @param {...Children} children
+ */
 export function fill(frame, ...children) {
-  frame.replaceChildren(...children.flat(Infinity).filter((child) => ![null, undefined, false].includes(child)));
+  const left = /** @type {any[]} */ (children).flat(Infinity);
+  frame.replaceChildren(...left.filter((child) => ![null, undefined, false].includes(child)));
 }
 
+/**
+ * @template {Element} Node
+ * @param {Node} node
+ * @param {Attributes} values
+ * @returns {Node}
+ */
 export function setAttributes(node, values) {
-  for (const [name, value] of known(values)) node.setAttribute(name, value);
+  for (const [name, value] of given(values)) node.setAttribute(name, value);
   return node;
 }
 
-/** The names and values of an object that are not null or undefined. */
-export function known(values) {
+/**
+ * The names and values of an object that are not null or undefined.
+ * @param {Attributes} values
+ * @returns {[string, any][]}
+ */
+export function given(values) {
   return Object.entries(values ?? {}).filter(([, value]) => value !== null && value !== undefined);
 }
 
-export function button(text, onclick) { return element("button", { type: "button", onclick }, text); }
+/**
+ * @param {Children} text
+ * @param {(event: MouseEvent) => void} onclick
+ */
+export function button(text, onclick) {
+  return element("button", { type: "button", onclick }, text);
+}
 
-export function th(scope, ...held) { return element("th", { scope }, held); }
+/**
+ * A heading of a row or a column.
+ * @param {"row" | "col"} scope
+ * @param {...Children} held
+ */
+export function headingCell(scope, ...held) {
+  return element("th", { scope }, held);
+}
 
-/** A frame that scrolls, by the keyboard too. */
+/**
+ * A frame that scrolls, by the keyboard too.
+ * @param {string} label
+ * @param {...Children} held
+ */
 export function scrolling(label, ...held) {
   return element("div.scroll", { tabindex: 0, role: "region", "aria-label": label }, held);
 }
 
-/** A table in a frame that scrolls; `heads` and each of `rows` are cells. */
-export function table(name, caption, heads, rows, label = caption) {
-  return scrolling(label,
-    element(name, element("caption", element("span", caption)),
-      element("thead", element("tr", heads)), element("tbody", rows.map((cells) => element("tr", cells)))));
+/**
+ * A table in a frame that scrolls.
+ * @param {string} name  The element's name: "table", or with classes
+ * @param {string} caption
+ * @param {Children} headings  Cells of the head
+ * @param {Children[]} rows  Cells of each row
+ * @param {string} label  Name of the frame
+ */
+export function table(name, caption, headings, rows, label = caption) {
+  const body = rows.map((cells) => element("tr", cells));
+  return scrolling(
+    label,
+    element(
+      name,
+      element("caption", element("span", caption)),
+      element("thead", element("tr", headings)),
+      element("tbody", body),
+    ),
+  );
 }
 
-/** The rows and columns that a key moves by; null: no such key, or it is for the browser. */
+/**
+ * The rows and columns that a key moves by; null where it moves nothing, or is for the browser.
+ * @param {KeyboardEvent} event
+ * @param {number} page  Rows of a page
+ * @returns {[number, number] | null}
+ */
 export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
   if (altKey || ctrlKey || metaKey) return null;
-  return {
-    ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
-    PageUp: [-page, 0], PageDown: [page, 0], Home: [0, -Infinity], End: [0, Infinity],
-  }[key] ?? null;
+  /** @type {Record<string, [number, number]>} */
+  const moves = {
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+    PageUp: [-page, 0],
+    PageDown: [page, 0],
+    Home: [0, -Infinity],
+    End: [0, Infinity],
+  };
+  return moves[key] ?? null;
 }
 
-let last = 0;
+let lastNumber = 0;
 
+/**
+ * An id that no other element of the page has.
+ * @param {string} prefix
+ */
 export function unique(prefix) {
-  last += 1;
-  return `${prefix}-${last}`;
+  lastNumber += 1;
+  return `${prefix}-${lastNumber}`;
 }

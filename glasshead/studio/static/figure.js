@@ -1,80 +1,164 @@
-// Figure {width, height, marks, title?}: a picture of a view, as SVG and as PNG. A mark is one of
-//   {x, y, text, size?, fill?, anchor?, rotate?, weight?}, {d, stroke?, fill?, width?, opacity?},
-//   {x, y, width, height, fill, opacity?}, {x, y, width, height, href}, a data: URL;
-// a colour may be named as a part of the page is (paperColor).
+// The picture of a view, as SVG and as PNG.
 import { paperColor } from "./colors.js";
 import { element, setAttributes } from "./dom.js";
 
-const SPACE = "http://www.w3.org/2000/svg";
+/**
+ * A part of a picture. One with a `text` is a text; with a `d`, a path; with an `href`, a data: URL,
+ * an image; any other is a rectangle. A colour may have its name on the page (paperColor).
+ * @typedef {object} Mark
+ * @property {number} [x]
+ * @property {number} [y]
+ * @property {string | number} [text]
+ * @property {number} [size]  Of letters, in pixels
+ * @property {string} [anchor]  Of a text: "start", "middle" or "end"
+ * @property {number} [rotate]  Of a text, in degrees about its place
+ * @property {number | string} [weight]  Of letters
+ * @property {string} [d]
+ * @property {string} [stroke]
+ * @property {number | string} [width]  Of a line, or of a rectangle or an image
+ * @property {number} [height]
+ * @property {string} [href]
+ * @property {string} [fill]
+ * @property {number | string} [opacity]
+ * @property {string} [transform]
+ */
+
+/** @typedef {{width: number, height: number, marks: Mark[], title?: string}} Figure */
+
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 const FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', 'Noto Sans', Arial, sans-serif";
 // A browser's canvas is no wider or higher, and has no more pixels.
-const LONGEST = 16384;
-const MOST = 2 ** 26;
+const LONGEST_SIDE = 16384;
+const MOST_PIXELS = 2 ** 26;
+// Milliseconds after which a browser has begun to save what it was given.
+const SAVED_AFTER = 1000;
 
-/** The figure as an SVG element: whole pixels, its own paper, and nothing from elsewhere. */
-export function drawing(figure) {
-  const { width, height } = size(figure);
-  const root = node("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "font-family": FONTS });
-  if (figure.title) root.append(written("title", {}, figure.title));
-  root.append(...[{ width, height, fill: "paper" }, ...figure.marks].map(drawn));
+/**
+ * A figure as an SVG element: whole pixels, its own paper, and nothing from elsewhere.
+ * @param {Figure} figure
+ */
+export function svgElement(figure) {
+  const { width, height } = wholePixels(figure);
+  const viewBox = `0 0 ${width} ${height}`;
+  const root = svgNode("svg", { width, height, viewBox, role: "img", "font-family": FONTS });
+  if (figure.title) root.append(textNode("title", {}, figure.title));
+  root.append(...[{ width, height, fill: "paper" }, ...figure.marks].map(markNode));
   return root;
 }
 
-export function svg(figure) {
-  return new Blob([new XMLSerializer().serializeToString(drawing(figure))], { type: "image/svg+xml" });
+/** @param {Figure} figure */
+export function asSvg(figure) {
+  const written = new XMLSerializer().serializeToString(svgElement(figure));
+  return new Blob([written], { type: "image/svg+xml" });
 }
 
-/** The figure as a PNG, twice as fine as the screen; a very large one is as fine as a canvas can be. */
-export async function png(figure) {
-  const { width, height } = size(figure);
-  const fine = Math.min(2, LONGEST / width, LONGEST / height, Math.sqrt(MOST / (width * height)));
-  const url = URL.createObjectURL(svg(figure));
+/**
+ * A figure as a PNG, twice as fine as the screen; a very large one is as fine as a canvas can be.
+ * @param {Figure} figure
+ */
+export async function asPng(figure) {
+  const { width, height } = wholePixels(figure);
+  const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
+  const fine = Math.min(2, finest, Math.sqrt(MOST_PIXELS / (width * height)));
+  const url = URL.createObjectURL(asSvg(figure));
   try {
     const image = new Image();
     image.src = url;
     await image.decode();
-    const canvas = element("canvas", { width: Math.floor(width * fine), height: Math.floor(height * fine) });
+    const size = { width: Math.floor(width * fine), height: Math.floor(height * fine) };
+    const canvas = element("canvas", size);
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    return await new Promise((made, failed) => {
-      canvas.toBlob((content) => (content ? made(content) : failed(new Error("no PNG"))), "image/png");
-    });
+    return await pngOf(canvas);
   } finally {
     URL.revokeObjectURL(url);
   }
 }
 
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @returns {Promise<Blob>}
+ */
+function pngOf(canvas) {
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((content) => {
+      if (content) resolve(content);
+      else reject(new Error("no PNG"));
+    }, "image/png");
+  });
+}
+
+/**
+ * Let the browser save a file.
+ * @param {Blob} content
+ * @param {string} download  Its name
+ */
 export function save(content, download) {
   const href = URL.createObjectURL(content);
   element("a", { href, download }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 1000);
+  setTimeout(() => URL.revokeObjectURL(href), SAVED_AFTER);
 }
 
-function size({ width, height }) { return { width: Math.ceil(width), height: Math.ceil(height) }; }
-
-const color = (name) => paperColor(name) || name;
-
-export function drawn(mark) {
-  const { kind, text, size: letters = 13, fill, anchor = "start", rotate, weight, width, stroke, ...rest } = mark;
-  if (text !== undefined) {
-    const transform = rotate && `rotate(${rotate} ${rest.x} ${rest.y})`;
-    const look = { "font-size": letters, "text-anchor": anchor, "font-weight": weight, fill: color(fill ?? "ink") };
-    return written("text", { ...rest, ...look, transform }, text);
-  }
-  if (rest.d !== undefined) {
-    const look = { fill: color(fill ?? "none"), stroke: color(stroke ?? "accent"), "stroke-width": width ?? 1 };
-    return node("path", { ...rest, ...look });
-  }
-  if (!rest.href) return node("rect", { ...rest, width, fill: color(fill) });
-  return node("image", { ...rest, width, "image-rendering": "pixelated", preserveAspectRatio: "none" });
+/** @param {Figure} figure */
+function wholePixels({ width, height }) {
+  return { width: Math.ceil(width), height: Math.ceil(height) };
 }
 
-/** An element that holds a text; what XML cannot hold, such as NUL, is shown as what cannot be shown. */
-function written(name, attributes, text) {
-  const made = node(name, attributes);
-  made.textContent = String(text).toWellFormed().replace(/[^\t\n\r\u0020-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
+/** @param {string} name */
+function colorOf(name) {
+  return paperColor(name) || name;
+}
+
+/**
+ * A mark as a node of an SVG element.
+ * @param {Mark} mark
+ */
+export function markNode(mark) {
+  if (mark.text !== undefined) return textMark(mark);
+  if (mark.d !== undefined) return pathMark(mark);
+  if (!mark.href) return svgNode("rect", { ...mark, fill: colorOf(mark.fill) });
+  return svgNode("image", {
+    ...mark,
+    "image-rendering": "pixelated",
+    preserveAspectRatio: "none",
+  });
+}
+
+/** @param {Mark} mark */
+function textMark({ text, size = 13, fill = "ink", anchor = "start", rotate, weight, ...rest }) {
+  const look = {
+    "font-size": size,
+    "text-anchor": anchor,
+    "font-weight": weight,
+    fill: colorOf(fill),
+    transform: rotate && `rotate(${rotate} ${rest.x} ${rest.y})`,
+  };
+  return textNode("text", { ...rest, ...look }, text);
+}
+
+/** @param {Mark} mark */
+function pathMark({ fill = "none", stroke = "accent", width = 1, ...rest }) {
+  const look = { fill: colorOf(fill), stroke: colorOf(stroke), "stroke-width": width };
+  return svgNode("path", { ...rest, ...look });
+}
+
+/**
+ * A node that holds a text; what XML cannot hold, such as NUL, is shown as what cannot be shown.
+ * @param {string} name
+ * @param {Record<string, any>} attributes
+ * @param {string | number} text
+ */
+function textNode(name, attributes, text) {
+  const made = svgNode(name, attributes);
+  const whole = String(text).toWellFormed();
+  made.textContent = whole.replace(/[^\t\n\r\u0020-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
   return made;
 }
 
-export function node(name, attributes) {
-  return setAttributes(document.createElementNS(SPACE, name), attributes);
+/**
+ * @param {string} name
+ * @param {Record<string, any>} attributes
+ */
+export function svgNode(name, attributes) {
+  const made = /** @type {SVGElement} */ (document.createElementNS(SVG_NAMESPACE, name));
+  return setAttributes(made, attributes);
 }

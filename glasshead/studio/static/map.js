@@ -1,27 +1,54 @@
 // A square matrix of weights as a picture, a pixel a cell; where nothing is seen it is clear.
 import { paint, paperColor, scale } from "./colors.js";
-import { upTo } from "./numbers.js";
+import { range } from "./numbers.js";
 
-/** Draw count × count weights; the first `skip` columns are greyed, and with more than `most` cells a side, a pixel
- * shows the largest weight of several. Gives the largest weight that has a colour. */
-export function draw(canvas, values, count, { logarithmic, skip, most = Infinity }) {
+/**
+ * How weights are coloured.
+ * @typedef {object} Look
+ * @property {boolean} logarithmic
+ * @property {number} skip  First columns that are greyed, and have no share in the scale
+ */
+
+/**
+ * Draw count × count weights.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Float32Array} values
+ * @param {number} count
+ * @param {Look} look
+ * @param {number} most  Pixels along a side; of more cells, a pixel shows the largest of several
+ * @returns {number}  The largest weight that has a colour
+ */
+export function drawMap(canvas, values, count, { logarithmic, skip }, most = Infinity) {
   const size = Math.min(count, most);
-  const place = upTo(count).map((at) => Math.floor((at * size) / count));
-  const largest = new Float32Array(size * size);
-  let top = 0;
-  for (let query = 0; query < count; query += 1) {
-    const line = place[query] * size;
-    for (let key = skip; key < count; key += 1) {
-      const value = values[query * count + key];
-      if (value > largest[line + place[key]]) largest[line + place[key]] = value;
-      if (value > top) top = value;
-    }
-  }
-  [canvas.width, canvas.height] = [size, size];
+  const { pixels, top } = largestOf(values, count, size, skip);
+  canvas.width = size;
+  canvas.height = size;
   const level = scale({ top, logarithmic });
-  const pen = paint(canvas, (at) => (largest[at] > 0 ? level(largest[at]) : null));
+  const pen = paint(canvas, (at) => (pixels[at] > 0 ? level(pixels[at]) : null));
   pen.globalCompositeOperation = "destination-over";
   pen.fillStyle = paperColor("rule");
   pen.fillRect(0, 0, Math.ceil((skip * size) / count), size);
   return top;
+}
+
+/**
+ * The largest weight in each pixel of a picture, and in all of it.
+ * @param {Float32Array} values
+ * @param {number} count
+ * @param {number} size
+ * @param {number} skip
+ */
+function largestOf(values, count, size, skip) {
+  const pixelOf = range(count).map((at) => Math.floor((at * size) / count));
+  const pixels = new Float32Array(size * size);
+  let top = 0;
+  for (let query = 0; query < count; query += 1) {
+    const line = pixelOf[query] * size;
+    for (let key = skip; key < count; key += 1) {
+      const value = values[query * count + key];
+      if (value > pixels[line + pixelOf[key]]) pixels[line + pixelOf[key]] = value;
+      if (value > top) top = value;
+    }
+  }
+  return { pixels, top };
 }

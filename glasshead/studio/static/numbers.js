@@ -1,52 +1,98 @@
-// Numbers, as the library writes them.
+// Numbers as the library writes them, and places in lists.
 
+/**
+ * A number with so many decimals; "–" where there is none.
+ * @param {number | null | undefined} value
+ */
 export function decimal(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  const said = value.toFixed(digits);
-  return Number(said) === 0 ? said.replace("-", "") : said.replace("-", "−");
+  const written = value.toFixed(digits);
+  // No minus before a zero.
+  return Number(written) === 0 ? written.replace("-", "") : written.replace("-", "−");
 }
 
+/**
+ * A weight: four decimals, or a power of ten where these would be zeros.
+ * @param {number} value
+ */
 export function weight(value) {
   if (value === 0) return "0";
-  return value < 0.0001 ? powers(value.toExponential(1)) : decimal(value);
+  return value < 0.0001 ? powerOfTen(value.toExponential(1)) : decimal(value);
 }
 
-/** A number in a sum: at most four decimals, or in powers of ten. */
-export function figure(value) {
+/**
+ * A number in a sum: at most four decimals, or a power of ten.
+ * @param {number} value
+ */
+export function term(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";
   if (!Number.isFinite(size)) return decimal(value);
   if (size >= 1e-4 && size < 1e6) return decimal(value).replace(/\.?0+$/, "");
-  return powers(value.toExponential(1));
+  return powerOfTen(value.toExponential(1));
 }
 
-export function short(value, digits = 4) {
+/**
+ * A number with so many significant digits.
+ * @param {number | null} value
+ */
+export function significant(value, digits = 4) {
   if (!Number.isFinite(value)) return decimal(value);
-  return powers(String(Number(value.toPrecision(digits))));
+  return powerOfTen(String(Number(value.toPrecision(digits))));
 }
 
-export function within(place, many) { return Math.max(0, Math.min(many - 1, place)); }
+/**
+ * A count with spaces between thousands.
+ * @param {number | string} value
+ */
+export function grouped(value) {
+  return String(value).replace(/\B(?=(\d{3})+$)/g, " ");
+}
 
-/** 0, 1, … below a count. */
-export function upTo(many) { return [...Array(many).keys()]; }
+/**
+ * "1.5e-7" as "1.5·10⁻⁷".
+ * @param {string} written
+ */
+function powerOfTen(written) {
+  /** @param {string} power */
+  const raised = (power) => {
+    return power.replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]);
+  };
+  return written.replace(/e\+?(-?\d+)$/, (_, power) => `·10${raised(power)}`).replace("-", "−");
+}
 
-/** Round numbers between two, about `most`. */
-export function ticks(low, high, most) {
+/**
+ * The nearest index of a list.
+ * @param {number} index
+ * @param {number} length
+ */
+export function within(index, length) {
+  return Math.max(0, Math.min(length - 1, index));
+}
+
+/**
+ * 0, 1, … below a count.
+ * @param {number} count
+ */
+export function range(count) {
+  return [...Array(count).keys()];
+}
+
+/**
+ * Round numbers between two.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} count  About how many
+ */
+export function ticks(low, high, count) {
   if (!(high > low)) return [low];
-  const rough = (high - low) / Math.max(1, most);
+  const rough = (high - low) / Math.max(1, count);
   const ten = 10 ** Math.floor(Math.log10(rough));
   const gap = [1, 2, 5, 10].map((each) => each * ten).find((each) => each >= rough * 0.999);
-  const from = Math.ceil(low / gap - 1e-9);
-  const many = Math.floor(high / gap + 1e-9) - from + 1;
-  return upTo(many).map((at) => Number(((from + at) * gap).toPrecision(12)));
-}
-
-/** A count with thin spaces between thousands. */
-export function count(value) { return String(value).replace(/\B(?=(\d{3})+$)/g, " "); }
-
-function powers(said) {
-  const raised = (power) => power.replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
-  return said.replace(/e\+?(-?\d+)$/, (_, power) => `·10${raised(power)}`).replace("-", "−");
+  // A tick at an end counts, however its quotient is rounded.
+  const first = Math.ceil(low / gap - 1e-9);
+  const last = Math.floor(high / gap + 1e-9);
+  return range(last - first + 1).map((at) => Number(((first + at) * gap).toPrecision(12)));
 }

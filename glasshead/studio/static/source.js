@@ -1,111 +1,157 @@
 // Where the data comes from: the studio's server, or what a report holds.
-import { known } from "./dom.js";
+import { given } from "./dom.js";
 
+/** @typedef {{values: Float32Array, shape: number[]}} Tensor */
+
+/** @typedef {Record<string, string | number | boolean | null | undefined>} Parameters */
+
+/** @typedef {{stage: string, done: number, of: number}} Progress */
+
+/**
+ * @typedef {object} Options
+ * @property {AbortSignal} [signal]
+ * @property {(progress: Progress) => void} [onProgress]
+ */
+
+/**
+ * @typedef {object} Source
+ * @property {boolean} offline
+ * @property {(text: string) => Promise<string>} send  Sends a text; gives its name
+ * @property {(path: string, params?: Parameters, options?: Options) => Promise<any>} json
+ * @property {(path: string, params?: Parameters, options?: Options) => Promise<Tensor>} numbers
+ * @property {(path: string, params?: Parameters, options?: Options) => Promise<any>} stream  The
+ *   result of long work
+ */
+
+/** What the studio will not do; the message is a sentence for the reader. */
 export class Refused extends Error {
-  constructor(sentence, status) { super(sentence); this.status = status; }
+  /**
+   * @param {string} sentence
+   * @param {number} status
+   */
+  constructor(sentence, status) {
+    super(sentence);
+    this.status = status;
+  }
 }
 
+/** The studio does not answer. */
 export class Unreachable extends Error {}
 
+const NOT_FOUND = 404;
+// The studio has forgotten a text, which is to be sent again.
 const FORGOTTEN = 410;
-const LEFT = 499; // the studio ends, and does no work any more
+// The studio ends, and does no work any more.
+const ENDING = 499;
 
-/** The data of a studio that runs: objects; numbers as {values: Float32Array, shape}; the result of long work,
- * `told({stage, done, of})` on the way; and send(text), which gives its name. */
-export function served() {
-  const ask = async (path, params, { signal, body } = {}) => {
-    const query = new URLSearchParams(known(params));
+/** The data of a studio that runs. @implements {Source} */
+class Server {
+  offline = false;
+
+  /** @param {string} text */
+  async send(text) {
     const headers = { "Content-Type": "application/json" };
-    const sent = body && { method: "POST", body: JSON.stringify(body), headers };
-    const answer = await fetch(`api/${path}${query.size ? `?${query}` : ""}`, { signal, ...sent }).catch(unreached);
-    if (answer.ok) return answer;
-    if (await sentAgain(answer.status, params)) return ask(path, params, { signal, body });
-    const told = await answer.json().catch(() => ({}));
-    if (answer.status === LEFT) throw new Unreachable(told.detail);
-    throw new Refused(told.detail ?? answer.statusText, answer.status);
-  };
-  const send = async (text) => {
-    const { id } = await (await ask("texts", null, { body: { text } })).json();
-    try { sessionStorage.setItem(`text-${id}`, text); } catch { /* the server has it */ }
+    const body = JSON.stringify({ text });
+    const { id } = await (await this.ask("texts", null, { method: "POST", body, headers })).json();
+    try {
+      sessionStorage.setItem(`text-${id}`, text);
+    } catch {
+      // The server has it, for as long as it runs.
+    }
     return id;
-  };
-  // The studio has forgotten a text that the browser has kept.
-  const sentAgain = async (status, params) => {
-    const text = status === FORGOTTEN && params?.text ? remembered(params.text) : null;
-    if (text !== null) await send(text);
-    return text !== null;
-  };
-  return {
-    offline: false,
-    send,
-    async json(path, params, options) { return (await ask(path, params, options)).json(); },
-    async numbers(path, params, options) {
-      const answer = await ask(path, params, options);
-      const shape = answer.headers.get("Shape").split(",").map(Number);
-      return { values: new Float32Array(await answer.arrayBuffer()), shape };
-    },
-    async stream(path, params, { signal, told } = {}) {
-      const answer = await ask(path, params, { signal });
-      for await (const line of lines(answer.body)) {
-        if (line.progress) told?.(line.progress);
-        if (await sentAgain(line.status, params)) return this.stream(path, params, { signal, told });
-        if (line.error) throw new Refused(line.error, line.status);
-        if ("result" in line) return line.result;
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} [params]
+   * @param {Options} [options]
+   */
+  async json(path, params, { signal } = {}) {
+    return (await this.ask(path, params, { signal })).json();
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} [params]
+   * @param {Options} [options]
+   */
+  async numbers(path, params, { signal } = {}) {
+    const answer = await this.ask(path, params, { signal });
+    const shape = answer.headers.get("Shape").split(",").map(Number);
+    return { values: new Float32Array(await answer.arrayBuffer()), shape };
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} [params]
+   * @param {Options} [options]
+   * @returns {Promise<any>}
+   */
+  async stream(path, params, { signal, onProgress } = {}) {
+    const answer = await this.ask(path, params, { signal });
+    for await (const line of jsonLines(answer.body)) {
+      if (line.progress) onProgress?.(line.progress);
+      if (await this.sendAgain(line.status, params)) {
+        return this.stream(path, params, { signal, onProgress });
       }
-      throw new Unreachable("the answer broke off");
-    },
-  };
+      if (line.error) throw new Refused(line.error, line.status);
+      if ("result" in line) return line.result;
+    }
+    throw new Unreachable("the answer broke off");
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} params
+   * @param {RequestInit} request
+   * @returns {Promise<Response>}
+   */
+  async ask(path, params, request) {
+    const query = new URLSearchParams(given(params));
+    const url = `api/${path}${query.size ? `?${query}` : ""}`;
+    const answer = await fetch(url, request).catch(unreached);
+    if (answer.ok) return answer;
+    if (await this.sendAgain(answer.status, params)) return this.ask(path, params, request);
+    const { detail } = await answer.json().catch(() => ({}));
+    if (answer.status === ENDING) throw new Unreachable(detail);
+    throw new Refused(detail ?? answer.statusText, answer.status);
+  }
+
+  /**
+   * Send a text again that the studio has forgotten, where the browser has kept it.
+   * @param {number} status
+   * @param {Parameters} params
+   */
+  async sendAgain(status, params) {
+    const text = status === FORGOTTEN && params?.text ? keptText(params.text) : null;
+    if (text !== null) await this.send(text);
+    return text !== null;
+  }
 }
 
-/** The data that a report holds (answers.py): `missing` is said of what is not in it. */
-export function stored({ told, numbers, missing }) {
-  const telling = unpacked(told).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
-  const found = (answers, path, params) => {
-    const key = keyOf(path, params);
-    if (!Object.hasOwn(answers, key)) throw new Refused(missing, 404);
-    return answers[key];
-  };
-  const json = async (path, params) => structuredClone(found(await telling, path, params));
-  return {
-    offline: true,
-    json,
-    stream: json,
-    async send(text) {
-      const answers = await telling;
-      const known = Object.keys(answers).find((key) => key.startsWith("texts/") && answers[key].text === text);
-      if (!known) throw new Refused(missing, 404);
-      return known.slice("texts/".length);
-    },
-    async numbers(path, params) {
-      const held = found(numbers, path, params);
-      const { shape, data } = held.as ? { ...numbers[held.as], ...held } : held;
-      return { values: new Float32Array(await unpacked(data)), shape };
-    },
-  };
+/** @param {Parameters[string]} name */
+function keptText(name) {
+  try {
+    return sessionStorage.getItem(`text-${name}`);
+  } catch {
+    return null;
+  }
 }
 
-/** A signal at each call, which aborts the one before. */
-export function newest(signal) {
-  let last;
-  return () => {
-    last?.abort();
-    last = new AbortController();
-    return AbortSignal.any([signal, last.signal]);
-  };
+/**
+ * Let an abort be one, and any other failure to reach the server be told as such.
+ * @param {Error} error
+ * @returns {never}
+ */
+function unreached(error) {
+  throw error.name === "AbortError" ? error : new Unreachable(String(error));
 }
 
-/** What was asked, as a report names it. */
-function keyOf(path, params) {
-  const given = known(params).sort(([a], [b]) => (a < b ? -1 : 1));
-  return [path, ...given.map(([name, value]) => `${name}=${value}`)].join("|");
-}
-
-async function unpacked(data) {
-  const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
-}
-
-async function* lines(body) {
+/**
+ * The values in a body of JSON lines, as they come.
+ * @param {ReadableStream<Uint8Array>} body
+ */
+async function* jsonLines(body) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
@@ -119,10 +165,117 @@ async function* lines(body) {
   }
 }
 
-function unreached(error) {
-  throw error.name === "AbortError" ? error : new Unreachable(String(error));
+/**
+ * A tensor in a report, as a report packs it; `as` names another whose data it has.
+ * @typedef {{shape: number[], data: string, as?: string}} PackedTensor
+ */
+
+/**
+ * What a report holds, as its Python module packs it.
+ * @typedef {object} Answers
+ * @property {string} told  The plain answers
+ * @property {Record<string, PackedTensor>} numbers
+ * @property {string} missing  The sentence about an answer that is not in it
+ */
+
+/** The data that a report holds. @implements {Source} */
+class Report {
+  offline = true;
+
+  /** @param {Answers} answers */
+  constructor({ told, numbers, missing }) {
+    this.missing = missing;
+    this.tensors = numbers;
+    /** @type {Promise<Record<string, any>>} */
+    this.answers = inflated(told).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
+  }
+
+  /** @param {string} text */
+  async send(text) {
+    const answers = await this.answers;
+    const isOfText = (/** @type {string} */ key) => {
+      return key.startsWith("texts/") && answers[key].text === text;
+    };
+    const found = Object.keys(answers).find(isOfText);
+    if (!found) throw new Refused(this.missing, NOT_FOUND);
+    return found.slice("texts/".length);
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} [params]
+   */
+  async json(path, params) {
+    return structuredClone(this.found(await this.answers, path, params));
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} [params]
+   */
+  stream(path, params) {
+    return this.json(path, params);
+  }
+
+  /**
+   * @param {string} path
+   * @param {Parameters} [params]
+   */
+  async numbers(path, params) {
+    const held = this.found(this.tensors, path, params);
+    const { data } = held.as ? this.tensors[held.as] : held;
+    return { values: new Float32Array(await inflated(data)), shape: held.shape };
+  }
+
+  /**
+   * @template Answer
+   * @param {Record<string, Answer>} answers
+   * @param {string} path
+   * @param {Parameters} params
+   */
+  found(answers, path, params) {
+    const key = keyOf(path, params);
+    if (!Object.hasOwn(answers, key)) throw new Refused(this.missing, NOT_FOUND);
+    return answers[key];
+  }
 }
 
-function remembered(id) {
-  try { return sessionStorage.getItem(`text-${id}`); } catch { return null; }
+/**
+ * A request as a report names it.
+ * @param {string} path
+ * @param {Parameters} params
+ */
+function keyOf(path, params) {
+  const sorted = given(params).sort(([one], [other]) => (one < other ? -1 : 1));
+  return [path, ...sorted.map(([name, value]) => `${name}=${value}`)].join("|");
+}
+
+/** @param {string} data */
+async function inflated(data) {
+  const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
+
+/**
+ * The data of the page: of the report that it is, or else of the studio that serves it.
+ * @returns {Source}
+ */
+export function sourceOfPage() {
+  const held = document.getElementById("answers");
+  return held ? new Report(JSON.parse(held.textContent)) : new Server();
+}
+
+/**
+ * A function that gives a signal at each call, and aborts the one before.
+ * @param {AbortSignal} signal  Aborts each of them
+ */
+export function newest(signal) {
+  /** @type {AbortController} */
+  let last;
+  return () => {
+    last?.abort();
+    last = new AbortController();
+    return AbortSignal.any([signal, last.signal]);
+  };
 }

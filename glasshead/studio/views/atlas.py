@@ -4,7 +4,6 @@ import copy
 import itertools
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,9 +15,10 @@ import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.studio.atlas import Atlas
 from glasshead.studio.atlas_tiles import NotYetError, TileCache
+from glasshead.studio.cache import Cache
 from glasshead.studio.model_pass import ModelPass, check_place
 from glasshead.studio.studio import Studio
-from glasshead.studio.view_names import stored_tokens
+from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views.reading import read
 from glasshead.studio.work import NotYet, Refusal, Work
 
@@ -63,11 +63,11 @@ class KeptMaps:
     """
 
     def __init__(self) -> None:
-        self._lock, self._cache = threading.Lock(), TileCache()
+        self._lock, self._tiles = threading.Lock(), TileCache()
         # Numbers of collected sources are never reused.
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._next = itertools.count()
-        self._maps: OrderedDict[tuple[int, int, int], Atlas] = OrderedDict()
+        self._maps: Cache[Atlas] = Cache(MOST)
 
     def get(
         self, source: object, layer: int, head: int, weights: Callable[[], gh.Weights]
@@ -82,16 +82,9 @@ class KeptMaps:
         with self._lock:
             if source not in self._numbers:
                 self._numbers[source] = next(self._next)
-            there = set(self._numbers.values())
-            for gone in [place for place in self._maps if place[0] not in there]:
-                del self._maps[gone]
-            place = self._numbers[source], layer, head
-            if place not in self._maps:
-                self._maps[place] = Atlas(weights(), self._cache)
-            self._maps.move_to_end(place)
-            while len(self._maps) > MOST:
-                self._maps.popitem(last=False)
-            return self._maps[place]
+            there, number = set(self._numbers.values()), self._numbers[source]
+        self._maps.drop(lambda place: place[0] not in there)
+        return self._maps.get((number, layer, head), lambda: Atlas(weights(), self._tiles))
 
 
 # Units of the overview's progress.

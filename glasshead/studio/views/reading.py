@@ -168,7 +168,7 @@ def read(
     """
     key = _key(studio, text, most_tokens, statistics)
     return studio.readings.get(
-        key, work, lambda: _read(studio, text, work, most_tokens, statistics)
+        key, lambda: _read(studio, text, work, most_tokens, statistics), work.follow, work
     )
 
 

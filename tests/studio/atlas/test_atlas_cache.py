@@ -7,7 +7,7 @@ import torch
 
 import glasshead as gh
 from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import TileCache
+from glasshead.studio.atlas_tiles import TileCache, stop_if
 from glasshead.studio.work import Cancelled
 from studio.atlas.small_atlases import inputs
 
@@ -23,13 +23,13 @@ def test_the_bound_holds_and_the_longest_unused_go_first():
 
     def get(key):
         cache.get(key, lambda: made.append(key) or tile())
-        assert cache.bytes == len(cache) * SIZE <= cache.limit
+        assert cache.size == len(cache) * SIZE <= cache.limit
 
     for key in "abcadaeb":
         get(key)
     assert "".join(made) == "abcdeb"
     cache.get("large", lambda: torch.zeros(10, 10))
-    assert (len(cache), cache.bytes) == (3, 3 * SIZE)
+    assert (len(cache), cache.size) == (3, 3 * SIZE)
 
 
 def test_an_atlas_keeps_no_more_than_its_cache_may():
@@ -38,7 +38,7 @@ def test_an_atlas_keeps_no_more_than_its_cache_may():
     for row in range(3):
         for column in range(4):
             atlas.tile(0, row, column)
-            assert cache.bytes <= cache.limit
+            assert cache.size <= cache.limit
     assert len(cache) >= 3
 
 
@@ -82,8 +82,7 @@ def test_who_waited_for_what_failed_computes_it():
 
     def second():
         begun.wait()
-        looked = lambda: asked.set() or False  # noqa: E731 - it is asked while it waits
-        found.append(cache.get("a", tile, looked))
+        found.append(cache.get("a", tile, lambda _: asked.set()))
 
     run([threading.Thread(target=first), threading.Thread(target=second)])
     assert "refused" in found
@@ -103,7 +102,7 @@ def test_who_waits_may_go():
     maker.start()
     begun.wait()
     with pytest.raises(Cancelled):
-        cache.get("a", tile, lambda: True)
+        cache.get("a", tile, lambda _: stop_if(lambda: True))
     go_on.set()
     maker.join()
     assert len(cache) == 1

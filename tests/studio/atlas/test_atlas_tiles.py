@@ -201,4 +201,4 @@ def test_atlases_share_a_cache_and_nothing_else():
     first, second = Atlas(W.head(0, 0), cache), Atlas(W.head(1, 3), cache)
     torch.testing.assert_close(first.tile(0, 1, 1).double(), W[0, 0, 256:512, 256:512], **NEAR)
     torch.testing.assert_close(second.tile(0, 1, 1).double(), W[1, 3, 256:512, 256:512], **NEAR)
-    assert (len(cache), cache.bytes) == (2, 2 * 256 * 256 * 4)
+    assert (len(cache), cache.size) == (2, 2 * 256 * 256 * 4)

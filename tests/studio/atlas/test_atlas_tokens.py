@@ -7,9 +7,9 @@ import torch
 from fastapi.testclient import TestClient
 
 import glasshead as gh
-from glasshead.studio.server.application import application
+from glasshead.studio.server.app import application
 from glasshead.studio.studio import Studio
-from glasshead.studio.view_names import stored_tokens
+from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
 from glasshead.studio.work import Refusal, Work

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 import glasshead as gh
 from glasshead.drawing import visible
-from glasshead.studio.server.application import application
+from glasshead.studio.server.app import application
 from glasshead.studio.views import heads
 from glasshead.studio.work import Cancelled, Refusal, Work
 from glasshead.tasks.write import Writer

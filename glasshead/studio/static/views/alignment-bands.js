@@ -1,148 +1,314 @@
-// Two lines of words, or columns where there is no room, and between them lines as thick as their weights.
+// Two lines of words, or columns where there is no room, and between them lines as thick as their
+// weights.
 import { scale } from "../colors.js";
 import { element, moveOf, setAttributes } from "../dom.js";
-import { node } from "../figure.js";
+import { svgNode } from "../figure.js";
 import { decimal, within } from "../numbers.js";
-import { curve, stacked } from "./alignment-curves.js";
+import { curve, stack } from "./alignment-curves.js";
 
-const OTHER = { source: "target", target: "source" };
-const TOLD = 3;
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Figure, Mark } from "../figure.js"
+ * @import { Extent, Line } from "./alignment-curves.js"
+ */
+
+/** @typedef {"source" | "target"} Side */
+
+/**
+ * A word, by its side and its place there.
+ * @typedef {{side: Side, at: number}} Word
+ */
+
+/** @type {Side[]} */
+const SIDES = ["source", "target"];
+// Words that are named of those that a word looks at.
+const STRONGEST = 3;
 // What is weaker has no line.
-const SEEN = 0.03;
-const MARGIN = 20, HEADING = 44;
+const LEAST_SEEN = 0.03;
+// Of the picture.
+const MARGIN = 20;
+const HEADING = 44;
 
-/** `show({side, at} | null)` sets a word apart for a while, `keep("t3" | null)` until another is; `kept` and `marked`
- * are told which. `redraw(matrix)` draws other weights. */
-export function bands(source, target, { t, marked, kept }) {
-  const place = scale();
-  const lines = source.flatMap((_, column) => target.map((__, row) => ({ row, column, path: node("path", {}) })));
-  const svg = node("svg", { "aria-hidden": "true" });
-  svg.append(...lines.map(({ path }) => path));
-  const words = { source, target };
-  const lists = { source: list("source"), target: list("target") };
-  const readout = element("p.readout", { "aria-live": "polite" });
-  const stage = element("div.stage", lists.source, svg, lists.target);
-  const made = element("div.bands", stage, readout);
-  let matrix = [], held = null, pointed = null, columns = false;
-
-  function list(side) {
-    const item = (word, at) => element("li", {
-      role: "option", tabindex: at ? -1 : 0, "data-word": `${side[0]}${at}`,
-      onpointerenter: () => show({ side, at }), onpointerleave: () => show(null),
-      onfocus: () => hold({ side, at }), onkeydown: (event) => move(event, { side, at }),
-    }, element("bdi.word", word), element("span.weight"));
-    const label = t(`alignment.${side}`);
-    return element(`ul.words.${side}`, { role: "listbox", "aria-label": label }, words[side].map(item));
+export class Bands {
+  /**
+   * @param {string[]} source
+   * @param {string[]} target
+   * @param {Translate} t
+   * @param {(word: Word | null) => void} marked  Called with the word that is set apart
+   * @param {(name: string | null) => void} kept  Called with the one that stays so: "t3"
+   */
+  constructor(source, target, t, marked, kept) {
+    this.t = t;
+    this.marked = marked;
+    this.kept = kept;
+    this.words = { source, target };
+    this.place = scale();
+    /** @type {number[][]} */
+    this.matrix = [];
+    /** @type {Word | null} */
+    this.held = null;
+    /** @type {Word | null} */
+    this.pointed = null;
+    // Whether the words stand in columns.
+    this.columns = false;
+    /** @type {Line[]} */
+    this.lines = source.flatMap((_, column) => {
+      return target.map((__, row) => ({ row, column, path: svgNode("path", {}) }));
+    });
+    this.svg = svgNode("svg", { "aria-hidden": "true" });
+    this.svg.append(...this.lines.map(({ path }) => path));
+    this.lists = { source: this.list("source"), target: this.list("target") };
+    this.stage = element("div.stage", this.lists.source, this.svg, this.lists.target);
+    this.readout = element("p.readout", { "aria-live": "polite" });
+    this.element = element("div.bands", this.stage, this.readout);
+    let width = 0;
+    const resized = () => {
+      if (this.stage.clientWidth === width) return;
+      width = this.stage.clientWidth;
+      this.placeLines();
+    };
+    new ResizeObserver(resized).observe(this.stage);
   }
 
-  const taken = ({ side, at }) => (side === "target" ? matrix[at] : matrix.map((row) => row[at]));
-  const isOf = (line, word) => (word.side === "target" ? line.row : line.column) === word.at;
-  const items = (side) => [...lists[side].children];
-
-  function show(word) { pointed = word; mark(); }
-
-  function hold(word) {
-    held = word;
-    if (word) items(word.side).forEach((item, at) => { item.tabIndex = at === word.at ? 0 : -1; });
-    kept(word && `${word.side[0]}${word.at}`);
-    mark();
+  /** @param {Side} side */
+  list(side) {
+    const items = this.words[side].map((word, at) => this.item(word, { side, at }));
+    const label = this.t(`alignment.${side}`);
+    return element(`ul.words.${side}`, { role: "listbox", "aria-label": label }, items);
   }
 
-  function move(event, word) {
-    const [down, right] = moveOf(event) ?? [];
-    const along = Math.abs(right) > 1 || !columns ? right : down;
+  /**
+   * @param {string} text
+   * @param {Word} word
+   */
+  item(text, word) {
+    const attributes = {
+      role: "option",
+      tabindex: word.at ? -1 : 0,
+      "data-word": nameOf(word),
+      onpointerenter: () => this.show(word),
+      onpointerleave: () => this.show(null),
+      onfocus: () => this.hold(word),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event, word),
+    };
+    return element("li", attributes, element("bdi.word", text), element("span.weight"));
+  }
+
+  /** @param {Side} side */
+  items(side) {
+    return /** @type {HTMLElement[]} */ ([...this.lists[side].children]);
+  }
+
+  /**
+   * Set a word apart for a while, as the pointer is at it.
+   * @param {Word | null} word
+   */
+  show(word) {
+    this.pointed = word;
+    this.mark();
+  }
+
+  /**
+   * Set a word apart until another is, by its name: "s0" or "t3".
+   * @param {string | undefined} name
+   */
+  keep(name) {
+    const side = SIDES.find((each) => each[0] === name?.[0]);
+    const at = Number(name?.slice(1));
+    this.hold(side && at in this.words[side] ? { side, at } : null);
+  }
+
+  /** @param {Word | null} word */
+  hold(word) {
+    this.held = word;
+    if (word) {
+      this.items(word.side).forEach((item, at) => {
+        item.tabIndex = at === word.at ? 0 : -1;
+      });
+    }
+    this.kept(word && nameOf(word));
+    this.mark();
+  }
+
+  /**
+   * @param {KeyboardEvent} event
+   * @param {Word} word
+   */
+  walk(event, word) {
+    const [down, right] = moveOf(event) ?? [0, 0];
+    const along = Math.abs(right) > 1 || !this.columns ? right : down;
     const { side, at } = word;
-    if (event.key === "Escape") hold(null);
-    else if (along) items(side)[within(at + along, words[side].length)].focus();
-    else if (Math.abs(down || right) === 1) items(OTHER[side])[strongest(word)[0][1]].focus();
+    if (event.key === "Escape") this.hold(null);
+    else if (along) this.items(side)[within(at + along, this.words[side].length)].focus();
+    else if (Math.abs(down || right) === 1) this.cross(word);
     else return;
     event.preventDefault();
   }
 
-  function strongest(word) {
-    return taken(word).map((weight, at) => [weight, at]).sort((a, b) => b[0] - a[0]).slice(0, TOLD);
+  /**
+   * Go to the word of the other side that this one looks at most.
+   * @param {Word} word
+   */
+  cross(word) {
+    const [strongest] = this.strongest(word);
+    this.items(otherSide(word.side))[strongest.at].focus();
   }
 
-  function mark() {
-    const word = pointed ?? held;
-    stage.classList.toggle("pointing", word !== null);
-    for (const line of lines) line.path.classList.toggle("on", word !== null && isOf(line, word));
-    for (const side of Object.keys(lists)) {
-      const weights = word && word.side !== side ? taken(word) : null;
-      items(side).forEach((item, at) => {
-        const number = item.lastChild;
-        item.setAttribute("aria-selected", String(word?.side === side && word.at === at));
-        item.className = weights ? `w${place(weights[at])}` : "";
-        number.textContent = weights ? decimal(weights[at], 2) : "";
-        if (weights) number.dataset.value = weights[at];
-      });
+  /**
+   * The weights between a word and those of the other side.
+   * @param {Word} word
+   */
+  weightsOf({ side, at }) {
+    return side === "target" ? this.matrix[at] : this.matrix.map((row) => row[at]);
+  }
+
+  /** @param {Word} word */
+  strongest(word) {
+    const weights = this.weightsOf(word).map((weight, at) => ({ weight, at }));
+    return weights.sort((one, other) => other.weight - one.weight).slice(0, STRONGEST);
+  }
+
+  /** Mark the word that is set apart, its lines, and the words of the other side. */
+  mark() {
+    const word = this.pointed ?? this.held;
+    this.stage.classList.toggle("pointing", word !== null);
+    for (const { row, column, path } of this.lines) {
+      const isOn = word !== null && (word.side === "target" ? row : column) === word.at;
+      path.classList.toggle("on", isOn);
     }
-    readout.textContent = word ? said(word) : t("alignment.hint");
-    marked(word);
+    for (const side of SIDES) this.markSide(side, word);
+    this.readout.textContent = word ? this.sentenceOf(word) : this.t("alignment.hint");
+    this.marked(word);
   }
 
-  function said(word) {
+  /**
+   * @param {Side} side
+   * @param {Word | null} word
+   */
+  markSide(side, word) {
+    const weights = word && word.side !== side ? this.weightsOf(word) : null;
+    this.items(side).forEach((item, at) => {
+      const number = /** @type {HTMLElement} */ (item.lastChild);
+      item.setAttribute("aria-selected", String(word?.side === side && word.at === at));
+      item.className = weights ? `w${this.place(weights[at])}` : "";
+      number.textContent = weights ? decimal(weights[at], 2) : "";
+      if (weights) number.dataset.value = String(weights[at]);
+    });
+  }
+
+  /** @param {Word} word */
+  sentenceOf(word) {
+    const { t } = this;
     const { side, at } = word;
-    const [all, each] = side === "target" ? ["took", "from"] : ["gave", "to"];
-    const others = words[OTHER[side]];
-    const weights = strongest(word)
-      .map(([weight, other]) => t(`alignment.${each}`, { weight: decimal(weight), word: others[other] }));
-    return t(`alignment.${all}`, { word: words[side][at], weights: weights.join(t("shell.comma")) });
+    const [whole, part] = side === "target" ? ["took", "from"] : ["gave", "to"];
+    const others = this.words[otherSide(side)];
+    const weights = this.strongest(word).map((other) => {
+      const places = { weight: decimal(other.weight), word: others[other.at] };
+      return t(`alignment.${part}`, places);
+    });
+    const places = { word: this.words[side][at], weights: weights.join(t("shell.comma")) };
+    return t(`alignment.${whole}`, places);
   }
 
-  function placed() {
+  /**
+   * Draw other weights.
+   * @param {number[][]} matrix  A row for each word of the target
+   */
+  redraw(matrix) {
+    this.matrix = matrix;
+    for (const line of this.lines) line.weight = matrix[line.row][line.column];
+    this.placeLines();
+  }
+
+  /** Lay the words out, and the lines between them. */
+  placeLines() {
+    const { lists, stage, lines } = this;
     stage.classList.remove("columns");
-    columns = Object.values(lists).some((each) => each.scrollWidth > stage.clientWidth);
-    stage.classList.toggle("columns", columns);
-    for (const each of Object.values(lists)) each.setAttribute("aria-orientation", columns ? "vertical" : "horizontal");
-    const frame = svg.getBoundingClientRect();
-    const [begin, end] = columns ? ["top", "bottom"] : ["left", "right"];
-    const extents = (side) => items(side).map((item) => item.getBoundingClientRect())
-      .map((box) => [box[begin] - frame[begin], box[end] - frame[begin]]);
-    const shown = stacked(lines.filter(({ weight }) => weight >= SEEN), extents("source"), extents("target"));
+    this.columns = SIDES.some((side) => lists[side].scrollWidth > stage.clientWidth);
+    stage.classList.toggle("columns", this.columns);
+    const orientation = this.columns ? "vertical" : "horizontal";
+    for (const side of SIDES) lists[side].setAttribute("aria-orientation", orientation);
+    const frame = this.svg.getBoundingClientRect();
+    const shown = lines.filter(({ weight }) => weight >= LEAST_SEEN);
+    stack(shown, this.extents("source", frame), this.extents("target", frame));
+    const length = this.columns ? frame.width : frame.height;
     for (const { path } of lines) path.classList.add("out");
     for (const line of shown) {
-      const d = curve(line, columns ? frame.width : frame.height, columns);
-      const width = line.width.toFixed(2);
-      setAttributes(line.path, { d, class: "", "stroke-width": width, "data-weight": line.weight });
-      line.path.style.setProperty("--weight", line.weight);
+      setAttributes(line.path, {
+        d: curve(line, length, this.columns),
+        class: "",
+        "stroke-width": line.width.toFixed(2),
+        "data-weight": line.weight,
+      });
+      line.path.style.setProperty("--weight", String(line.weight));
     }
-    mark();
+    this.mark();
   }
 
-  let before = 0;
-  new ResizeObserver(() => {
-    if (stage.clientWidth !== before) { before = stage.clientWidth; placed(); }
-  }).observe(stage);
+  /**
+   * Where each word of a side begins and ends, from the beginning of the lines' frame.
+   * @param {Side} side
+   * @param {DOMRect} frame
+   * @returns {Extent[]}
+   */
+  extents(side, frame) {
+    const boxes = this.items(side).map((item) => item.getBoundingClientRect());
+    if (this.columns) return boxes.map((box) => [box.top - frame.top, box.bottom - frame.top]);
+    return boxes.map((box) => [box.left - frame.left, box.right - frame.left]);
+  }
 
-  made.show = show;
-  made.keep = (name) => {
-    const side = Object.keys(words).find((each) => each[0] === name?.[0]);
-    const at = Number(name?.slice(1));
-    hold(side && at in words[side] ? { side, at } : null);
-  };
-  made.redraw = (values) => {
-    matrix = values;
-    for (const line of lines) line.weight = matrix[line.row][line.column];
-    placed();
-  };
-  made.figure = (title) => {
-    const [frame, inner] = [stage, svg].map((each) => each.getBoundingClientRect());
-    const transform = `translate(${inner.left - frame.left + MARGIN} ${inner.top - frame.top + HEADING})`;
-    const paths = [...svg.querySelectorAll("path:not(.out)")].map((path) => {
-      const { strokeWidth: thick, strokeOpacity: opacity } = getComputedStyle(path);
-      return { d: path.getAttribute("d"), width: thick, opacity, transform };
+  /**
+   * @param {string} title
+   * @returns {Figure}
+   */
+  figure(title) {
+    const frame = this.stage.getBoundingClientRect();
+    const width = frame.width + 2 * MARGIN;
+    const height = frame.height + HEADING + MARGIN;
+    const heading = { text: title, fill: "quiet", anchor: "middle" };
+    const marks = [
+      { x: width / 2, y: MARGIN + 6, ...heading },
+      ...this.lineMarks(frame),
+      ...this.textMarks(frame),
+    ];
+    return { width, height, marks };
+  }
+
+  /**
+   * @param {DOMRect} frame
+   * @returns {Mark[]}
+   */
+  lineMarks(frame) {
+    const inner = this.svg.getBoundingClientRect();
+    const x = inner.left - frame.left + MARGIN;
+    const y = inner.top - frame.top + HEADING;
+    return [...this.svg.querySelectorAll("path:not(.out)")].map((path) => {
+      const { strokeWidth: width, strokeOpacity: opacity } = getComputedStyle(path);
+      return { d: path.getAttribute("d"), width, opacity, transform: `translate(${x} ${y})` };
     });
-    const texts = [...stage.querySelectorAll(".word, .weight:not(:empty)")].map((part) => {
+  }
+
+  /**
+   * @param {DOMRect} frame
+   * @returns {Mark[]}
+   */
+  textMarks(frame) {
+    return [...this.stage.querySelectorAll(".word, .weight:not(:empty)")].map((part) => {
       const box = part.getBoundingClientRect();
       const x = (box.left + box.right) / 2 - frame.left + MARGIN;
       const y = (box.top + box.bottom) / 2 - frame.top + HEADING + 5;
       const look = part.className === "word" ? { size: 16 } : { size: 12, fill: "quiet" };
       return { x, y, text: part.textContent, anchor: "middle", ...look };
     });
-    const width = frame.width + 2 * MARGIN;
-    const heading = { x: width / 2, y: MARGIN + 6, text: title, fill: "quiet", anchor: "middle" };
-    return { width, height: frame.height + HEADING + MARGIN, marks: [heading, ...paths, ...texts] };
-  };
-  return made;
+  }
+}
+
+/** @param {Side} side */
+function otherSide(side) {
+  return side === "source" ? "target" : "source";
+}
+
+/** @param {Word} word */
+function nameOf({ side, at }) {
+  return `${side[0]}${at}`;
 }

@@ -1,123 +1,242 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
-import { asking, choice, menu, slider } from "../controls.js";
+import { choice, menu, slider, textField } from "../controls.js";
 import { element, fill } from "../dom.js";
-import { upTo } from "../numbers.js";
+import { range } from "../numbers.js";
 import { newest } from "../source.js";
-import { bands } from "./alignment-bands.js";
-import { candidates, weightTable } from "./alignment-told.js";
+import { Bands } from "./alignment-bands.js";
+import { WeightTable, candidateList } from "./alignment-tables.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Tensor } from "../source.js"
+ * @import { Candidate, Translations } from "./alignment-tables.js"
+ */
+
+/**
+ * The sentences that a report holds.
+ * @typedef {{sentences: string[], beam: number}} Stored
+ */
 
 const MEAN = "mean";
-const WIDTHS = 10;
-const USUAL = 5;
+const WIDEST_BEAM = 10;
+const USUAL_BEAM = 5;
 // The status of a refusal that another sentence or beam may mend.
 const MENDED = [400, 413, 422];
 
-export const alignment = {
-  async open(frame, context) {
-    const stored = context.source.offline ? await context.source.json("alignment/stored", {}) : null;
-    await new View(frame, context, stored).translate();
-  },
-};
-
-class View {
+class Alignment {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   * @param {Stored | null} stored
+   */
   constructor(frame, context, stored) {
-    const { state, t, about, remember, signal } = context;
-    Object.assign(this, { frame, context, state, asking: newest(signal) });
-    const missing = stored && !stored.sentences.includes(state.sentence);
-    this.sentence = missing ? stored.sentences[0] : state.sentence ?? about.samples.alignment;
-    this.beam = stored?.beam ?? Math.max(1, Math.min(WIDTHS, Math.round(state.beam) || USUAL));
-    const changed = (change) => {
-      Object.assign(this, change);
-      remember({ ...change, candidate: null, word: null });
-      this.translate();
-    };
-    const sent = (sentence) => changed({ sentence });
-    const label = t("alignment.sentence");
-    const controls = stored ? menu(label, stored.sentences.map((each) => [each, each]), this.sentence, sent) : [
-      asking(label, this.sentence, t("alignment.translate"), sent, about.limits.sentence),
-      slider(t("alignment.beam"), WIDTHS, this.beam - 1, (at) => at + 1, (at) => changed({ beam: at + 1 }))];
-    [this.result, this.shown] = [element("div.result"), element("div.shown")];
+    const { state, about, signal } = context;
+    this.frame = frame;
+    this.context = context;
+    this.newSignal = newest(signal);
+    const isMissing = stored && !stored.sentences.includes(state.sentence);
+    this.sentence = isMissing ? stored.sentences[0] : (state.sentence ?? about.samples.alignment);
+    const width = Math.round(Number(state.beam)) || USUAL_BEAM;
+    this.beam = stored?.beam ?? Math.max(1, Math.min(WIDEST_BEAM, width));
+    this.layer = MEAN;
+    this.head = MEAN;
+    /** @type {Translations} */
+    this.found = null;
+    /** @type {Tensor} */
+    this.weights = null;
+    // Words of the candidate that is shown, its picture and its table.
+    /** @type {string[]} */
+    this.target = [];
+    /** @type {Bands | null} */
+    this.bands = null;
+    /** @type {WeightTable} */
+    this.table = null;
+    this.heat = element("figure.heat");
+    this.result = element("div.result");
+    this.shown = element("div.shown");
+    const controls = stored ? this.storedMenu(stored) : this.controls();
     fill(frame, element("div.controls", controls), this.result);
   }
 
+  /** @param {Stored} stored */
+  storedMenu({ sentences }) {
+    const options = sentences.map((each) => /** @type {[string, string]} */ ([each, each]));
+    const label = this.context.t("alignment.sentence");
+    return menu(label, options, this.sentence, (sentence) => this.change({ sentence }));
+  }
+
+  controls() {
+    const { t, about } = this.context;
+    /** @param {string} sentence */
+    const sent = (sentence) => this.change({ sentence });
+    const button = t("alignment.translate");
+    const most = about.limits.sentence;
+    /** @param {number} at */
+    const widthOf = (at) => at + 1;
+    /** @param {number} at */
+    const moved = (at) => this.change({ beam: widthOf(at) });
+    return [
+      textField(t("alignment.sentence"), this.sentence, button, sent, most),
+      slider(t("alignment.beam"), WIDEST_BEAM, this.beam - 1, widthOf, moved),
+    ];
+  }
+
+  /** @param {{sentence?: string, beam?: number}} changes */
+  change(changes) {
+    Object.assign(this, changes);
+    this.context.remember({ ...changes, candidate: null, word: null });
+    this.translate();
+  }
+
+  /** Translate the sentence, and show one of the candidates. */
   async translate() {
-    const { source, t, remember } = this.context;
+    const { source, state } = this.context;
     await this.showing(async (signal) => {
-      this.told = await source.json("alignment", { sentence: this.sentence, beam: this.beam }, { signal });
+      const params = { sentence: this.sentence, beam: this.beam };
+      this.found = await source.json("alignment", params, { signal });
       signal.throwIfAborted();
-      const { layers, heads, candidates: found } = this.told;
-      const place = Math.max(0, Object.keys(found).indexOf(this.state.candidate));
-      const rows = candidates(this.told, place, t, (candidate) => {
-        remember({ candidate, word: null });
-        this.showing((other) => this.choose(found[candidate], other));
-      });
-      const choices = element("div.controls.choices",
-        this.offered("layer", layers, String(layers - 1)), this.offered("head", heads, heads > 1 ? MEAN : "0"));
-      fill(this.result, rows, choices, this.shown);
-      await this.choose(found[place], signal);
+      const { candidates } = this.found;
+      const place = Math.max(0, Object.keys(candidates).indexOf(state.candidate));
+      fill(this.result, this.candidates(place), this.choices(), this.shown);
+      await this.choose(candidates[place], signal);
     });
   }
 
-  async showing(work) {
-    delete this.frame.dataset.drawn;
-    const signal = this.asking();
-    this.drawing = null;
-    try {
-      await work(signal);
-    } catch (error) {
-      if (!MENDED.includes(error.status)) return this.context.failed(error);
-      fill(this.result, element("div.refused", { role: "alert" }, element("p", error.message)));
-    }
-    const { drawing } = this;
-    this.context.picture(drawing && (() => drawing.figure(this.what())));
-    this.frame.dataset.drawn = "";
+  /** @param {number} place */
+  candidates(place) {
+    const { t, remember } = this.context;
+    return candidateList(this.found, place, t, (candidate) => {
+      remember({ candidate, word: null });
+      this.showing((signal) => this.choose(this.found.candidates[candidate], signal));
+    });
   }
 
-  offered(name, count, usual) {
-    const { t, remember } = this.context;
-    const options = upTo(count).map((at) => [String(at), String(at)]);
+  choices() {
+    const { layers, heads } = this.found;
+    // To begin with, the mean of the heads of the last layer.
+    const layer = this.numberChoice("layer", layers, String(layers - 1));
+    const head = this.numberChoice("head", heads, heads > 1 ? MEAN : "0");
+    return element("div.controls.choices", layer, head);
+  }
+
+  /**
+   * A choice of one layer or head, or of the mean of all.
+   * @param {"layer" | "head"} name
+   * @param {number} count
+   * @param {string} usual
+   */
+  numberChoice(name, count, usual) {
+    const { t, remember, state } = this.context;
+    const options = range(count).map((at) => /** @type {[string, string]} */ ([`${at}`, `${at}`]));
     if (count > 1) options.unshift([MEAN, t("alignment.mean")]);
-    this[name] = options.some(([each]) => each === this.state[name]) ? this.state[name] : usual;
-    return choice(t(`alignment.${name}`), options, this[name], (each) => {
-      this[name] = each;
-      remember({ [name]: each });
+    this[name] = options.some(([each]) => each === state[name]) ? state[name] : usual;
+    return choice(t(`alignment.${name}`), options, this[name], (chosen) => {
+      this[name] = chosen;
+      remember({ [name]: chosen });
       this.redraw();
     });
   }
 
+  /**
+   * Do what shows something else, and tell of a refusal in its place.
+   * @param {(signal: AbortSignal) => Promise<void>} work
+   */
+  async showing(work) {
+    delete this.frame.dataset.drawn;
+    const signal = this.newSignal();
+    this.bands = null;
+    try {
+      await work(signal);
+    } catch (error) {
+      if (!MENDED.includes(error.status)) {
+        this.context.failed(error);
+        return;
+      }
+      fill(this.result, element("div.refused", { role: "alert" }, element("p", error.message)));
+    }
+    const { bands } = this;
+    this.context.picture(bands && (() => bands.figure(this.which())));
+    this.frame.dataset.drawn = "";
+  }
+
+  /**
+   * @param {Candidate} candidate
+   * @param {AbortSignal} signal
+   */
   async choose({ target, tokens }, signal) {
-    const { source, t, remember } = this.context;
-    const asked = { sentence: this.sentence, tokens: tokens.join(",") };
-    this.weights = await source.numbers("alignment/weights", asked, { signal });
+    const { source, t, remember, state } = this.context;
+    const params = { sentence: this.sentence, tokens: tokens.join(",") };
+    this.weights = await source.numbers("alignment/weights", params, { signal });
     signal.throwIfAborted();
     this.target = target;
-    if (!target.length) return fill(this.shown, element("p.note", t("alignment.nothing")));
-    const marked = (word) => this.cells.mark(word);
-    this.drawing = bands(this.told.source, target, { t, marked, kept: (word) => remember({ word }) });
+    if (!target.length) {
+      fill(this.shown, element("p.note", t("alignment.nothing")));
+      return;
+    }
+    this.bands = new Bands(
+      this.found.source,
+      target,
+      t,
+      (word) => this.table.mark(word),
+      (word) => remember({ word }),
+    );
     this.heat = element("figure.heat");
-    fill(this.shown, this.drawing, this.heat);
+    fill(this.shown, this.bands.element, this.heat);
     this.redraw();
-    this.drawing.keep(this.state.word);
+    this.bands.keep(state.word);
   }
 
+  /** Show the layer and head that are chosen. */
   redraw() {
-    if (!this.drawing) return;
+    const { bands } = this;
+    if (!bands) return;
     const matrix = mean(this.weights, this.layer, this.head);
-    this.cells = weightTable(this.told.source, this.target, matrix, this.what(), this.context.t, this.drawing.show);
-    fill(this.heat, this.cells);
-    this.drawing.redraw(matrix);
-  }
-
-  what() {
-    const said = (name) => `alignment.${this[name] === MEAN ? "mean_of" : "one"}.${name}`;
     const { t } = this.context;
-    return ["layer", "head"].map((name) => t(said(name), { [name]: this[name] })).join(t("shell.comma"));
+    const { source } = this.found;
+    this.table = new WeightTable(source, this.target, matrix, this.which(), t, (word) =>
+      bands.show(word),
+    );
+    fill(this.heat, this.table.element);
+    bands.redraw(matrix);
+  }
+
+  /** The layer and head that are shown, in words. */
+  which() {
+    const { t } = this.context;
+    const names = /** @type {const} */ (["layer", "head"]);
+    const words = names.map((name) => {
+      const kind = this[name] === MEAN ? "mean_of" : "one";
+      return t(`alignment.${kind}.${name}`, { [name]: this[name] });
+    });
+    return words.join(t("shell.comma"));
   }
 }
 
+/**
+ * A matrix of weights, of one layer and head or the mean of several.
+ * @param {Tensor} weights  [layers, heads, target, source]
+ * @param {string} layer
+ * @param {string} head
+ */
 function mean({ values, shape: [layers, heads, rows, columns] }, layer, head) {
-  const among = (count, chosen) => (chosen === MEAN ? upTo(count) : [Number(chosen)]);
-  const maps = among(layers, layer).flatMap((one) => among(heads, head).map((other) => one * heads + other));
-  const cell = (at) => maps.reduce((sum, map) => sum + values[map * rows * columns + at], 0) / maps.length;
-  return upTo(rows).map((row) => upTo(columns).map((column) => cell(row * columns + column)));
+  const chosenLayers = layer === MEAN ? range(layers) : [Number(layer)];
+  const chosenHeads = head === MEAN ? range(heads) : [Number(head)];
+  const maps = chosenLayers.flatMap((one) => chosenHeads.map((other) => one * heads + other));
+  /** @param {number} at */
+  const cell = (at) => {
+    return maps.reduce((sum, map) => sum + values[map * rows * columns + at], 0) / maps.length;
+  };
+  return range(rows).map((row) => range(columns).map((column) => cell(row * columns + column)));
 }
+
+export const alignment = {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  async open(frame, context) {
+    const { source } = context;
+    const stored = source.offline ? await source.json("alignment/stored", {}) : null;
+    await new Alignment(frame, context, stored).translate();
+  },
+};

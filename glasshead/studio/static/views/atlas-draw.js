@@ -1,155 +1,314 @@
 // Drawing an atlas: on its canvas, and as the picture that is saved.
 import { ramp } from "../colors.js";
 import { element } from "../dom.js";
-import { count, ticks, weight } from "../numbers.js";
-import { NAMED } from "./atlas-place.js";
+import { grouped, ticks, weight } from "../numbers.js";
 import { SIDE } from "./atlas-tiles.js";
+import { NAMED } from "./atlas-viewport.js";
 
-// From how many pixels a cell has: lines of the cross-hair on both sides, lines around it, its number in it.
+/**
+ * @import { Figure, Mark } from "../figure.js"
+ * @import { AtlasMap, Side } from "./atlas-map.js"
+ * @import { TilePlace } from "./atlas-viewport.js"
+ */
+
+/** @typedef {CanvasRenderingContext2D} Pen */
+
+// From how many pixels a cell has: lines of the cross-hair on both sides, lines around it, its
+// number in it.
 const CROSSED = 5;
 const LINED = 9;
 const NUMBERED = 54;
+// The place in the colours from which letters on them are light.
+const DARK = 32;
+// Of a letter of a token, and of a space between two numbers on an axis.
+const LETTER = 7;
+const ROWS_APART = 40;
+const COLUMNS_APART = 72;
+// Of the picture: what stands above and below the map.
 const HEAD = 54;
 const FOOT = 60;
 
-export function draw(pen, map) {
-  const { place, told, gutter, ink, canvas } = map;
-  const size = place.zoom * place.block;
-  const only = (...box) => { pen.beginPath(); pen.rect(...box); pen.clip(); };
+/**
+ * Draw the map; gives whether all tiles that are seen were there.
+ * @param {Pen} pen
+ * @param {AtlasMap} map
+ */
+export function drawAtlas(pen, map) {
+  const { viewport, info, gutter, ink, canvas } = map;
+  const size = viewport.zoom * viewport.block;
   pen.imageSmoothingEnabled = false;
   pen.fillStyle = ink.paper;
   pen.fillRect(0, 0, canvas.width, canvas.height);
   pen.save();
   pen.translate(gutter.left, 0);
-  only(0, 0, place.width, place.height);
+  clip(pen, 0, 0, viewport.width, viewport.height);
   pen.fillStyle = ink.sunk;
-  pen.fillRect(0, 0, place.width, place.height);
-  only(place.left(0), place.top(0), told.keys * place.zoom, told.queries * place.zoom);
-  const whole = place.tiles(SIDE).map((at) => drawTile(pen, map, at)).every(Boolean);
+  pen.fillRect(0, 0, viewport.width, viewport.height);
+  const { zoom } = viewport;
+  clip(pen, viewport.left(0), viewport.top(0), info.keys * zoom, info.queries * zoom);
+  const isWhole = viewport
+    .tiles(SIDE)
+    .map((at) => drawTile(pen, map, at))
+    .every(Boolean);
   if (size >= LINED) drawLines(pen, map, size);
   if (size >= NUMBERED) drawNumbers(pen, map, size);
   drawCross(pen, map);
   pen.restore();
-  for (const mark of axes(map)) drawMark(pen, mark, ink);
-  return whole;
+  for (const mark of axisMarks(map)) drawMark(pen, mark, map);
+  return isWhole;
 }
 
-function drawTile(pen, { place, tiles, scale, told }, at) {
-  const tile = tiles.nearest(at);
+/**
+ * @param {Pen} pen
+ * @param {number} left
+ * @param {number} top
+ * @param {number} width
+ * @param {number} height
+ */
+function clip(pen, left, top, width, height) {
+  pen.beginPath();
+  pen.rect(left, top, width, height);
+  pen.clip();
+}
+
+/**
+ * Draw a tile, or a part of a coarser one in its place; gives whether it was there.
+ * @param {Pen} pen
+ * @param {AtlasMap} map
+ * @param {TilePlace} place
+ */
+function drawTile(pen, { viewport, tiles, scale, info }, place) {
+  const tile = tiles.nearest(place);
   if (!tile) return false;
-  const side = SIDE * place.block;
-  const [row, column] = [at.row * side, at.column * side];
-  const [rows, columns] = [Math.min(side, told.queries - row), Math.min(side, told.keys - column)];
-  const [left, right] = [column, column + columns].map((key) => Math.round(place.left(key)));
-  const [top, bottom] = [row, row + rows].map((query) => Math.round(place.top(query)));
+  const side = SIDE * viewport.block;
+  const row = place.row * side;
+  const column = place.column * side;
+  const rows = Math.min(side, info.queries - row);
+  const columns = Math.min(side, info.keys - column);
+  // Whole pixels, so that no line is seen between two tiles.
+  const left = Math.round(viewport.left(column));
+  const right = Math.round(viewport.left(column + columns));
+  const top = Math.round(viewport.top(row));
+  const bottom = Math.round(viewport.top(row + rows));
   const block = 2 ** tile.level;
   pen.drawImage(
     tiles.picture(tile, scale.place),
-    column / block - tile.column * SIDE, row / block - tile.row * SIDE, columns / block, rows / block,
-    left, top, right - left, bottom - top,
+    column / block - tile.column * SIDE,
+    row / block - tile.row * SIDE,
+    columns / block,
+    rows / block,
+    left,
+    top,
+    right - left,
+    bottom - top,
   );
-  return tile.level === at.level;
+  return tile.level === place.level;
 }
 
-function drawLines(pen, { place, ink }, size) {
-  const { block, width, height } = place;
-  const { rows, columns } = place.seen(block);
+/**
+ * Draw lines between the cells, which come out as these grow.
+ * @param {Pen} pen
+ * @param {AtlasMap} map
+ * @param {number} size  Of a cell
+ */
+function drawLines(pen, { viewport, ink }, size) {
+  const { block, width, height } = viewport;
+  const { rows, columns } = viewport.seen(block);
   pen.globalAlpha = Math.min(1, (size - LINED) / 12);
   pen.fillStyle = ink.paper;
-  for (let at = columns[0]; at <= columns[1]; at += 1) pen.fillRect(Math.round(place.left(at * block)), 0, 1, height);
-  for (let at = rows[0]; at <= rows[1]; at += 1) pen.fillRect(0, Math.round(place.top(at * block)), width, 1);
+  for (let at = columns[0]; at <= columns[1]; at += 1) {
+    pen.fillRect(Math.round(viewport.left(at * block)), 0, 1, height);
+  }
+  for (let at = rows[0]; at <= rows[1]; at += 1) {
+    pen.fillRect(0, Math.round(viewport.top(at * block)), width, 1);
+  }
   pen.globalAlpha = 1;
 }
 
-function drawNumbers(pen, { place, tiles, scale, told, ink }, size) {
-  const { level, block } = place;
-  const { rows, columns } = place.seen(block);
-  Object.assign(pen, { font: `11px ${ink.font}`, textAlign: "center", textBaseline: "middle" });
+/**
+ * @param {Pen} pen
+ * @param {AtlasMap} map
+ * @param {number} size  Of a cell
+ */
+function drawNumbers(pen, { viewport, tiles, scale, info, ink, font }, size) {
+  const { level, block } = viewport;
+  const { rows, columns } = viewport.seen(block);
+  pen.font = `11px ${font}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
   for (let row = rows[0]; row < rows[1]; row += 1) {
     for (let column = columns[0]; column < columns[1]; column += 1) {
       const value = tiles.value(level, row, column);
       if (!value) continue;
-      const [key, keys] = [column * block, Math.min(block, told.keys - column * block)];
-      pen.fillStyle = scale.place(value / keys) < 32 ? ink.ink : ink.paper;
-      pen.fillText(weight(value), place.left(key + keys / 2), place.top(row * block) + size / 2, size - 4);
+      const key = column * block;
+      const keys = Math.min(block, info.keys - key);
+      pen.fillStyle = scale.place(value / keys) < DARK ? ink.ink : ink.paper;
+      const y = viewport.top(row * block) + size / 2;
+      pen.fillText(weight(value), viewport.left(key + keys / 2), y, size - 4);
     }
   }
 }
 
+/**
+ * @param {Pen} pen
+ * @param {AtlasMap} map
+ */
 function drawCross(pen, map) {
-  const { place, ink } = map;
+  const { viewport, ink } = map;
   const { queries, keys } = map.seen();
-  const [left, right] = keys.map((at) => Math.round(place.left(at)));
-  const [top, bottom] = queries.map((at) => Math.round(place.top(at)));
-  const lines = (from, to) => (to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to]);
+  const [left, right] = keys.map((at) => Math.round(viewport.left(at)));
+  const [top, bottom] = queries.map((at) => Math.round(viewport.top(at)));
   pen.fillStyle = ink.ink;
   pen.globalAlpha = 0.6;
-  for (const at of lines(top, bottom)) pen.fillRect(0, at, place.width, 1);
-  for (const at of lines(left, right)) pen.fillRect(at, 0, 1, place.height);
+  for (const at of crossLines(top, bottom)) pen.fillRect(0, at, viewport.width, 1);
+  for (const at of crossLines(left, right)) pen.fillRect(at, 0, 1, viewport.height);
   pen.globalAlpha = 1;
   // A small cell is framed at a distance.
   const around = Math.max(0, (9 - (right - left)) / 2);
-  const box = [left - around + 0.5, top - around + 0.5, right - left + 2 * around, bottom - top + 2 * around];
-  for (const [strokeStyle, lineWidth] of [[ink.paper, 4], [ink.ink, 1.5]]) {
-    Object.assign(pen, { strokeStyle, lineWidth }).strokeRect(...box);
+  const width = right - left + 2 * around;
+  const height = bottom - top + 2 * around;
+  // A dark line on a light one is seen on every colour.
+  for (const [color, lineWidth] of /** @type {[string, number][]} */ ([
+    [ink.paper, 4],
+    [ink.ink, 1.5],
+  ])) {
+    pen.strokeStyle = color;
+    pen.lineWidth = lineWidth;
+    pen.strokeRect(left - around + 0.5, top - around + 0.5, width, height);
   }
 }
 
-function axes({ place, told, gutter: { left, bottom }, names, cross }) {
-  const isNamed = place.zoom >= NAMED;
-  const half = isNamed ? 0.5 : 0;
-  const mark = (side, at, room, where) => {
-    // As many letters of a token as there is room for, of some seven pixels each.
-    const text = isNamed ? [...names[side].short(at)].slice(0, (room - 10) / 7).join("") : count(at);
-    const fill = isNamed && at === cross[side] ? "accent" : "quiet";
-    return { size: 12, text, fill, ...where(at + half) };
-  };
-  const upright = isNamed
-    ? { anchor: "end", rotate: -90, y: place.height + 6 } : { anchor: "middle", y: place.height + 16 };
-  const beside = (at) => ({ x: left - 8, y: place.top(at) + 4, anchor: "end" });
-  const below = (at) => ({ x: left + place.left(at) + (isNamed ? 4 : 0), ...upright });
-  const marked = (from, to, side, apart, ...where) => {
-    const [low, high] = [Math.max(0, from - half), Math.min(to - half, told[side] - 1)];
-    return ticks(low, high, (high - low) / (isNamed ? 1 : apart / place.zoom)).map((at) => mark(side, at, ...where));
-  };
-  return [
-    ...marked(place.query(4), place.query(place.height - 4), "queries", 40, left, beside),
-    ...marked(place.key(0), place.key(place.width), "keys", 72, bottom, below),
-  ];
+/**
+ * @param {number} from
+ * @param {number} to
+ */
+function crossLines(from, to) {
+  return to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to];
 }
 
-function drawMark(pen, { text, x, y, fill, size, anchor, rotate = 0 }, ink) {
-  const textAlign = anchor === "middle" ? "center" : anchor;
-  Object.assign(pen, { fillStyle: ink[fill], font: `${size}px ${ink.font}`, textAlign, textBaseline: "alphabetic" });
+/**
+ * What stands on the axes: tokens where there is room for them, or else numbers.
+ * @param {AtlasMap} map
+ * @returns {Mark[]}
+ */
+function axisMarks(map) {
+  const { viewport, gutter } = map;
+  const isNamed = viewport.zoom >= NAMED;
+  const rows = axisPlaces(map, "queries", ROWS_APART, 4).map(({ at, middle }) => ({
+    ...axisMark(map, "queries", at, gutter.left),
+    x: gutter.left - 8,
+    y: viewport.top(middle) + 4,
+    anchor: "end",
+  }));
+  const upright = { anchor: "end", rotate: -90, y: viewport.height + 6 };
+  const level = { anchor: "middle", y: viewport.height + 16 };
+  const columns = axisPlaces(map, "keys", COLUMNS_APART, 0).map(({ at, middle }) => ({
+    ...axisMark(map, "keys", at, gutter.bottom),
+    x: gutter.left + viewport.left(middle) + (isNamed ? 4 : 0),
+    ...(isNamed ? upright : level),
+  }));
+  return [...rows, ...columns];
+}
+
+/**
+ * The tokens that are marked on an axis.
+ * @param {AtlasMap} map
+ * @param {Side} side
+ * @param {number} apart  Pixels between two numbers
+ * @param {number} inset  Pixels at both ends without a mark
+ */
+function axisPlaces({ viewport, info }, side, apart, inset) {
+  const isNamed = viewport.zoom >= NAMED;
+  // A token is named at the middle of its cell, and a number stands where the token begins.
+  const half = isNamed ? 0.5 : 0;
+  const isOfQueries = side === "queries";
+  const from = isOfQueries ? viewport.query(inset) : viewport.key(inset);
+  const to = isOfQueries
+    ? viewport.query(viewport.height - inset)
+    : viewport.key(viewport.width - inset);
+  const low = Math.max(0, from - half);
+  const high = Math.min(to - half, info[side] - 1);
+  const count = (high - low) / (isNamed ? 1 : apart / viewport.zoom);
+  return ticks(low, high, count).map((at) => ({ at, middle: at + half }));
+}
+
+/**
+ * @param {AtlasMap} map
+ * @param {Side} side
+ * @param {number} at
+ * @param {number} room
+ * @returns {Mark}
+ */
+function axisMark({ viewport, tokens, cross }, side, at, room) {
+  if (viewport.zoom < NAMED) return { size: 12, text: grouped(at), fill: "quiet" };
+  const letters = [...tokens[side].short(at)].slice(0, (room - 10) / LETTER);
+  return { size: 12, text: letters.join(""), fill: at === cross[side] ? "accent" : "quiet" };
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Mark} mark
+ * @param {AtlasMap} map
+ */
+function drawMark(pen, { text, x, y, fill, size, anchor, rotate = 0 }, { ink, font }) {
+  pen.fillStyle = ink[fill];
+  pen.font = `${size}px ${font}`;
+  pen.textAlign = anchor === "middle" ? "center" : "end";
+  pen.textBaseline = "alphabetic";
   pen.save();
   pen.translate(x, y);
   pen.rotate((rotate * Math.PI) / 180);
-  pen.fillText(text, 0, 0);
+  pen.fillText(String(text), 0, 0);
   pen.restore();
 }
 
+/**
+ * The map as a picture, with a title and a legend.
+ * @param {AtlasMap} map
+ * @param {{title: string, seen: string, legend: string}} texts
+ * @returns {Figure}
+ */
 export function atlasFigure(map, { title, seen, legend }) {
-  const { place: { width, height }, gutter: { left, bottom }, scale: { floor, top } } = map;
+  const { width, height } = map.viewport;
+  const { left, bottom } = map.gutter;
+  const { floor, top } = map.scale;
   const end = HEAD + height + bottom;
-  const note = (x, y, text, anchor) => ({ x, y, text, anchor, size: 12, fill: "quiet" });
   const colors = ramp();
+  const step = 3;
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {string} text
+   * @param {string} [anchor]
+   */
+  const note = (x, y, text, anchor) => ({ x, y, text, anchor, size: 12, fill: "quiet" });
+  const bar = { y: end + 18, width: step + 0.2, height: 10 };
   return {
-    width: width + left + 16, height: end + FOOT,
+    width: width + left + 16,
+    height: end + FOOT,
     marks: [
       { x: left, y: 22, text: title, size: 15, weight: 600 },
       note(left, 42, seen),
-      { x: left, y: HEAD, width, height, href: cells(map) },
-      ...axes(map).map((mark) => ({ ...mark, y: mark.y + HEAD })),
+      { x: left, y: HEAD, width, height, href: cellsUrl(map) },
+      ...axisMarks(map).map((mark) => ({ ...mark, y: mark.y + HEAD })),
       note(left, end + 10, legend),
-      ...colors.map((fill, at) => ({ x: left + at * 3, y: end + 18, width: 3.2, height: 10, fill })),
+      ...colors.map((fill, at) => ({ ...bar, x: left + at * step, fill })),
       note(left, end + 42, weight(floor)),
-      note(left + colors.length * 3, end + 42, weight(top), "end"),
+      note(left + colors.length * step, end + 42, weight(top), "end"),
     ],
   };
 }
 
-function cells({ place, gutter, fine, canvas }) {
-  const part = element("canvas", { width: Math.round(place.width * fine), height: Math.round(place.height * fine) });
+/**
+ * The cells without the axes, as a data: URL.
+ * @param {AtlasMap} map
+ */
+function cellsUrl({ viewport, gutter, fine, canvas }) {
+  const size = {
+    width: Math.round(viewport.width * fine),
+    height: Math.round(viewport.height * fine),
+  };
+  const part = element("canvas", size);
   part.getContext("2d").drawImage(canvas, -Math.round(gutter.left * fine), 0);
   return part.toDataURL("image/png");
 }

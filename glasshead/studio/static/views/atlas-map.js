@@ -2,175 +2,351 @@
 import { paperColor } from "../colors.js";
 import { element, fill, moveOf } from "../dom.js";
 import { within } from "../numbers.js";
-import { draw } from "./atlas-draw.js";
-import { Place } from "./atlas-place.js";
+import { drawAtlas } from "./atlas-draw.js";
 import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
+import { Viewport } from "./atlas-viewport.js";
+
+/**
+ * @import { ColorScale } from "../colors.js"
+ * @import { Tensor } from "../source.js"
+ * @import { Tokens } from "./atlas-text.js"
+ * @import { MapInfo, TilePlace } from "./atlas-viewport.js"
+ */
+
+/** @typedef {"queries" | "keys"} Side */
+
+/**
+ * What the cross-hair is at: a block, and its number.
+ * @typedef {object} Seen
+ * @property {number} level
+ * @property {[number, number]} queries  Its first query, and the one behind its last
+ * @property {[number, number]} keys
+ * @property {number | undefined} value  Undefined as long as it is not there
+ */
+
+/**
+ * The ends of the colours, and the place of a weight among them.
+ * @typedef {{floor: number, top: number, place: ColorScale}} Scale
+ */
+
+/** @typedef {{left: number, top: number}} Point */
 
 // What an arrow key moves the map by, and how far a pointer may tremble in a click, in pixels.
 const STEP = 80;
 const STILL = 4;
-const ZOOMS = { "+": Math.SQRT2, "=": Math.SQRT2, "-": Math.SQRT1_2, _: Math.SQRT1_2, Home: 0 };
-// While the map moves what is seen is asked for some times a second; what is beside it, once it rests.
+// Pixels of a line that a wheel turns by, and how much of a power of 2 each pixel zooms by.
+const WHEEL_LINE = 30;
+const WHEEL_ZOOM = 0.004;
+const PINCH_ZOOM = 0.02;
+/** @type {Record<string, number>} */
+const ZOOM_KEYS = {
+  "+": Math.SQRT2,
+  "=": Math.SQRT2,
+  "-": Math.SQRT1_2,
+  _: Math.SQRT1_2,
+  Home: 0,
+};
+// While the map moves what is seen is asked for some times a second; what is beside it, once it
+// rests.
 const WANT_EACH = 80;
 const REST = 250;
 const MARGIN = 128;
-// Tiles at once: a server on the same machine, that computes more of them, leaves no time to draw a map that moves.
-const MOVING = 1;
-const RESTING = 4;
+// Tiles at once: a server on the same machine, that computes more of them, leaves no time to draw a
+// map that moves.
+const WHILE_MOVING = 1;
+const WHILE_RESTING = 4;
 // A finer screen costs more pixels in each frame than anybody sees.
 const FINEST = 2;
+const NARROW = 600;
 
 export class AtlasMap {
-  constructor({ frame, told, names, ask, failed, moved, drawn, signal, label, describedby }) {
-    const cross = { queries: Math.floor(told.queries / 2), keys: Math.floor(told.keys / 4) };
-    Object.assign(this, { told, names, moved, drawn, signal, cross, place: new Place(told) });
-    this.tiles = new Tiles({ ask, signal, told, failed, came: () => this.draw() });
-    const said = { role: "application", "aria-label": label, "aria-describedby": describedby };
-    this.canvas = element("canvas", { tabindex: 0, ...said });
+  /**
+   * @param {object} given
+   * @param {Element} given.frame
+   * @param {MapInfo} given.info
+   * @param {Record<Side, Tokens>} given.tokens
+   * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
+   * @param {(error: Error) => void} given.failed
+   * @param {() => void} given.moved
+   * @param {(isWhole: boolean) => void} given.drawn  Called with whether all tiles were there
+   * @param {AbortSignal} given.signal
+   * @param {string} given.label
+   * @param {string} given.describedby
+   */
+  constructor({ frame, info, tokens, ask, failed, moved, drawn, signal, label, describedby }) {
+    this.info = info;
+    this.tokens = tokens;
+    this.moved = moved;
+    this.drawn = drawn;
+    this.signal = signal;
+    this.cross = { queries: Math.floor(info.queries / 2), keys: Math.floor(info.keys / 4) };
+    this.viewport = new Viewport(info);
+    this.tiles = new Tiles({ ask, signal, info, failed, came: () => this.draw() });
+    /** @type {Scale} */
+    this.scale = { floor: 0, top: 1, place: () => 0 };
+    // The press of a pointer that is under way.
+    /** @type {(Point & {from: Point, pointer: number, still: boolean}) | null} */
+    this.press = null;
+    // Timers, and the frame that is asked for.
+    /** @type {number | null} */
+    this.wanting = null;
+    /** @type {number | null} */
+    this.resting = null;
+    /** @type {number | null} */
+    this.drawing = null;
+    this.fine = 1;
+    this.gutter = { left: 0, bottom: 0 };
+    this.canvas = element("canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-label": label,
+      "aria-describedby": describedby,
+    });
     this.pen = this.canvas.getContext("2d", { alpha: false });
-    this.ink = { font: getComputedStyle(document.body).fontFamily };
-    for (const name of ["paper", "sunk", "ink", "quiet", "accent"]) this.ink[name] = paperColor(name);
+    this.font = getComputedStyle(document.body).fontFamily;
+    this.ink = inks();
     fill(frame, this.canvas);
     this.resize();
-    for (const name of ["pointerdown", "pointermove", "pointerup", "pointercancel", "wheel", "keydown"]) {
-      this.canvas.addEventListener(name, (event) => this[name](event), { signal, passive: false });
-    }
-    const watching = new ResizeObserver(() => this.resize());
-    watching.observe(this.canvas);
-    signal.addEventListener("abort", () => watching.disconnect());
+    this.listen();
+  }
+
+  listen() {
+    const { canvas, signal } = this;
+    canvas.addEventListener("pointerdown", (event) => this.pressed(event), { signal });
+    canvas.addEventListener("pointermove", (event) => this.pointed(event), { signal });
+    canvas.addEventListener("pointerup", () => this.released(), { signal });
+    canvas.addEventListener("pointercancel", () => this.cancelled(), { signal });
+    canvas.addEventListener("keydown", (event) => this.key(event), { signal });
+    // What the wheel does here it does not do to the page.
+    const ownWheel = { signal, passive: false };
+    canvas.addEventListener("wheel", (event) => this.wheel(event), ownWheel);
+    const observer = new ResizeObserver(() => this.resize());
+    observer.observe(canvas);
+    signal.addEventListener("abort", () => observer.disconnect());
   }
 
   resize() {
-    const { place, canvas } = this;
+    const { viewport, canvas } = this;
     const { clientWidth: width, clientHeight: height } = canvas;
     if (!width || !height) return;
-    const { isWhole } = place;
+    const { isWhole } = viewport;
     this.fine = Math.min(devicePixelRatio, FINEST);
-    [canvas.width, canvas.height] = [width, height].map((each) => Math.round(each * this.fine));
-    this.gutter = { left: width < 600 ? 62 : 92, bottom: 54 };
-    Object.assign(place, { width: width - this.gutter.left, height: height - this.gutter.bottom });
-    place.go(place.y, place.x, isWhole ? 0 : place.zoom);
+    canvas.width = Math.round(width * this.fine);
+    canvas.height = Math.round(height * this.fine);
+    this.gutter = { left: width < NARROW ? 62 : 92, bottom: 54 };
+    viewport.width = width - this.gutter.left;
+    viewport.height = height - this.gutter.bottom;
+    viewport.go(viewport.y, viewport.x, isWhole ? 0 : viewport.zoom);
     this.changed();
   }
 
+  /** @returns {Seen} */
   seen() {
-    const { place: { level, block }, cross, told } = this;
-    const span = (side) => {
-      const start = Math.floor(cross[side] / block) * block;
-      return [start, Math.min(start + block, told[side])];
-    };
-    const [queries, keys] = [span("queries"), span("keys")];
-    return { level, queries, keys, value: this.tiles.value(level, queries[0] / block, keys[0] / block) };
+    const { viewport, tiles } = this;
+    const { level, block } = viewport;
+    const queries = this.blockOf("queries");
+    const keys = this.blockOf("keys");
+    const value = tiles.value(level, queries[0] / block, keys[0] / block);
+    return { level, queries, keys, value };
   }
 
+  /**
+   * The tokens of the block that the cross-hair is at.
+   * @param {Side} side
+   * @returns {[number, number]}
+   */
+  blockOf(side) {
+    const { block } = this.viewport;
+    const start = Math.floor(this.cross[side] / block) * block;
+    return [start, Math.min(start + block, this.info[side])];
+  }
+
+  /**
+   * Move the cross-hair to the nearest place there is.
+   * @param {number} query
+   * @param {number} key
+   */
   point(query, key) {
-    const { told, cross } = this;
-    this.cross = { queries: within(Math.floor(query), told.queries), keys: within(Math.floor(key), told.keys) };
-    if (this.cross.queries === cross.queries && this.cross.keys === cross.keys) return;
+    const { info, cross } = this;
+    const queries = within(Math.floor(query), info.queries);
+    const keys = within(Math.floor(key), info.keys);
+    if (queries === cross.queries && keys === cross.keys) return;
+    this.cross = { queries, keys };
     this.moved();
     this.draw();
   }
 
+  /** Another part is seen: ask for its tiles, soon and once the map rests. */
   changed() {
-    this.wanting ??= setTimeout(() => this.want(), WANT_EACH);
+    this.wanting ??= setTimeout(() => this.want(0, WHILE_MOVING), WANT_EACH);
     clearTimeout(this.resting);
-    this.resting = setTimeout(() => this.want(MARGIN), REST);
+    this.resting = setTimeout(() => this.want(MARGIN, WHILE_RESTING), REST);
     this.moved();
     this.draw();
   }
 
-  want(margin = 0) {
+  /**
+   * @param {number} margin
+   * @param {number} atOnce
+   */
+  want(margin, atOnce) {
     this.wanting = null;
     if (this.signal.aborted) return;
-    const { place, told, cross: { queries, keys } } = this;
-    const under = tileOf(place.level, Math.floor(queries / place.block), Math.floor(keys / place.block));
-    const last = tileOf(told.levels - 1, 0, 0);
-    const wanted = [...place.tiles(SIDE), under, last, ...place.tiles(SIDE, margin)]
-      .filter(({ level }) => told.ready || level < told.coarse);
-    this.tiles.want(wanted, margin ? RESTING : MOVING);
+    const { viewport, info, cross } = this;
+    const { level, block } = viewport;
+    const ofCross = tileOf(
+      level,
+      Math.floor(cross.queries / block),
+      Math.floor(cross.keys / block),
+    );
+    const coarsest = tileOf(info.levels - 1, 0, 0);
+    const beside = viewport.tiles(SIDE, margin);
+    const all = [...viewport.tiles(SIDE), ofCross, coarsest, ...beside];
+    const wanted = all.filter((tile) => info.ready || tile.level < info.coarse);
+    this.tiles.want(wanted, atOnce);
   }
 
+  /** Draw the map with the next frame of the screen. */
   draw() {
     this.drawing ??= requestAnimationFrame(() => {
       this.drawing = null;
-      if (this.signal.aborted || !this.gutter) return;
+      if (this.signal.aborted || !this.gutter.left) return;
       this.pen.setTransform(this.fine, 0, 0, this.fine, 0, 0);
-      this.drawn(draw(this.pen, this));
+      this.drawn(drawAtlas(this.pen, this));
     });
   }
 
-  pointerdown(event) {
+  /** @param {PointerEvent} event */
+  pressed(event) {
     if (event.button !== 0) return;
     this.canvas.focus({ preventScroll: true });
     this.canvas.setPointerCapture(event.pointerId);
-    const at = this.at(event);
-    this.held = { ...at, from: at, pointer: event.pointerId, still: true };
+    const at = this.pointOf(event);
+    this.press = { ...at, from: at, pointer: event.pointerId, still: true };
   }
 
-  pointermove(event) {
-    const [at, { held }] = [this.at(event), this];
-    if (!held && event.pointerType === "mouse" && event.buttons === 0) this.pointAt(at);
-    if (held?.pointer !== event.pointerId) return;
-    held.still &&= Math.hypot(at.left - held.from.left, at.top - held.from.top) < STILL;
-    if (held.still) return;
-    this.place.pan(at.left - held.left, at.top - held.top);
-    Object.assign(held, at);
+  /** @param {PointerEvent} event */
+  pointed(event) {
+    const at = this.pointOf(event);
+    const { press } = this;
+    if (!press && event.pointerType === "mouse" && event.buttons === 0) this.pointAt(at);
+    if (press?.pointer !== event.pointerId) return;
+    const moved = Math.hypot(at.left - press.from.left, at.top - press.from.top);
+    press.still &&= moved < STILL;
+    if (press.still) return;
+    this.viewport.pan(at.left - press.left, at.top - press.top);
+    Object.assign(press, at);
     this.changed();
   }
 
-  pointerup() {
-    if (this.held?.still) this.pointAt(this.held);
-    this.held = null;
+  released() {
+    // A press that has not moved the map was a click.
+    if (this.press?.still) this.pointAt(this.press);
+    this.press = null;
   }
 
-  pointercancel() { this.held = null; }
+  cancelled() {
+    this.press = null;
+  }
 
+  /** @param {WheelEvent} event */
   wheel(event) {
     event.preventDefault();
-    const { left, top } = this.at(event);
-    const pixels = event.deltaY * (event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 30 : 1);
-    this.place.zoomBy(2 ** (-pixels * (event.ctrlKey ? 0.02 : 0.004)), left, top);
+    const { left, top } = this.pointOf(event);
+    const isOfLines = event.deltaMode === WheelEvent.DOM_DELTA_LINE;
+    const pixels = event.deltaY * (isOfLines ? WHEEL_LINE : 1);
+    // Two fingers on a touchpad come as a wheel with Ctrl.
+    const speed = event.ctrlKey ? PINCH_ZOOM : WHEEL_ZOOM;
+    this.viewport.zoomBy(2 ** (-pixels * speed), left, top);
     this.changed();
   }
 
-  keydown(event) {
+  /** @param {KeyboardEvent} event */
+  key(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key in ZOOMS) this.zoom(ZOOMS[event.key]);
-    else if (event.key.startsWith("Arrow")) this.go(moveOf(event), event.shiftKey);
+    if (event.key in ZOOM_KEYS) this.zoom(ZOOM_KEYS[event.key]);
+    else if (event.key.startsWith("Arrow")) this.arrow(moveOf(event), event.shiftKey);
     else return;
     event.preventDefault();
   }
 
-  go([down, right], withCross) {
-    if (withCross) return this.step(down, right);
-    this.place.pan(-right * STEP, -down * STEP);
+  /**
+   * Move the cross-hair, or else the map.
+   * @param {[number, number]} move
+   * @param {boolean} withCross
+   */
+  arrow([down, right], withCross) {
+    if (withCross) {
+      this.step(down, right);
+      return;
+    }
+    this.viewport.pan(-right * STEP, -down * STEP);
     this.changed();
   }
 
+  /**
+   * Zoom at the cross-hair; by 0, until all is seen.
+   * @param {number} factor
+   */
   zoom(factor) {
-    const { place, cross } = this;
-    place.zoomBy(factor, within(place.left(cross.keys), place.width), within(place.top(cross.queries), place.height));
+    const { viewport, cross } = this;
+    const left = within(viewport.left(cross.keys), viewport.width);
+    const top = within(viewport.top(cross.queries), viewport.height);
+    viewport.zoomBy(factor, left, top);
     this.changed();
   }
 
+  /**
+   * Move the cross-hair by blocks, and the map where it would leave it.
+   * @param {number} down
+   * @param {number} right
+   */
   step(down, right) {
-    const { place, cross, told } = this;
-    const { block } = place;
-    const next = (side, by) =>
-      (by ? within(Math.floor(cross[side] / block) + by, Math.ceil(told[side] / block)) * block : cross[side]);
-    this.point(next("queries", down), next("keys", right));
+    const { viewport } = this;
+    this.point(this.nextBlock("queries", down), this.nextBlock("keys", right));
     const { queries, keys } = this.cross;
-    const isSeen = (from, room) => from >= 0 && from + block * place.zoom <= room;
-    if (!isSeen(place.left(keys), place.width) || !isSeen(place.top(queries), place.height)) place.go(queries, keys);
+    const size = viewport.block * viewport.zoom;
+    /**
+     * @param {number} from
+     * @param {number} room
+     */
+    const isSeen = (from, room) => from >= 0 && from + size <= room;
+    const isAcross = isSeen(viewport.left(keys), viewport.width);
+    if (!isAcross || !isSeen(viewport.top(queries), viewport.height)) viewport.go(queries, keys);
     this.changed();
   }
 
-  pointAt({ left, top }) {
-    if (left >= 0 && top < this.place.height) this.point(this.place.query(top), this.place.key(left));
+  /**
+   * The first token of a block beside that of the cross-hair.
+   * @param {Side} side
+   * @param {number} by
+   */
+  nextBlock(side, by) {
+    const { block } = this.viewport;
+    if (!by) return this.cross[side];
+    const count = Math.ceil(this.info[side] / block);
+    return within(Math.floor(this.cross[side] / block) + by, count) * block;
   }
 
-  at(event) {
+  /** @param {Point} point */
+  pointAt({ left, top }) {
+    const { viewport } = this;
+    if (left < 0 || top >= viewport.height) return;
+    this.point(viewport.query(top), viewport.key(left));
+  }
+
+  /**
+   * @param {MouseEvent} event
+   * @returns {Point}
+   */
+  pointOf(event) {
     const box = this.canvas.getBoundingClientRect();
     return { left: event.clientX - box.left - this.gutter.left, top: event.clientY - box.top };
   }
+}
+
+/** The page's colours, which a canvas does not know by name. */
+function inks() {
+  const names = ["paper", "sunk", "ink", "quiet", "accent"];
+  return Object.fromEntries(names.map((name) => [name, paperColor(name)]));
 }

@@ -1,25 +1,47 @@
 // The text of an atlas: tokens by their places, and the passages around the cross-hair.
 import { element, fill, unique } from "../dom.js";
-import { count, upTo } from "../numbers.js";
+import { grouped, range } from "../numbers.js";
 
+// Tokens that are asked for together, as many as the route gives.
 const AT_ONCE = 512;
 // Tokens before and behind a block, and of one that is long.
 const AROUND = 120;
 const LONG = 160;
 
-export class Names {
+/** The tokens of a text, asked for as they are named. */
+export class Tokens {
+  /**
+   * @param {object} given
+   * @param {number | null} [given.length]  None where the tokens are not known
+   * @param {boolean} [given.glued]  Whether tokens contain their own spaces
+   * @param {(start: number, stop: number) => Promise<{tokens: string[]}>} [given.ask]
+   * @param {() => void} [given.came]  Called with each part that has come
+   * @param {(error: Error) => void} [given.failed]
+   */
   constructor({ length, glued, ask, came, failed }) {
-    Object.assign(this, { length, glued, ask, came, failed, parts: new Map() });
+    this.length = length;
+    this.glued = glued;
+    this.ask = ask;
+    this.came = came;
+    this.failed = failed;
+    // A part that is under way is undefined.
+    /** @type {Map<number, string[] | undefined>} */
+    this.parts = new Map();
   }
 
+  /**
+   * A token; null where none is known, undefined until it has come.
+   * @param {number} place
+   */
   at(place) {
     if (!this.length) return null;
     const part = Math.floor(place / AT_ONCE);
     if (!this.parts.has(part)) this.fetch(part);
-    const there = this.parts.get(part);
-    return there && (there[place % AT_ONCE] ?? null);
+    const tokens = this.parts.get(part);
+    return tokens && (tokens[place % AT_ONCE] ?? null);
   }
 
+  /** @param {number} part */
   async fetch(part) {
     this.parts.set(part, undefined);
     const start = part * AT_ONCE;
@@ -27,22 +49,35 @@ export class Names {
       const { tokens } = await this.ask(start, Math.min(start + AT_ONCE, this.length));
       this.parts.set(part, tokens);
       this.came();
-    } catch (error) { this.failed(error); }
+    } catch (error) {
+      this.failed(error);
+    }
   }
 
+  /**
+   * A token on an axis: its letters, or its place where it is not known.
+   * @param {number} place
+   */
   short(place) {
     const token = this.at(place);
-    if (token === null) return count(place);
+    if (token === null) return grouped(place);
     return token === undefined ? "" : token.trim() || token.replaceAll(" ", "␣");
   }
 
+  /**
+   * The text of some tokens; undefined until all have come.
+   * @param {number} start
+   * @param {number} stop
+   */
   between(start, stop) {
-    const tokens = upTo(stop - start).map((at) => this.at(start + at));
+    const tokens = range(stop - start).map((at) => this.at(start + at));
     return tokens.includes(undefined) ? undefined : tokens.join(this.glued ? "" : " ");
   }
 }
 
+/** The text around the cross-hair, on the side of the queries or of the keys. */
 export class Passage {
+  /** @param {string} side */
   constructor(side) {
     const id = unique("passage");
     this.head = element("h2", { id });
@@ -50,22 +85,38 @@ export class Passage {
     this.frame = element(`section.${side}`, { "aria-labelledby": id }, this.head, this.text);
   }
 
-  show(title, names, [start, stop], length) {
-    const { head, text } = this;
-    head.textContent = title;
-    text.hidden = !names.length;
+  /**
+   * Show a block, marked, and what stands around it. Gives whether all of it was there.
+   * @param {string} title
+   * @param {Tokens} tokens
+   * @param {[number, number]} block
+   * @param {number} length  Of the whole text
+   */
+  show(title, tokens, [start, stop], length) {
+    this.head.textContent = title;
+    this.text.hidden = !tokens.length;
     const isLong = stop - start > LONG;
-    const before = names.between(Math.max(0, start - AROUND), start);
-    const block = names.between(start, isLong ? start + LONG : stop);
-    const after = isLong ? "" : names.between(stop, Math.min(length, stop + AROUND));
+    const before = tokens.between(Math.max(0, start - AROUND), start);
+    const block = tokens.between(start, isLong ? start + LONG : stop);
+    const after = isLong ? "" : tokens.between(stop, Math.min(length, stop + AROUND));
     if ([before, block, after].includes(undefined)) return false;
-    const gap = names.glued ? "" : " ";
+    const gap = tokens.glued ? "" : " ";
     const mark = element("mark", block, isLong && " … ");
     const more = !isLong && stop + AROUND < length && " …";
-    fill(text, start > AROUND && "… ", before, gap, mark, gap, after, more);
-    // Not scrollIntoView, which moves the page as well.
-    text.scrollTop = mark.offsetTop - Math.max(0, text.clientHeight - mark.offsetHeight) / 2;
-    text.scrollLeft = mark.offsetLeft - Math.max(0, text.clientWidth - mark.offsetWidth) / 2;
+    fill(this.text, start > AROUND && "… ", before, gap, mark, gap, after, more);
+    this.scrollTo(mark);
     return true;
+  }
+
+  /**
+   * Scroll to the middle of an element. Not scrollIntoView, which moves the page as well.
+   * @param {HTMLElement} mark
+   */
+  scrollTo(mark) {
+    const { text } = this;
+    const above = Math.max(0, text.clientHeight - mark.offsetHeight) / 2;
+    const beside = Math.max(0, text.clientWidth - mark.offsetWidth) / 2;
+    text.scrollTop = mark.offsetTop - above;
+    text.scrollLeft = mark.offsetLeft - beside;
   }
 }

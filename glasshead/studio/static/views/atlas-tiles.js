@@ -1,64 +1,134 @@
 // The tiles of an atlas: asked for while they are wanted, kept while there is room.
 import { paint } from "../colors.js";
 import { element } from "../dom.js";
-import { upTo } from "../numbers.js";
+import { range } from "../numbers.js";
+
+/**
+ * @import { ColorScale } from "../colors.js"
+ * @import { Tensor } from "../source.js"
+ * @import { MapInfo, TilePlace } from "./atlas-viewport.js"
+ */
+
+/**
+ * @typedef {object} OwnTile
+ * @property {Float32Array} values
+ * @property {number} rows
+ * @property {number} columns
+ * @property {HTMLCanvasElement} [image]
+ * @property {ColorScale} [paintedBy]
+ *
+ * @typedef {TilePlace & OwnTile} Tile
+ */
 
 // Blocks along a side of a tile.
 export const SIDE = 256;
 // Each takes 256 kB as numbers and as much as colours.
-const MOST = 160;
+const MOST_KEPT = 160;
 
+/**
+ * The tile of a block.
+ * @param {number} level
+ * @param {number} row
+ * @param {number} column
+ * @returns {TilePlace}
+ */
 export function tileOf(level, row, column) {
   return { level, row: Math.floor(row / SIDE), column: Math.floor(column / SIDE) };
 }
 
-function nameOf({ level, row, column }) { return `${level}/${row}/${column}`; }
+/** @param {TilePlace} place */
+function nameOf({ level, row, column }) {
+  return `${level}/${row}/${column}`;
+}
 
 export class Tiles {
-  constructor({ ask, came, failed, signal, told }) {
-    Object.assign(this, { ask, came, failed, told, kept: new Map(), under: new Map() });
+  /**
+   * @param {object} given
+   * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
+   * @param {() => void} given.came  Called with each tile that has come
+   * @param {(error: Error) => void} given.failed
+   * @param {AbortSignal} given.signal
+   * @param {MapInfo} given.info
+   */
+  constructor({ ask, came, failed, signal, info }) {
+    this.ask = ask;
+    this.came = came;
+    this.failed = failed;
+    this.info = info;
+    // The least recently used come first.
+    /** @type {Map<string, Tile>} */
+    this.kept = new Map();
+    /** @type {Map<string, AbortController>} */
+    this.underWay = new Map();
+    /** @type {Map<string, TilePlace>} */
+    this.wanted = new Map();
+    this.atOnce = 0;
     signal.addEventListener("abort", () => this.want([], 0));
   }
 
+  /**
+   * Ask for these tiles, in order, and no longer for others.
+   * @param {TilePlace[]} places
+   * @param {number} atOnce
+   */
   want(places, atOnce) {
     this.wanted = new Map(places.map((place) => [nameOf(place), place]));
     this.atOnce = atOnce;
-    for (const [name, leaving] of this.under) {
-      if (!this.wanted.has(name)) { leaving.abort(); this.under.delete(name); }
+    for (const [name, leaving] of this.underWay) {
+      if (this.wanted.has(name)) continue;
+      leaving.abort();
+      this.underWay.delete(name);
     }
-    this.go();
+    this.askForNext();
   }
 
-  go() {
+  askForNext() {
     for (const [name, place] of this.wanted) {
-      if (this.under.size >= this.atOnce) return;
-      if (!this.under.has(name) && !this.kept.has(name)) this.fetch(name, place);
+      if (this.underWay.size >= this.atOnce) return;
+      if (!this.underWay.has(name) && !this.kept.has(name)) this.fetch(name, place);
     }
   }
 
+  /**
+   * @param {string} name
+   * @param {TilePlace} place
+   */
   async fetch(name, place) {
     const leaving = new AbortController();
-    this.under.set(name, leaving);
-    const answer = await this.ask(place, leaving.signal).catch((error) => ({ error }));
-    if (leaving.signal.aborted) return;
-    this.under.delete(name);
-    if (answer.error) return this.failed(answer.error);
-    const { values, shape: [rows, columns] } = answer;
-    this.kept.set(name, { ...place, values, rows, columns });
-    this.forget();
-    this.came();
-    this.go();
-  }
-
-  forget() {
-    for (const [oldest, { level }] of this.kept) {
-      if (this.kept.size <= MOST) return;
-      if (level < this.told.levels - 1) this.kept.delete(oldest);
+    this.underWay.set(name, leaving);
+    try {
+      const { values, shape } = await this.ask(place, leaving.signal);
+      if (leaving.signal.aborted) return;
+      this.underWay.delete(name);
+      this.keep(name, { ...place, values, rows: shape[0], columns: shape[1] });
+    } catch (error) {
+      if (leaving.signal.aborted) return;
+      this.underWay.delete(name);
+      this.failed(error);
     }
   }
 
+  /**
+   * @param {string} name
+   * @param {Tile} tile
+   */
+  keep(name, tile) {
+    this.kept.set(name, tile);
+    for (const [oldest, { level }] of this.kept) {
+      if (this.kept.size <= MOST_KEPT) break;
+      // The coarsest tile is what is seen wherever nothing else has come yet.
+      if (level < this.info.levels - 1) this.kept.delete(oldest);
+    }
+    this.came();
+    this.askForNext();
+  }
+
+  /**
+   * The tile of a place, or as long as it is not there the finest one that covers it.
+   * @param {TilePlace} place
+   */
   nearest({ level, row, column }) {
-    for (let up = 0; level + up < this.told.levels; up += 1) {
+    for (let up = 0; level + up < this.info.levels; up += 1) {
       const name = nameOf({ level: level + up, row: row >> up, column: column >> up });
       const tile = this.kept.get(name);
       if (!tile) continue;
@@ -69,23 +139,33 @@ export class Tiles {
     return null;
   }
 
+  /**
+   * The number of a block; undefined as long as it is not there.
+   * @param {number} level
+   * @param {number} row
+   * @param {number} column
+   */
   value(level, row, column) {
     const tile = this.kept.get(nameOf(tileOf(level, row, column)));
     return tile?.values[(row % SIDE) * tile.columns + (column % SIDE)];
   }
 
-  /** A canvas of one pixel a block, coloured by the mean weight of a single key in it: so a region keeps its colour
-   * while it is zoomed into. */
+  /**
+   * A canvas of one pixel a block, coloured by the mean weight of a single key in it: so a region
+   * keeps its colour while it is zoomed into.
+   * @param {Tile} tile
+   * @param {ColorScale} place
+   */
   picture(tile, place) {
-    if (tile.paint === place) return tile.image;
+    if (tile.paintedBy === place) return tile.image;
     const { values, rows, columns } = tile;
-    tile.paint = place;
+    tile.paintedBy = place;
     tile.image ??= element("canvas", { width: columns, height: rows });
     const length = 2 ** tile.level;
-    const left = this.told.keys - tile.column * SIDE * length;
+    const keysLeft = this.info.keys - tile.column * SIDE * length;
     // The last block may have fewer keys.
-    const share = upTo(columns).map((at) => 1 / Math.min(length, left - at * length));
-    paint(tile.image, (at) => place(values[at] * share[at % columns]));
+    const shares = range(columns).map((at) => 1 / Math.min(length, keysLeft - at * length));
+    paint(tile.image, (at) => place(values[at] * shares[at % columns]));
     return tile.image;
   }
 }

@@ -1,231 +1,476 @@
 // The view "atlas": the attention of a long text as a map, from the whole of it to single weights.
 import { ramp, scale } from "../colors.js";
-import { choice, menu, progress, slider, textChoice } from "../controls.js";
+import { TextPicker, choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill, unique } from "../dom.js";
-import { count, weight } from "../numbers.js";
+import { grouped, weight } from "../numbers.js";
 import { newest } from "../source.js";
 import { atlasFigure } from "./atlas-draw.js";
 import { AtlasMap } from "./atlas-map.js";
-import { Names, Passage } from "./atlas-text.js";
+import { Passage, Tokens } from "./atlas-text.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Options, Parameters, Progress } from "../source.js"
+ * @import { Seen, Side } from "./atlas-map.js"
+ * @import { MapInfo } from "./atlas-viewport.js"
+ */
+
+/**
+ * What the studio says of a text, or of stored weights.
+ * @typedef {object} Reading
+ * @property {number | null} length  Tokens that are known
+ * @property {number | null} of  Tokens of the whole text
+ * @property {boolean} glued  Whether tokens contain their own spaces
+ * @property {{name: string, heads: number}[]} layers
+ * @property {Record<string, number[]>} heads  Heads that are to be had, by layer
+ * @property {string | null} trouble  Why stored tokens could not be read
+ */
+
+/** A head of a text. @typedef {{text: string | null, layer: number, head: number}} Which */
 
 const NOT_YET = 409;
 const BUSY = 429;
 const AGAIN_AFTER = 1000;
-const HEADINGS = { queries: ["atlas.query", "atlas.queries"], keys: ["atlas.key", "atlas.keys_at"] };
-// The text follows the cross-hair some times a second; it is laid out anew, which a moving map has no time for.
-const TOLD_EACH = 50;
-
-export const atlas = {
-  async open(frame, context) { await new Atlas(frame, context).start(); },
+/**
+ * Names of the titles of a passage: of one token, and of several.
+ * @type {Record<Side, [string, string]>}
+ */
+const HEADINGS = {
+  queries: ["atlas.query", "atlas.queries"],
+  keys: ["atlas.key", "atlas.keys_at"],
 };
+// The text follows the cross-hair some times a second; it is laid out anew, which a moving map has
+// no time for.
+const TELL_EACH = 50;
 
 class Atlas {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
   constructor(frame, context) {
-    const { state, source, t, about } = context;
-    Object.assign(this, { frame, context, state, source, t, isStored: about.subject.kind === "weights" });
+    const { state, source, about } = context;
+    this.frame = frame;
+    this.context = context;
+    this.t = context.t;
+    this.source = source;
+    this.isStored = about.subject.kind === "weights";
     this.isLogarithmic = state.scale !== "linear";
+    // The weight of the last colour, where one was chosen.
     this.top = Number(state.top) || null;
-    this.opening = newest(context.signal);
-  }
-
-  async start() {
-    const { state, source, context } = this;
-    const entry = this.isStored || source.offline ? null : textChoice(context, (text) => {
-      context.remember({ text, y: null, x: null, zoom: null, i: null, j: null });
-      this.text = text;
-      return this.read();
-    });
+    this.newOpening = newest(context.signal);
+    /** @type {string | null} */
+    this.text = null;
+    this.layer = 0;
+    this.head = 0;
+    /** @type {Reading} */
+    this.reading = null;
+    /** @type {Tokens} */
+    this.tokens = null;
+    /** @type {MapInfo} */
+    this.info = null;
+    /** @type {AtlasMap} */
+    this.map = null;
+    // Whether all tiles that are seen were there, and what was told last, as JSON.
+    this.isWhole = false;
+    /** @type {string | null} */
+    this.told = null;
+    /** @type {number | null} */
+    this.telling = null;
     this.body = element("div.atlas-body");
-    fill(this.frame, entry, this.body);
-    this.text = entry && (state.text ?? await source.send(context.about.samples.atlas));
-    entry?.show(this.text);
-    // A text that is refused may be changed: where one is chosen, it is said there.
-    await this.read().catch((error) => (entry ?? context).failed(error));
-  }
-
-  async ask(how, path, params, options) {
-    for (;;) {
-      try {
-        return await this.source[how](`atlas/${path}`, params, options);
-      } catch (error) { if (error.status !== BUSY) throw error; }
-      await new Promise((over) => { setTimeout(over, AGAIN_AFTER); });
-    }
-  }
-
-  work(frame, label, path, params, signal) {
-    const bar = progress(label);
-    fill(frame, bar);
-    bar.show(null);
-    const told = ({ stage, done, of }) => bar.show(done ? done / of : null, this.t(stage));
-    return this.ask("stream", path, params, { signal, told }).finally(() => bar.remove());
-  }
-
-  async read() {
-    const { text, t, context: { signal, failed } } = this;
-    delete this.frame.dataset.drawn;
-    this.reading = await this.work(this.body, t("atlas.reading"), "read", { text }, this.opening());
-    const ask = (start, stop) => this.ask("json", "tokens", { text, start, stop }, { signal });
-    this.names = new Names({ ...this.reading, ask, came: () => this.map?.draw(), failed });
-    this.choose(this.state.layer, this.state.head);
-    this.layOut();
-    await this.openHead();
-  }
-
-  layOut() {
-    const { t, reading: { length, of, trouble } } = this;
-    const note = length < of ? t("atlas.part", { length: count(length), of: count(of) }) : trouble;
-    const zoom = (sign, title, factor) =>
-      Object.assign(button(sign, () => this.map.zoom(factor)), { ariaLabel: title, title });
-    const scales = ["log", "linear"].map((each) => [each, t(`atlas.${each}`)]);
-    this.menus = element("div.controls", this.headMenus());
+    this.menus = element("div.controls");
     this.topFrame = element("div");
-    this.help = element("p.quiet.help", { id: unique("help"), title: t("atlas.keys") }, t("atlas.keys"));
     this.mapFrame = element("div.canvas");
     this.bar = element("div.surveying");
     this.readout = element("output");
     this.legend = element("div.legend");
+    const help = this.t("atlas.keys");
+    this.help = element("p.quiet.help", { id: unique("help"), title: help }, help);
     this.passages = { queries: new Passage("queries"), keys: new Passage("keys") };
-    fill(this.body,
-      element("div.controls", this.menus,
-        choice(t("atlas.scale"), scales, this.isLogarithmic ? "log" : "linear", (value) => {
-          this.isLogarithmic = value === "log";
-          this.top = null;
-          this.rescale();
-        }),
-        this.topFrame,
-        element("div.zooming", { role: "group", "aria-label": t("atlas.zoom") },
-          zoom("+", t("atlas.closer"), 2), zoom("−", t("atlas.further"), 0.5),
-          zoom(t("atlas.all"), t("atlas.whole"), 0))),
-      note && element("p.quiet.part", note),
-      element("div.layout", element("div.map", this.mapFrame, this.bar), this.passages.keys.frame,
-        element("div.told", this.readout, this.legend), this.passages.queries.frame),
-      this.help);
   }
 
+  async start() {
+    const { context, source } = this;
+    const picker = this.isStored || source.offline ? null : this.textPicker();
+    fill(this.frame, picker?.element, this.body);
+    if (picker) {
+      this.text = context.state.text ?? (await source.send(context.about.samples.atlas));
+      picker.show(this.text);
+    }
+    // A text that is refused may be changed: where one is chosen, it is said there.
+    await this.read().catch((error) => (picker ?? context).failed(error));
+  }
+
+  textPicker() {
+    return new TextPicker(this.context, (text) => {
+      this.context.remember({ text, y: null, x: null, zoom: null, i: null, j: null });
+      this.text = text;
+      return this.read();
+    });
+  }
+
+  /**
+   * Ask the studio, and again while it is busy with other texts.
+   * @param {"json" | "numbers" | "stream"} kind
+   * @param {string} path
+   * @param {Parameters} params
+   * @param {Options} options
+   * @returns {Promise<any>}
+   */
+  async ask(kind, path, params, options) {
+    for (;;) {
+      try {
+        return await this.source[kind](`atlas/${path}`, params, options);
+      } catch (error) {
+        if (error.status !== BUSY) throw error;
+      }
+      await new Promise((resolve) => {
+        setTimeout(resolve, AGAIN_AFTER);
+      });
+    }
+  }
+
+  /**
+   * Have long work done, with a bar of its progress in a frame.
+   * @param {HTMLElement} frame
+   * @param {string} label
+   * @param {string} path
+   * @param {Parameters} params
+   * @param {AbortSignal} signal
+   */
+  async work(frame, label, path, params, signal) {
+    const bar = progress(label);
+    fill(frame, bar);
+    bar.show(null);
+    /** @param {Progress} reached */
+    const onProgress = ({ stage, done, of }) => bar.show(done ? done / of : null, this.t(stage));
+    try {
+      return await this.ask("stream", path, params, { signal, onProgress });
+    } finally {
+      bar.remove();
+    }
+  }
+
+  /** Have the model read the text, and open a head. */
+  async read() {
+    const { text, t, context } = this;
+    const { signal, failed, state } = context;
+    delete this.frame.dataset.drawn;
+    const label = t("atlas.reading");
+    this.reading = await this.work(this.body, label, "read", { text }, this.newOpening());
+    const { length, glued } = this.reading;
+    /**
+     * @param {number} start
+     * @param {number} stop
+     */
+    const ask = (start, stop) => this.ask("json", "tokens", { text, start, stop }, { signal });
+    this.tokens = new Tokens({ length, glued, ask, came: () => this.map?.draw(), failed });
+    this.choose(state.layer, state.head);
+    this.layOut();
+    await this.openHead();
+  }
+
+  /**
+   * Choose a head, or the first one where there is none of that name.
+   * @param {string | number} layer
+   * @param {string | number} head
+   */
   choose(layer, head) {
     const { heads } = this.reading;
     this.layer = Number(layer in heads ? layer : Object.keys(heads)[0]);
-    this.head = heads[this.layer].includes(Number(head)) ? Number(head) : heads[this.layer][0];
+    const [first] = heads[this.layer];
+    this.head = heads[this.layer].includes(Number(head)) ? Number(head) : first;
+  }
+
+  layOut() {
+    const { t, reading, passages } = this;
+    const { length, of, trouble } = reading;
+    const isCut = length < of;
+    const note = isCut ? t("atlas.part", { length: grouped(length), of: grouped(of) }) : trouble;
+    fill(this.menus, this.headMenus());
+    fill(
+      this.body,
+      element("div.controls", this.menus, this.scaleChoice(), this.topFrame, this.zoomButtons()),
+      note && element("p.quiet.part", note),
+      element(
+        "div.layout",
+        element("div.map", this.mapFrame, this.bar),
+        passages.keys.frame,
+        element("div.told", this.readout, this.legend),
+        passages.queries.frame,
+      ),
+      this.help,
+    );
+  }
+
+  scaleChoice() {
+    const { t } = this;
+    /** @type {[string, string][]} */
+    const scales = [
+      ["log", t("atlas.log")],
+      ["linear", t("atlas.linear")],
+    ];
+    const chosen = this.isLogarithmic ? "log" : "linear";
+    return choice(t("atlas.scale"), scales, chosen, (value) => {
+      this.isLogarithmic = value === "log";
+      this.top = null;
+      this.rescale();
+    });
+  }
+
+  zoomButtons() {
+    const { t } = this;
+    /**
+     * @param {string} sign
+     * @param {string} title
+     * @param {number} factor
+     */
+    const zoom = (sign, title, factor) => {
+      const made = button(sign, () => this.map.zoom(factor));
+      return Object.assign(made, { ariaLabel: title, title });
+    };
+    return element(
+      "div.zooming",
+      { role: "group", "aria-label": t("atlas.zoom") },
+      zoom("+", t("atlas.closer"), 2),
+      zoom("−", t("atlas.further"), 0.5),
+      zoom(t("atlas.all"), t("atlas.whole"), 0),
+    );
   }
 
   headMenus() {
-    const { t, isStored, layer, head, reading: { heads, layers } } = this;
-    const change = (which, ...chosen) => {
-      this.choose(...chosen);
-      fill(this.menus, this.headMenus());
-      this.menus.querySelectorAll("select")[which].focus();
-      this.openHead().catch(this.context.failed);
-    };
-    const rows = Object.keys(heads).map((at) => [at, isStored ? at : `${at} · ${layers[at].name}`]);
+    const { t, isStored, layer, head, reading } = this;
+    const { heads, layers } = reading;
+    const rows = Object.keys(heads).map((at) => {
+      const name = isStored ? at : `${at} · ${layers[Number(at)].name}`;
+      return /** @type {[string, string]} */ ([at, name]);
+    });
+    const columns = heads[layer].map((each) => /** @type {[number, number]} */ ([each, each]));
     return [
-      menu(t(isStored ? "atlas.matrix" : "atlas.layer"), rows, layer, (to) => change(0, to, head)),
-      menu(t("atlas.head"), heads[layer].map((each) => [each, each]), head, (to) => change(1, layer, to)),
+      menu(t(isStored ? "atlas.matrix" : "atlas.layer"), rows, layer, (to) => {
+        this.change(0, to, head);
+      }),
+      menu(t("atlas.head"), columns, head, (to) => this.change(1, layer, to)),
     ];
   }
 
-  async openHead() {
-    const { t, state, names, text, layer, head, context: { failed, picture } } = this;
-    delete this.frame.dataset.drawn;
-    const signal = this.opening();
-    const which = { text, layer, head };
-    const told = this.told = await this.ask("json", "map", which, { signal });
-    const { queries, keys } = told;
-    const map = this.map = new AtlasMap({
-      frame: this.mapFrame, told, signal, describedby: this.help.id,
-      label: t("atlas.map", { queries: count(queries), keys: count(keys) }),
-      // Stored tokens are those of the keys.
-      names: { keys: names, queries: queries === keys ? names : new Names({}) },
-      ask: (place, leaving) => this.ask("numbers", "tile", { ...which, ...place }, { signal: leaving }),
-      failed: (error) => {
-        if (error.status !== NOT_YET) failed(error);
-        else if (told.ready) this.survey(which, signal); // a server that was started anew has no overview any more
-      },
-      moved: () => { delete this.frame.dataset.drawn; },
-      drawn: (whole) => { this.isWhole = whole; this.telling ??= setTimeout(() => this.tell(), TOLD_EACH); },
-    });
-    const { y, x, zoom, i = map.cross.queries, j = map.cross.keys } = state;
-    map.place.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** zoom : 0);
-    map.point(Number(i) || 0, Number(j) || 0);
-    this.now = null;
-    this.rescale();
-    picture(() => this.figure());
-    if (!told.ready) await this.survey(which, signal);
+  /**
+   * Open another head, and leave the focus on the menu that it was chosen in.
+   * @param {number} which  Of the menus
+   * @param {string | number} layer
+   * @param {string | number} head
+   */
+  change(which, layer, head) {
+    this.choose(layer, head);
+    fill(this.menus, this.headMenus());
+    this.menus.querySelectorAll("select")[which].focus();
+    this.openHead().catch(this.context.failed);
   }
 
+  async openHead() {
+    const { text, layer, head, context } = this;
+    delete this.frame.dataset.drawn;
+    const signal = this.newOpening();
+    const which = { text, layer, head };
+    this.info = await this.ask("json", "map", which, { signal });
+    this.map = this.newMap(which, signal);
+    this.goWhere(context.state);
+    this.told = null;
+    this.rescale();
+    context.picture(() => this.figure());
+    if (!this.info.ready) await this.survey(which, signal);
+  }
+
+  /**
+   * @param {Which} which
+   * @param {AbortSignal} signal
+   */
+  newMap(which, signal) {
+    const { t, tokens, info, context } = this;
+    const { queries, keys } = info;
+    return new AtlasMap({
+      frame: this.mapFrame,
+      info,
+      signal,
+      label: t("atlas.map", { queries: grouped(queries), keys: grouped(keys) }),
+      describedby: this.help.id,
+      // Stored tokens are those of the keys.
+      tokens: { keys: tokens, queries: queries === keys ? tokens : new Tokens({}) },
+      ask: (place, leaving) => {
+        return this.ask("numbers", "tile", { ...which, ...place }, { signal: leaving });
+      },
+      failed: (error) => {
+        const { status } = /** @type {Error & {status?: number}} */ (error);
+        if (status !== NOT_YET) context.failed(error);
+        // A server that was started anew has no overview any more.
+        else if (info.ready) this.survey(which, signal);
+      },
+      moved: () => {
+        delete this.frame.dataset.drawn;
+      },
+      drawn: (isWhole) => {
+        this.isWhole = isWhole;
+        this.telling ??= setTimeout(() => this.tell(), TELL_EACH);
+      },
+    });
+  }
+
+  /**
+   * Go where the address says: to the query `y` and the key `x`, with the cross-hair at `i`, `j`.
+   * @param {Record<string, string>} state
+   */
+  goWhere({ y, x, zoom, i: query, j: key }) {
+    const { viewport, cross } = this.map;
+    viewport.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
+    this.map.point(Number(query ?? cross.queries) || 0, Number(key ?? cross.keys) || 0);
+  }
+
+  /**
+   * Have the overview computed, from which the coarse tiles come.
+   * @param {Which} which
+   * @param {AbortSignal} signal
+   */
   async survey(which, signal) {
-    const { told, map, t } = this;
-    told.ready = false;
+    const { info, map } = this;
+    info.ready = false;
     try {
-      Object.assign(told, await this.work(this.bar, t("atlas.surveying"), "overview", which, signal), { ready: true });
+      const label = this.t("atlas.surveying");
+      const overview = await this.work(this.bar, label, "overview", which, signal);
+      Object.assign(info, overview, { ready: true });
       map.changed();
       this.rescale();
-    } catch (error) { this.context.failed(error); }
+    } catch (error) {
+      this.context.failed(error);
+    }
   }
 
+  /** Offer the ends of the scale, and colour by one of them. */
   rescale() {
-    const { isLogarithmic, told: { tops, most } } = this;
+    const { isLogarithmic } = this;
+    const { tops, most } = this.info;
     const usual = isLogarithmic ? 1 : tops.findLast((each) => each >= (most ?? 1));
     const place = Math.max(0, tops.indexOf(this.top ?? usual));
-    const moved = (at) => { this.top = tops[at]; this.color(this.top); };
-    fill(this.topFrame, slider(this.t("atlas.top"), tops.length, place, (at) => tops[at], moved));
+    /** @param {number} at */
+    const moved = (at) => {
+      this.top = tops[at];
+      this.color(this.top);
+    };
+    fill(
+      this.topFrame,
+      slider(this.t("atlas.top"), tops.length, place, (at) => tops[at], moved),
+    );
     this.color(tops[place]);
   }
 
+  /** @param {number} top */
   color(top) {
     const { map, isLogarithmic: logarithmic } = this;
-    const floor = logarithmic ? Math.min(this.told.floor, top / 100) : 0;
+    const floor = logarithmic ? Math.min(this.info.floor, top / 100) : 0;
     map.scale = { floor, top, place: scale({ top, floor: floor / top, logarithmic }) };
-    const name = this.t("atlas.legend");
-    const colors = element("span.ramp", { role: "img", "aria-label": name });
+    const label = this.t("atlas.legend");
+    const colors = element("span.ramp", { role: "img", "aria-label": label });
     colors.style.background = `linear-gradient(to right, ${ramp().join()})`;
-    const ends = [floor, logarithmic ? Math.sqrt(floor * top) : top / 2, top];
-    fill(this.legend, element("span", name), colors,
-      element("span.ends", ends.map((each) => element("span", weight(each)))));
+    const middle = logarithmic ? Math.sqrt(floor * top) : top / 2;
+    const ends = [floor, middle, top].map((each) => element("span", weight(each)));
+    fill(this.legend, element("span", label), colors, element("span.ends", ends));
     map.moved();
     map.draw();
   }
 
+  /** Tell what the cross-hair is at, where that has changed. */
   tell() {
     this.telling = null;
-    const { t, map, told } = this;
+    const { map, info } = this;
     if (map.signal.aborted) return;
     this.remember();
     const seen = map.seen();
-    const { value, level, queries, keys } = seen;
     const now = JSON.stringify(seen);
-    if (now !== this.now) {
-      const [rows, columns] = [queries[1] - queries[0], keys[1] - keys[0]];
-      const meaning = rows * columns === 1
-        ? t("atlas.single", { query: count(queries[0]), key: count(keys[0]) })
-        : t("atlas.mean", { queries: count(rows), keys: count(columns) });
-      fill(this.readout, element("b", value === undefined ? "…" : weight(value)), element("span", meaning));
-      Object.assign(this.readout.dataset, { value: value ?? "", level });
-      const there = Object.entries(this.passages).map(([side, passage]) => {
-        const [start, stop] = seen[side];
-        const title = t(HEADINGS[side][Number(stop - start > 1)], { from: count(start), to: count(stop - 1) });
-        return passage.show(title, map.names[side], seen[side], told[side]);
-      });
-      this.now = there.every(Boolean) ? now : null;
+    if (now !== this.told) {
+      this.tellNumber(seen);
+      // What has not come yet is told once more.
+      this.told = this.tellPassages(seen) ? now : null;
     }
-    if (this.isWhole && told.ready && this.now && value !== undefined) this.frame.dataset.drawn = "";
+    if (this.isWhole && info.ready && this.told && seen.value !== undefined) {
+      this.frame.dataset.drawn = "";
+    }
+  }
+
+  /** @param {Seen} seen */
+  tellNumber({ value, level, queries, keys }) {
+    const { t } = this;
+    const rows = queries[1] - queries[0];
+    const columns = keys[1] - keys[0];
+    const single = { query: grouped(queries[0]), key: grouped(keys[0]) };
+    const meaning =
+      rows * columns === 1
+        ? t("atlas.single", single)
+        : t("atlas.mean", { queries: grouped(rows), keys: grouped(columns) });
+    const number = value === undefined ? "…" : weight(value);
+    fill(this.readout, element("b", number), element("span", meaning));
+    this.readout.dataset.value = String(value ?? "");
+    this.readout.dataset.level = String(level);
+  }
+
+  /**
+   * Show the text on both sides; gives whether all of it was there.
+   * @param {Seen} seen
+   */
+  tellPassages(seen) {
+    const { t, map, info, passages } = this;
+    /** @param {Side} side */
+    const show = (side) => {
+      const [start, stop] = seen[side];
+      const name = HEADINGS[side][Number(stop - start > 1)];
+      const title = t(name, { from: grouped(start), to: grouped(stop - 1) });
+      return passages[side].show(title, map.tokens[side], seen[side], info[side]);
+    };
+    const areQueriesThere = show("queries");
+    const areKeysThere = show("keys");
+    return areQueriesThere && areKeysThere;
   }
 
   figure() {
-    const { t, map, layer, head, passages: { queries, keys } } = this;
+    const { t, map, layer, head, passages } = this;
     const which = t(this.isStored ? "atlas.whose_stored" : "atlas.whose", { layer, head });
+    const places = `${passages.queries.head.textContent}, ${passages.keys.head.textContent}`;
     return atlasFigure(map, {
       title: [this.context.about.subject.name, which].filter(Boolean).join(" · "),
-      seen: `${queries.head.textContent}, ${keys.head.textContent}: ${weight(map.seen().value ?? NaN)}`,
+      seen: `${places}: ${weight(map.seen().value ?? NaN)}`,
       legend: t("atlas.legend"),
     });
   }
 
+  /** Put into the address what is open, and where one looks unless all is seen. */
   remember() {
-    const { text, layer, head, isLogarithmic, top, map: { place, cross } } = this;
-    const rounded = (value, digits) => (place.isWhole ? null : Number(value.toFixed(digits)));
+    const { text, layer, head, isLogarithmic, top } = this;
+    const { viewport, cross } = this.map;
+    const { isWhole, y, x, zoom } = viewport;
+    /**
+     * @param {number} value
+     * @param {number} digits
+     */
+    const rounded = (value, digits) => (isWhole ? null : Number(value.toFixed(digits)));
     this.context.remember({
-      text, layer, head, y: rounded(place.y, 2), x: rounded(place.x, 2), zoom: rounded(Math.log2(place.zoom), 4),
-      i: cross.queries, j: cross.keys, scale: isLogarithmic ? null : "linear", top,
+      text,
+      layer,
+      head,
+      y: rounded(y, 2),
+      x: rounded(x, 2),
+      zoom: rounded(Math.log2(zoom), 4),
+      i: cross.queries,
+      j: cross.keys,
+      scale: isLogarithmic ? null : "linear",
+      top,
     });
   }
 }
+
+export const atlas = {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  async open(frame, context) {
+    await new Atlas(frame, context).start();
+  },
+};

@@ -1,114 +1,286 @@
 // The map of one head, with tokens in the margins, numbers along the axes, and a cross-hair.
 import { element, fill, moveOf } from "../dom.js";
-import { drawing } from "../figure.js";
-import { draw } from "../map.js";
+import { svgElement } from "../figure.js";
+import { drawMap } from "../map.js";
 import { within } from "../numbers.js";
 
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Mark } from "../figure.js"
+ * @import { Look } from "../map.js"
+ */
+
+/**
+ * The weights of a head, and its statistics of each query and key.
+ * @typedef {Record<"values" | "entropy" | "distance" | "received", Float32Array>} WholeHead
+ */
+
+/**
+ * Where the parts of a map are, in pixels of the page.
+ * @typedef {object} Layout
+ * @property {number} given  Width of the frame
+ * @property {number} letters  Letters of a token in a margin
+ * @property {number} left
+ * @property {number} top
+ * @property {number} side  Of the map
+ * @property {number} cell  Side of a cell
+ * @property {number} pixels  Of the screen, along the map's side
+ * @property {boolean} pooled  Whether a pixel shows several cells
+ * @property {number} strip  Length of the longest bar
+ * @property {number} width
+ * @property {number} height
+ */
+
 const LARGEST_CELL = 56;
-const LINE = 12; // of a token in a margin, at least
+// Height of a token in a margin, at least.
+const LINE = 12;
 const GAP = 6;
-const JUMP = 10;
+// Cells that PageUp and PageDown go by.
+const PAGE = 10;
 // What stands over and under a map on the first screen.
 const ABOVE_AND_BELOW = 440;
+const SMALLEST_ROOM = 300;
+const NARROW = 500;
+// Of the picture: what stands above the map.
+const TITLE = 50;
 
 export class HeadMap {
+  /**
+   * @param {string[]} words
+   * @param {Translate} t
+   * @param {(query: number, key: number) => void} moved
+   */
   constructor(words, t, moved) {
-    Object.assign(this, { words, t, moved, query: 0, key: 0, held: false });
-    this.canvas = element("canvas", {
-      tabindex: "0", role: "application", "aria-label": t("heads.map"), "aria-describedby": "heads-readout",
-      onkeydown: (event) => {
-        const [down, right] = moveOf(event, JUMP) ?? [];
-        if (down === undefined) return;
-        event.preventDefault();
-        this.go(this.query + down, this.key + right);
-      },
-      onpointermove: (event) => { if (!this.held) this.pointed(event); },
-      onclick: (event) => { this.held = !this.held; this.pointed(event); },
-    });
+    this.words = words;
+    this.t = t;
+    this.moved = moved;
+    this.query = 0;
+    this.key = 0;
+    // Whether the cross-hair stays where it is while the pointer moves.
+    this.held = false;
+    this.largest = 0;
+    /** @type {WholeHead} */
+    this.whole = null;
+    /** @type {Look} */
+    this.look = null;
+    /** @type {Layout} */
+    this.layout = null;
+    this.canvas = this.makeCanvas();
     this.margins = element("div", { "aria-hidden": "true" });
-    const parts = ["across", "down", "cell", "query", "key"];
-    this.cross = Object.fromEntries(parts.map((part) => [part, element(`span.${part}`, { "aria-hidden": "true" })]));
+    this.cross = {
+      across: crossPart("across"),
+      down: crossPart("down"),
+      cell: crossPart("cell"),
+      query: crossPart("query"),
+      key: crossPart("key"),
+    };
     this.element = element("div.map", this.margins, this.canvas, Object.values(this.cross));
-    new ResizeObserver(() => {
-      if (this.whole && ![0, this.given].includes(this.element.clientWidth)) this.show(this.whole, this.look);
-    }).observe(this.element);
+    const resized = () => {
+      const isNew = ![0, this.layout?.given].includes(this.element.clientWidth);
+      if (this.whole && isNew) this.show(this.whole, this.look);
+    };
+    new ResizeObserver(resized).observe(this.element);
   }
 
+  makeCanvas() {
+    return element("canvas", {
+      tabindex: "0",
+      role: "application",
+      "aria-label": this.t("heads.map"),
+      "aria-describedby": "heads-readout",
+      onkeydown: (event) => {
+        const move = moveOf(event, PAGE);
+        if (!move) return;
+        event.preventDefault();
+        this.go(this.query + move[0], this.key + move[1]);
+      },
+      onpointermove: (event) => {
+        if (!this.held) this.point(event);
+      },
+      onclick: (event) => {
+        this.held = !this.held;
+        this.point(event);
+      },
+    });
+  }
+
+  /**
+   * @param {WholeHead} whole
+   * @param {Look} look
+   */
   show(whole, look) {
-    Object.assign(this, { whole, look });
-    this.measure();
-    put(this.canvas, this.left, this.top, this.side, this.side);
-    this.canvas.dataset.cell = this.cell;
-    this.element.style.height = `${this.height}px`;
-    fill(this.margins, drawing({ width: this.width, height: this.height, marks: this.marks() }));
-    this.color(look);
-    this.place();
-  }
-
-  color(look) {
+    this.whole = whole;
     this.look = look;
-    this.largest = draw(this.canvas, this.whole.values, this.words.length, { ...look, most: this.pixels });
+    this.layout = this.measured();
+    const { left, top, side, cell, width, height } = this.layout;
+    put(this.canvas, left, top, side, side);
+    this.canvas.dataset.cell = String(cell);
+    this.element.style.height = `${height}px`;
+    fill(this.margins, svgElement({ width, height, marks: this.marks() }));
+    this.color(look);
+    this.placeCross();
   }
 
-  measure() {
-    this.given = this.element.clientWidth;
-    const narrow = this.given < 500;
+  /** @param {Look} look */
+  color(look) {
+    const { values } = this.whole;
+    this.look = look;
+    this.largest = drawMap(this.canvas, values, this.words.length, look, this.layout.pixels);
+  }
+
+  /**
+   * Fit the map to its frame: cells of whole pixels, where there is room for them.
+   * @returns {Layout}
+   */
+  measured() {
+    const given = this.element.clientWidth;
+    const isNarrow = given < NARROW;
     const fine = devicePixelRatio;
     const count = this.words.length;
-    this.letters = Math.min(narrow ? 8 : 12, Math.max(...this.words.map((word) => [...word].length)));
-    this.left = this.letters * 7.2 + 12;
-    this.top = Math.max(this.left, 80);
-    this.strip = narrow ? 18 : 32;
-    const strips = 2 * (this.strip + GAP);
-    const room = Math.min(this.given - this.left - strips, Math.max(300, innerHeight - ABOVE_AND_BELOW));
-    const cell = Math.min(Math.floor((room * fine) / count), LARGEST_CELL * fine);
-    this.pooled = cell < 1;
-    this.pixels = this.pooled ? Math.floor(room * fine) : cell * count;
-    this.side = this.pixels / fine;
-    this.cell = this.side / count;
-    this.width = this.left + this.side + strips;
-    this.height = this.top + this.side + this.strip + GAP + 14;
+    const longest = Math.max(...this.words.map((word) => [...word].length));
+    const letters = Math.min(isNarrow ? 8 : 12, longest);
+    const left = letters * 7.2 + 12;
+    const top = Math.max(left, 80);
+    const strip = isNarrow ? 18 : 32;
+    const strips = 2 * (strip + GAP);
+    const screen = Math.max(SMALLEST_ROOM, innerHeight - ABOVE_AND_BELOW);
+    const room = Math.min(given - left - strips, screen);
+    const whole = Math.min(Math.floor((room * fine) / count), LARGEST_CELL * fine);
+    const pooled = whole < 1;
+    const pixels = pooled ? Math.floor(room * fine) : whole * count;
+    const side = pixels / fine;
+    return {
+      given,
+      letters,
+      left,
+      top,
+      side,
+      cell: side / count,
+      pixels,
+      pooled,
+      strip,
+      width: left + side + strips,
+      height: top + side + strip + GAP + 14,
+    };
   }
 
+  /**
+   * What stands around the map: the tokens, and the bars of each query and key.
+   * @returns {Mark[]}
+   */
   marks(x = 0, y = 0) {
-    const { cell, strip, whole, words } = this;
-    const [left, top] = [x + this.left, y + this.top];
-    const [right, below] = [left + this.side + GAP, top + this.side + GAP];
+    const { strip } = this.layout;
+    const left = x + this.layout.left;
+    const top = y + this.layout.top;
+    const right = left + this.layout.side + GAP;
+    const below = top + this.layout.side + GAP;
+    const skip = within(this.look.skip, this.words.length);
+    return [
+      ...this.tokenMarks(left, top),
+      ...this.columnOfBars("entropy", right, top),
+      ...this.columnOfBars("distance", right + strip + GAP, top),
+      ...this.rowOfBars("received", skip, left, below),
+    ];
+  }
+
+  /**
+   * @param {number} left
+   * @param {number} top
+   * @returns {Mark[]}
+   */
+  tokenMarks(left, top) {
+    const { cell } = this.layout;
+    // Where cells are lower than a line only some tokens are named.
     const each = Math.ceil(LINE / cell);
     const size = Math.max(10, Math.min(13, cell * 0.62));
-    const marks = words.flatMap((word, at) => {
+    const fillColor = each > 1 ? "quiet" : "ink";
+    return this.words.flatMap((word, at) => {
       if (at % each) return [];
       const middle = (at + 0.5) * cell + size / 3;
-      const shared = { text: this.cut(word), size, fill: each > 1 ? "quiet" : null };
-      return [{ ...shared, x: left - GAP, y: top + middle, anchor: "end" },
-        { ...shared, x: left + middle, y: top - GAP, rotate: -90 }];
+      const shared = { text: this.cut(word), size, fill: fillColor };
+      return [
+        { ...shared, x: left - GAP, y: top + middle, anchor: "end" },
+        { ...shared, x: left + middle, y: top - GAP, rotate: -90 },
+      ];
     });
-    const skip = within(this.look.skip, words.length);
-    const strips = [["entropy", 0, right], ["distance", 0, right + strip + GAP], ["received", skip, below]];
-    for (const [name, first, from] of strips) {
-      const most = whole[name].subarray(first).reduce((one, other) => Math.max(one, other), 0) || 1;
-      const ofKeys = name === "received";
-      const bar = (middle, high) => (ofKeys ? `M${left + middle} ${from}v${high}` : `M${from} ${top + middle}h${high}`);
-      const long = (value) => (value / most) * strip;
-      const bars = Array.from(whole[name], (value, at) => (at < first ? "" : bar((at + 0.5) * cell, long(value))));
-      const place = ofKeys ? { x: left, y: below + strip + 10 } : { x: from + 9, y: top - GAP, rotate: -90 };
-      marks.push({ d: bars.join(""), stroke: "quiet", width: Math.max(0.8 * cell, 0.5), opacity: 0.55 },
-        { text: this.t(`heads.${name}`), size: 10, fill: "quiet", ...place });
-    }
-    return marks;
   }
 
+  /**
+   * Bars to the right of the map, one a query.
+   * @param {"entropy" | "distance"} name
+   * @param {number} left
+   * @param {number} top
+   * @returns {Mark[]}
+   */
+  columnOfBars(name, left, top) {
+    const lengths = this.barLengths(name, 0);
+    const { cell } = this.layout;
+    const bars = lengths.map((length, at) => `M${left} ${top + (at + 0.5) * cell}h${length}`);
+    return [this.bars(bars), this.barsTitle(name, { x: left + 9, y: top - GAP, rotate: -90 })];
+  }
+
+  /**
+   * Bars below the map, one a key.
+   * @param {"received"} name
+   * @param {number} skip  First keys that have none
+   * @param {number} left
+   * @param {number} top
+   * @returns {Mark[]}
+   */
+  rowOfBars(name, skip, left, top) {
+    const lengths = this.barLengths(name, skip);
+    const { cell, strip } = this.layout;
+    const bars = lengths.map((length, at) => {
+      return at < skip ? "" : `M${left + (at + 0.5) * cell} ${top}v${length}`;
+    });
+    return [this.bars(bars), this.barsTitle(name, { x: left, y: top + strip + 10 })];
+  }
+
+  /**
+   * @param {"entropy" | "distance" | "received"} name
+   * @param {number} skip
+   */
+  barLengths(name, skip) {
+    const values = this.whole[name];
+    const most = values.subarray(skip).reduce((one, other) => Math.max(one, other), 0) || 1;
+    return Array.from(values, (value) => (value / most) * this.layout.strip);
+  }
+
+  /**
+   * @param {string[]} bars
+   * @returns {Mark}
+   */
+  bars(bars) {
+    const width = Math.max(0.8 * this.layout.cell, 0.5);
+    return { d: bars.join(""), stroke: "quiet", width, opacity: 0.55 };
+  }
+
+  /**
+   * @param {string} name
+   * @param {Mark} place
+   * @returns {Mark}
+   */
+  barsTitle(name, place) {
+    return { text: this.t(`heads.${name}`), size: 10, fill: "quiet", ...place };
+  }
+
+  /** @param {string} word */
   cut(word) {
     const letters = [...word];
-    return letters.length > this.letters ? `${letters.slice(0, this.letters - 1).join("")}…` : word;
+    const most = this.layout.letters;
+    return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : word;
   }
 
-  place() {
-    const { cross, left, top, cell, query, key } = this;
-    const [x, y, wide] = [left + key * cell, top + query * cell, Math.max(cell, 5)];
+  placeCross() {
+    const { cross, query, key } = this;
+    const { left, top, cell, width, height } = this.layout;
+    const x = left + key * cell;
+    const y = top + query * cell;
+    // A small cell has a larger frame.
+    const wide = Math.max(cell, 5);
     const inner = (cell - wide) / 2;
-    put(cross.across, left, y, this.width - left, cell);
-    put(cross.down, x, top, cell, this.height - top - 14);
+    put(cross.across, left, y, width - left, cell);
+    put(cross.down, x, top, cell, height - top - 14);
     put(cross.cell, x + inner, y + inner, wide, wide);
     put(cross.query, 0, y + cell / 2 - 9, left - 2, 18);
     put(cross.key, x + cell / 2 - 9, 0, 18, top - 2);
@@ -117,27 +289,62 @@ export class HeadMap {
     cross.cell.classList.toggle("held", this.held);
   }
 
-  pointed(event) { this.go(Math.floor(event.offsetY / this.cell), Math.floor(event.offsetX / this.cell)); }
-
-  go(query, key) {
-    const [row, column] = [query, key].map((at) => within(at, this.words.length));
-    const moved = row !== this.query || column !== this.key;
-    Object.assign(this, { query: row, key: column });
-    this.place();
-    if (moved) this.moved(row, column);
+  /** @param {MouseEvent} event */
+  point(event) {
+    const { cell } = this.layout;
+    this.go(Math.floor(event.offsetY / cell), Math.floor(event.offsetX / cell));
   }
 
+  /**
+   * Move the cross-hair to the nearest cell there is.
+   * @param {number} row
+   * @param {number} column
+   */
+  go(row, column) {
+    const query = within(row, this.words.length);
+    const key = within(column, this.words.length);
+    const hasMoved = query !== this.query || key !== this.key;
+    this.query = query;
+    this.key = key;
+    this.placeCross();
+    if (hasMoved) this.moved(query, key);
+  }
+
+  /**
+   * The map as a part of a picture.
+   * @param {string} title
+   * @param {number} x
+   */
   figure(title, x) {
-    const { side } = this;
-    const square = { x: x + this.left, y: 50 + this.top, width: side, height: side };
+    const { left, top, side, width, height } = this.layout;
+    const square = { x: x + left, y: TITLE + top, width: side, height: side };
     const marks = [
-      { x: square.x, y: 26, text: title, size: 15, weight: 600 }, { ...square, fill: "sunk" },
-      { ...square, href: this.canvas.toDataURL() }, ...this.marks(x, 50),
+      { x: square.x, y: 26, text: title, size: 15, weight: 600 },
+      { ...square, fill: "sunk" },
+      { ...square, href: this.canvas.toDataURL() },
+      ...this.marks(x, TITLE),
     ];
-    return { width: this.width + 24, height: this.height + 70, marks };
+    return { width: width + 24, height: height + TITLE + 20, marks };
   }
 }
 
+/** @param {string} name */
+function crossPart(name) {
+  return element(`span.${name}`, { "aria-hidden": "true" });
+}
+
+/**
+ * @param {HTMLElement} part
+ * @param {number} left
+ * @param {number} top
+ * @param {number} width
+ * @param {number} height
+ */
 function put(part, left, top, width, height) {
-  for (const [name, value] of Object.entries({ left, top, width, height })) part.style[name] = `${value}px`;
+  Object.assign(part.style, {
+    left: `${left}px`,
+    top: `${top}px`,
+    width: `${width}px`,
+    height: `${height}px`,
+  });
 }

@@ -1,104 +1,231 @@
 // The head that is open: its map, numbers and roles, and the text as the query sees it.
 import { scale } from "../colors.js";
-import { element, fill, table, th } from "../dom.js";
-import { count, decimal, weight } from "../numbers.js";
+import { element, fill, headingCell, table } from "../dom.js";
+import { decimal, grouped, weight } from "../numbers.js";
 import { HeadMap } from "./heads-map.js";
 
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Children } from "../dom.js"
+ * @import { Look } from "../map.js"
+ * @import { Summary } from "./heads-grid.js"
+ * @import { WholeHead } from "./heads-map.js"
+ */
+
 const ROWS = ["query", "key", "weight", "rank", "entropy", "distance", "received"];
+/** @type {Record<string, string>} */
 const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
+// The weakest weight that a logarithmic scale shows, as a share of the largest.
+const FLOOR = 1e-4;
 
 export class OneHead {
-  constructor(told, t, moved) {
-    Object.assign(this, { told, t });
-    this.map = new HeadMap(told.tokens, t, (query, key) => { this.tell(); moved(query, key); });
+  /**
+   * @param {Summary} summary
+   * @param {Translate} t
+   * @param {(query: number, key: number) => void} moved
+   */
+  constructor(summary, t, moved) {
+    this.summary = summary;
+    this.t = t;
+    /** @type {WholeHead} */
+    this.whole = null;
+    /** @type {Look} */
+    this.look = null;
+    // The query by whose weights the text is shaded.
+    /** @type {number} */
+    this.shadedQuery = null;
+    this.map = new HeadMap(summary.tokens, t, (query, key) => {
+      this.tell();
+      moved(query, key);
+    });
     this.title = element("h2");
     this.key = element("p.key");
-    this.cells = Object.fromEntries(ROWS.map((row) => [row, element("td", { "data-row": row })]));
-    const name = (row) => th("row", t(`heads.${row}`), UNITS[row] && ` ${t(UNITS[row])}`);
-    const readout = element("table.readout",
-      { id: "heads-readout", "aria-live": "polite", "aria-label": t("heads.readout") },
-      element("tbody", ROWS.map((row) => element("tr", name(row), this.cells[row]))));
+    this.cells = cellsOf(ROWS, (row) => element("td", { "data-row": row }));
+    const roles = Object.keys(summary.scores);
+    this.scoreCells = cellsOf(roles, (role) => element("td.score", { "data-score": role }));
     this.roles = this.roleTable();
-    this.tokens = told.running.map((word, at) => element("span", { "data-at": at }, word));
-    const hovered = ({ target }) => { if (target.dataset.at) this.map.go(Number(target.dataset.at), this.map.key); };
-    this.element = element("section.one", { "aria-label": t("heads.open") },
-      element("div.head", this.title, this.key), this.map.element, readout,
-      element("h2", t("heads.text")), element("p.quiet", t("heads.text_told")),
-      element("p.tokens", { onpointerover: hovered, onclick: hovered }, this.tokens));
+    this.tokens = summary.running.map((word, at) => element("span", { "data-at": at }, word));
+    this.element = element(
+      "section.one",
+      { "aria-label": t("heads.open") },
+      element("div.head", this.title, this.key),
+      this.map.element,
+      this.readout(),
+      element("h2", t("heads.text")),
+      element("p.quiet", t("heads.text_told")),
+      this.text(),
+    );
+  }
+
+  readout() {
+    const { t, cells } = this;
+    const rows = ROWS.map((row) => {
+      const unit = UNITS[row] && ` ${t(UNITS[row])}`;
+      return element("tr", headingCell("row", t(`heads.${row}`), unit), cells[row]);
+    });
+    return element(
+      "table.readout",
+      { id: "heads-readout", "aria-live": "polite", "aria-label": t("heads.readout") },
+      element("tbody", rows),
+    );
+  }
+
+  /** The text, in which each token can be made the query. */
+  text() {
+    /** @param {Event} event */
+    const hovered = ({ target }) => {
+      const { at } = /** @type {HTMLElement} */ (target).dataset;
+      if (at) this.map.go(Number(at), this.map.key);
+    };
+    return element("p.tokens", { onpointerover: hovered, onclick: hovered }, this.tokens);
   }
 
   roleTable() {
-    const { t, told } = this;
-    const all = told.roles.flat();
-    const roles = Object.keys(told.scores);
-    this.scores = Object.fromEntries(roles.map((role) => [role, element("td.score", { "data-score": role })]));
-    const heads = ["heads.role", "heads.score", "heads.having"].map((name) => th("col", t(name)));
-    return table("table", t("heads.roles"), heads, Object.entries(this.scores).map(([role, cell]) => [
-      th("row", t(`heads.role.${role}`), element("small", t(`heads.means.${role}`))),
-      cell, element("td.right", { "data-role": role }, all.filter((one) => one === role).length)]));
+    const { t, summary } = this;
+    const all = summary.roles.flat();
+    const names = ["heads.role", "heads.score", "heads.having"];
+    const rows = Object.entries(this.scoreCells).map(([role, cell]) => {
+      const meaning = element("small", t(`heads.means.${role}`));
+      const count = all.filter((one) => one === role).length;
+      return [
+        headingCell("row", t(`heads.role.${role}`), meaning),
+        cell,
+        element("td.right", { "data-role": role }, count),
+      ];
+    });
+    const headings = names.map((name) => headingCell("col", t(name)));
+    return table("table", t("heads.roles"), headings, rows);
   }
 
+  /**
+   * @param {number} layer
+   * @param {number} head
+   * @param {WholeHead} whole
+   * @param {{query: number, key: number}} at
+   * @param {Look} look
+   */
   show(layer, head, whole, at, look) {
-    const { t, told } = this;
-    const own = told.roles[layer][head];
+    const { t, summary } = this;
+    const ownRole = summary.roles[layer][head];
     this.whole = whole;
-    Object.assign(this.map, at);
-    fill(this.title, t("heads.named", { layer, head }),
-      own && element("span.tag", t(`heads.role.${own}`)), element("code", told.layers[layer]));
-    for (const [role, cell] of Object.entries(this.scores)) {
-      const score = told.scores[role][layer][head];
-      cell.dataset.value = score ?? "";
+    this.map.query = at.query;
+    this.map.key = at.key;
+    fill(
+      this.title,
+      t("heads.named", { layer, head }),
+      ownRole && element("span.tag", t(`heads.role.${ownRole}`)),
+      element("code", summary.layers[layer]),
+    );
+    for (const [role, cell] of Object.entries(this.scoreCells)) {
+      const score = summary.scores[role][layer][head];
+      cell.dataset.value = String(score ?? "");
       fill(cell, decimal(score, 3));
-      cell.style.setProperty("--share", score ?? 0);
-      cell.parentNode.classList.toggle("here", role === own);
+      cell.style.setProperty("--share", String(score ?? 0));
+      cell.parentElement.classList.toggle("here", role === ownRole);
     }
     this.recolor(look);
   }
 
+  /** @param {Look} look */
   recolor(look) {
     // Without the first token, the bars of the others are longer.
-    if (this.map.whole === this.whole && this.look.skip === look.skip) this.map.color(look);
+    const isSameLayout = this.map.whole === this.whole && this.look.skip === look.skip;
+    if (isSameLayout) this.map.color(look);
     else this.map.show(this.whole, look);
     this.look = look;
-    const { largest, pooled } = this.map;
-    fill(this.key, element("span", look.logarithmic ? weight(largest * 1e-4) : "0"),
-      element("span.ramp", { "aria-hidden": "true" }), element("span", { "data-value": largest }, decimal(largest)),
-      pooled ? element("span", this.t("heads.pooled")) : null);
-    this.shaded = null;
+    const { largest, layout } = this.map;
+    fill(
+      this.key,
+      element("span", look.logarithmic ? weight(largest * FLOOR) : "0"),
+      element("span.ramp", { "aria-hidden": "true" }),
+      element("span", { "data-value": largest }, decimal(largest)),
+      layout.pooled ? element("span", this.t("heads.pooled")) : null,
+    );
+    this.shadedQuery = null;
     this.tell();
   }
 
+  /** Tell the numbers where the cross-hair stands, and shade the text. */
   tell() {
-    const { told: { tokens }, whole, cells, map: { query, key } } = this;
-    const row = whole.values.subarray(query * tokens.length, (query + 1) * tokens.length);
-    const own = row[key];
-    const over = (least) => row.reduce((sum, value) => sum + (value > least), 0);
-    const say = (name, value, ...text) => { fill(cells[name], text); cells[name].dataset.value = value; };
-    const place = (name, at) => say(name, at, element("b", tokens[at]), element("span.at", count(at)));
-    const along = (name, at) => say(name, whole[name][at], decimal(whole[name][at]));
-    place("query", query);
-    place("key", key);
-    say("weight", own, weight(own));
-    const rank = own > 0 ? 1 + over(own) : "";
-    say("rank", rank, rank ? this.t("heads.of", { rank: count(rank), count: count(over(0)) }) : "–");
-    along("entropy", query);
-    along("distance", query);
-    along("received", key);
-    if (this.shaded !== query) this.shade(row);
-    this.shaded = query;
-    for (const [name, at] of [["asks", query], ["asked", key]]) {
-      this[name]?.classList.remove(name);
-      this[name] = this.tokens[at];
-      this[name].classList.add(name);
-    }
+    const { whole, summary } = this;
+    const { query, key } = this.map;
+    const { length } = summary.tokens;
+    const row = whole.values.subarray(query * length, (query + 1) * length);
+    this.tellToken("query", query);
+    this.tellToken("key", key);
+    this.tellNumber("weight", row[key], weight(row[key]));
+    this.tellRank(row, row[key]);
+    this.tellNumber("entropy", whole.entropy[query]);
+    this.tellNumber("distance", whole.distance[query]);
+    this.tellNumber("received", whole.received[key]);
+    if (this.shadedQuery !== query) this.shade(row);
+    this.shadedQuery = query;
+    this.tokens.forEach((token, at) => {
+      token.classList.toggle("asks", at === query);
+      token.classList.toggle("asked", at === key);
+    });
   }
 
+  /**
+   * @param {string} name
+   * @param {number} at
+   */
+  tellToken(name, at) {
+    const token = element("b", this.summary.tokens[at]);
+    this.tellNumber(name, at, [token, element("span.at", grouped(at))]);
+  }
+
+  /**
+   * @param {string} name
+   * @param {number | string} value
+   * @param {Children} text
+   */
+  tellNumber(name, value, text = decimal(/** @type {number} */ (value))) {
+    fill(this.cells[name], text);
+    this.cells[name].dataset.value = String(value);
+  }
+
+  /**
+   * Tell which place a weight has among those of its row that are above 0.
+   * @param {Float32Array} row
+   * @param {number} own
+   */
+  tellRank(row, own) {
+    if (!(own > 0)) {
+      this.tellNumber("rank", "", "–");
+      return;
+    }
+    const rank = 1 + countAbove(row, own);
+    const places = { rank: grouped(rank), count: grouped(countAbove(row, 0)) };
+    this.tellNumber("rank", rank, this.t("heads.of", places));
+  }
+
+  /** @param {Float32Array} row  The weights of the query */
   shade(row) {
     const { skip, logarithmic } = this.look;
     const level = scale({ top: Math.max(...row.subarray(skip)), logarithmic });
     this.tokens.forEach((token, at) => {
-      const name = at < skip ? "off" : row[at] > 0 ? `w${level(row[at])}` : "";
+      const shown = row[at] > 0 ? `w${level(row[at])}` : "";
+      const name = at < skip ? "off" : shown;
       if (token.className !== name) token.className = name;
     });
   }
+}
+
+/**
+ * @template {HTMLElement} Cell
+ * @param {string[]} names
+ * @param {(name: string) => Cell} make
+ * @returns {Record<string, Cell>}
+ */
+function cellsOf(names, make) {
+  return Object.fromEntries(names.map((name) => [name, make(name)]));
+}
+
+/**
+ * @param {Float32Array} row
+ * @param {number} least
+ */
+function countAbove(row, least) {
+  return row.reduce((sum, value) => sum + Number(value > least), 0);
 }

@@ -1,63 +1,161 @@
 // A matrix as a table of coloured cells, which the arrow keys walk.
 import { scale } from "../colors.js";
 import { element, moveOf } from "../dom.js";
-import { decimal, within } from "../numbers.js";
-import { index } from "./steps-sums.js";
+import { decimal, range, within } from "../numbers.js";
+import { subscript } from "./steps-sums.js";
 
-// Where there is no room for decimals, cells have their colour alone.
+/** @import { StepsData } from "./steps-sums.js" */
+
+/**
+ * The class of a table by the decimals of its cells. Where there is no room for decimals, cells
+ * have their colour alone.
+ * @type {Record<number, string>}
+ */
 const SIZES = { 3: "wide", 2: "close", 0: "dense" };
 // These have a row of numbers for each word; the others are of words and words.
 const VECTORS = ["queries", "keys", "values", "context"];
 
+/**
+ * A cell, and what it shows.
+ * @typedef {object} Cell
+ * @property {HTMLTableCellElement} element
+ * @property {string} [kind]  Its classes
+ * @property {number | null} [value]
+ */
+
 export class Matrix {
-  constructor(name, title, { words, decimals, matrices }, then) {
-    const numbers = VECTORS.includes(name) ? matrices[name][0].map((_, place) => name[0] + index(place)) : words;
-    this.cells = words.map((_, row) => numbers.map((__, column) => element("td",
-      { tabindex: row + column ? -1 : 0, "data-cell": `${name}.${row}.${column}` }, element("span"))));
+  /**
+   * @param {string} name
+   * @param {string} title
+   * @param {StepsData} data
+   * @param {string | null} sign  What stands between this matrix and the next
+   */
+  constructor(name, title, { words, decimals, matrices }, sign) {
+    this.name = name;
+    this.decimals = decimals;
+    this.formula = element("span");
+    const numbers = range(matrices[name][0].length).map((at) => name[0] + subscript(at));
+    const columns = VECTORS.includes(name) ? numbers : words;
+    /** @type {Cell[][]} */
+    this.cells = words.map((_, row) => columns.map((__, column) => this.cell(row, column)));
     // Keys are turned: a row for each number, and a column for each word.
-    const [rows, columns, lines] = name === "keys"
-      ? [numbers, words, numbers.map((_, column) => this.cells.map((line) => line[column]))]
-      : [words, numbers, this.cells];
-    const named = (word, scope) => element("th", { scope, title: word }, element("span", word));
-    Object.assign(this, { decimals, formula: element("span") });
-    this.rows = rows.map((word, row) => element("tr", named(word, "row"), lines[row]));
-    const marked = { role: "grid", "data-matrix": name, onkeydown: walk };
-    this.frame = element("div.unit", { "data-then": then }, element(`table.weights.${SIZES[decimals]}`, marked,
+    const isTurned = name === "keys";
+    const [rowNames, columnNames] = isTurned ? [columns, words] : [words, columns];
+    this.rows = rowNames.map((word, row) => {
+      const cells = isTurned ? this.cells.map((line) => line[row]) : this.cells[row];
+      return element(
+        "tr",
+        heading(word, "row"),
+        cells.map(({ element: each }) => each),
+      );
+    });
+    const table = element(
+      `table.weights.${SIZES[decimals]}`,
+      { role: "grid", "data-matrix": name, onkeydown: walk },
       element("caption", element("b", title), " ", this.formula),
-      element("thead", element("tr", element("td"), columns.map((word) => named(word, "col")))),
-      element("tbody", this.rows)));
-    this.frame.style.setProperty("--columns", columns.length);
-    this.frame.style.setProperty("--rows", rows.length);
+      element(
+        "thead",
+        element(
+          "tr",
+          element("td"),
+          columnNames.map((word) => heading(word, "col")),
+        ),
+      ),
+      element("tbody", this.rows),
+    );
+    this.frame = element("div.unit", { "data-then": sign }, table);
+    this.frame.style.setProperty("--columns", String(columnNames.length));
+    this.frame.style.setProperty("--rows", String(rowNames.length));
   }
 
+  /**
+   * @param {number} row
+   * @param {number} column
+   * @returns {Cell}
+   */
+  cell(row, column) {
+    // One cell of the grid is reached by Tab, and the others from there.
+    const tabindex = row + column ? -1 : 0;
+    const attributes = { tabindex, "data-cell": `${this.name}.${row}.${column}` };
+    return { element: element("td", attributes, element("span")) };
+  }
+
+  /**
+   * @param {(number | null)[][]} values
+   * @param {number} top  Number of the darkest colour
+   * @param {(number | null)[][]} seen  Null where the cell is hidden
+   */
   draw(values, top, seen) {
     const color = scale({ top });
-    values.forEach((line, row) => line.forEach((value, column) => {
-      const cell = this.cells[row][column];
-      const hidden = seen[row][column] === null;
-      const kind = hidden ? "hidden" : `w${color(Math.abs(value))}${value < 0 ? " negative" : ""}`;
-      if (cell.kind !== kind) cell.className = cell.kind = kind;
-      if (cell.value === value) return;
-      cell.value = value;
-      cell.dataset.value = value ?? -Infinity;
-      const text = value === null ? "−∞" : hidden ? "0" : brief(value, this.decimals || 2);
-      if (this.decimals) cell.firstChild.textContent = text; else cell.ariaLabel = text;
-    }));
+    values.forEach((line, row) => {
+      line.forEach((value, column) => {
+        const isHidden = seen[row][column] === null;
+        const sign = value < 0 ? " negative" : "";
+        const kind = isHidden ? "hidden" : `w${color(Math.abs(value))}${sign}`;
+        this.drawCell(this.cells[row][column], kind, value);
+      });
+    });
+  }
+
+  /**
+   * Change what has changed: a slider that moves changes all matrices many times a second.
+   * @param {Cell} cell
+   * @param {string} kind
+   * @param {number | null} value
+   */
+  drawCell(cell, kind, value) {
+    if (cell.kind !== kind) {
+      cell.kind = kind;
+      cell.element.className = kind;
+    }
+    if (cell.value === value) return;
+    cell.value = value;
+    cell.element.dataset.value = String(value ?? -Infinity);
+    const text = this.textOf(value, kind === "hidden");
+    if (this.decimals) cell.element.firstElementChild.textContent = text;
+    else cell.element.ariaLabel = text;
+  }
+
+  /**
+   * @param {number | null} value
+   * @param {boolean} isHidden
+   */
+  textOf(value, isHidden) {
+    if (value === null) return "−∞";
+    return isHidden ? "0" : brief(value, this.decimals || 2);
   }
 }
 
-function walk(event) {
-  const { key, target } = event;
-  const move = moveOf(event);
-  if (!move && key !== "Enter" && key !== " ") return;
-  event.preventDefault();
-  if (!move) return target.click();
-  const row = target.parentNode;
-  const { rows } = row.parentNode;
-  const { cells } = rows[within(row.sectionRowIndex + move[0], rows.length)];
-  cells[1 + within(target.cellIndex - 1 + move[1], cells.length - 1)].focus();
+/**
+ * @param {string} word
+ * @param {"row" | "col"} scope
+ */
+function heading(word, scope) {
+  return element("th", { scope, title: word }, element("span", word));
 }
 
+/** @param {KeyboardEvent} event */
+function walk(event) {
+  const cell = /** @type {HTMLTableCellElement} */ (event.target);
+  const move = moveOf(event);
+  if (!move && event.key !== "Enter" && event.key !== " ") return;
+  event.preventDefault();
+  if (!move) {
+    cell.click();
+    return;
+  }
+  const row = /** @type {HTMLTableRowElement} */ (cell.parentNode);
+  const { rows } = /** @type {HTMLTableSectionElement} */ (row.parentNode);
+  const { cells } = rows[within(row.sectionRowIndex + move[0], rows.length)];
+  // The first cell of a row is its heading.
+  cells[1 + within(cell.cellIndex - 1 + move[1], cells.length - 1)].focus();
+}
+
+/**
+ * A number with fewer decimals the larger it is, as all cells are equally wide.
+ * @param {number} value
+ * @param {number} decimals
+ */
 function brief(value, decimals) {
   const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));
   return decimal(value, Math.max(0, decimals - whole));

@@ -2,165 +2,293 @@
 import { element, fill } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
-import { Choices } from "./steps-choices.js";
+import { Explanation, SumFrame } from "./steps-explanation.js";
 import { Matrix } from "./steps-matrix.js";
-import { picture } from "./steps-picture.js";
+import { pictureOf } from "./steps-picture.js";
+import { Settings } from "./steps-settings.js";
 import { sumOf } from "./steps-sums.js";
-import { Words, sumFrame } from "./steps-words.js";
 
-// The way of the numbers in two lines, and what stands between a matrix and the next.
+/**
+ * @import { Context } from "../app.js"
+ * @import { Explained } from "./steps-explanation.js"
+ * @import { StepsData } from "./steps-sums.js"
+ */
+
+/**
+ * The way of the numbers in two lines, and what stands between a matrix and the next.
+ * @type {Record<string, string | null>[]}
+ */
 const LINES = [
   { queries: "·", keys: "=", scores: "→", scaled: "→", masked: "→" },
   { weights: "·", values: "=", context: null },
 ];
+// The swatches of the legend, and the names of their texts.
+const SWATCHES = { w40: "positive", "w40.negative": "negative", hidden: "hidden", made: "made" };
 
-const KEYS = { w40: "positive", "w40.negative": "negative", hidden: "hidden", made: "made" };
-
-class View {
+class Steps {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
   constructor(frame, context) {
     const { t, state } = context;
-    Object.assign(this, { frame, context, t, state });
-    this.choices = new Choices(context, (changes) => this.ask(changes));
-    this.refused = element("div", { role: "alert" });
-    this.pipeline = element("div.pipeline", {
-      role: "group", "aria-label": t("steps.matrices"),
+    this.frame = frame;
+    this.context = context;
+    this.t = t;
+    this.state = state;
+    /** @type {StepsData} */
+    this.data = null;
+    /** @type {Explained} */
+    this.explained = null;
+    // The word that is explained, and the cells of the keyboard and of the pointer.
+    this.query = 0;
+    /** @type {string} */
+    this.at = null;
+    /** @type {string} */
+    this.shown = null;
+    // The words and the head's width that the tables were built for.
+    this.shape = "";
+    // Whether something is being asked for, and whether that is out of date already.
+    this.isAsking = false;
+    this.isStale = false;
+    // The state that was drawn last, to go back to, and why the one after it was refused.
+    /** @type {Record<string, string>} */
+    this.drawn = {};
+    /** @type {string} */
+    this.problem = null;
+    this.settings = new Settings(context, (changes) => this.ask(changes));
+    this.refusal = element("div", { role: "alert" });
+    this.pipeline = this.pipelineFrame();
+    this.legend = element("p.legend", { "aria-label": t("steps.legend"), role: "note" });
+    this.sum = new SumFrame(t);
+    this.explanation = new Explanation(t("steps.words"));
+    const hint = element("p.quiet", t("steps.hint"));
+    const made = element("div.made", this.pipeline, this.sum.element, this.legend, hint);
+    this.columns = element("div.columns", made, this.explanation.frame);
+  }
+
+  pipelineFrame() {
+    return element("div.pipeline", {
+      role: "group",
+      "aria-label": this.t("steps.matrices"),
       onpointerover: ({ target, pointerType }) => {
+        // A finger rests nowhere: it settles by a click.
         if (pointerType !== "touch") this.show(cellOf(target) ?? this.at, true);
       },
       onpointerleave: () => this.show(this.at, true),
-      onfocusin: ({ target }) => this.settle(cellOf(target)),
+      onfocusin: (/** @type {FocusEvent} */ { target }) => this.settle(cellOf(target)),
       onclick: ({ target }) => this.explain(cellOf(target)),
     });
-    this.legend = element("p.legend", { "aria-label": t("steps.legend"), role: "note" });
-    this.sum = sumFrame(t);
-    this.words = new Words(t("steps.words"));
-    this.columns = element("div.columns",
-      element("div.made", this.pipeline, this.sum, this.legend, element("p.quiet", t("steps.hint"))), this.words.frame);
   }
 
+  /**
+   * Ask for other settings. While an answer is under way only the newest settings wait for it.
+   * @param {Record<string, any>} changes
+   */
   async ask(changes = {}) {
     const { signal } = this.context;
     this.context.remember(changes);
     delete this.frame.dataset.drawn;
-    this.waits = true;
-    if (this.asks) return;
-    this.asks = true;
-    while (this.waits && !signal.aborted) {
-      this.waits = false;
-      await this.answer({ ...this.state }, signal).catch((error) => signal.aborted || this.recover(error));
+    this.isStale = true;
+    if (this.isAsking) return;
+    this.isAsking = true;
+    while (this.isStale && !signal.aborted) {
+      this.isStale = false;
+      try {
+        await this.answer({ ...this.state }, signal);
+      } catch (error) {
+        if (!signal.aborted) this.recover(error);
+      }
     }
-    this.asks = false;
+    this.isAsking = false;
     if (!signal.aborted && this.data) this.frame.dataset.drawn = "";
   }
 
+  /**
+   * @param {Record<string, string>} state
+   * @param {AbortSignal} signal
+   */
   async answer(state, signal) {
     const { source, language } = this.context;
-    const { at, query, ...chosen } = state;
+    const { query, ...chosen } = state;
+    // Where one looks is no setting.
+    delete chosen.at;
     const data = await source.json("steps", chosen, { signal });
     if (signal.aborted) return;
     this.draw(data, Number(query) in data.words ? Number(query) : data.query);
-    // While a slider moves, the numbers follow it; the words wait.
-    if (this.waits) return new Promise(requestAnimationFrame);
-    const told = await source.json("steps/words", { ...chosen, query, lang: language }, { signal });
-    if (!signal.aborted && !this.waits) this.tell(told, state);
+    if (this.isStale) {
+      // While a slider moves, the numbers follow it; the words wait.
+      await new Promise(requestAnimationFrame);
+      return;
+    }
+    const params = { ...chosen, query, lang: language };
+    const explained = await source.json("steps/words", params, { signal });
+    if (!signal.aborted && !this.isStale) this.tell(explained, state);
   }
 
+  /**
+   * Go back to what was drawn before a refusal, and tell of it there.
+   * @param {Error} error
+   */
   recover(error) {
     const names = Object.keys(this.state);
-    if (!(error instanceof Refused) || this.problem || !names.length) return this.context.failed(error);
-    this.context.remember({ ...Object.fromEntries(names.map((name) => [name, null])), ...this.drawn });
-    Object.assign(this, { problem: error.message, waits: true });
+    if (!(error instanceof Refused) || this.problem || !names.length) {
+      this.context.failed(error);
+      return;
+    }
+    /** @type {Record<string, string | null>} */
+    const nothing = {};
+    for (const name of names) nothing[name] = null;
+    this.context.remember({ ...nothing, ...this.drawn });
+    this.problem = error.message;
+    this.isStale = true;
   }
 
+  /**
+   * @param {StepsData} data
+   * @param {number} query
+   */
   draw(data, query) {
-    Object.assign(this, { data, query });
+    this.data = data;
+    this.query = query;
     const shape = JSON.stringify([data.words, data.matrices.queries[0].length]);
     if (shape !== this.shape) this.build(shape);
     // What is being moved or typed is left alone.
-    if (!this.waits && !this.problem) this.choices.draw(data, query);
-    this.numbers();
-    this.at ??= this.first();
-    reach(this.cells.get(this.at));
+    if (!this.isStale && !this.problem) this.settings.draw(data, query);
+    this.drawNumbers();
+    this.at ??= this.strongestCell();
+    reachByTab(this.cells.get(this.at));
     this.show(this.shown ?? this.at);
   }
 
-  tell(told, state) {
-    Object.assign(this, { told, drawn: state });
-    this.words.draw(told);
-    fill(this.refused, this.problem ? element("p.refused", this.problem) : null);
+  /**
+   * @param {Explained} explained
+   * @param {Record<string, string>} state
+   */
+  tell(explained, state) {
+    this.explained = explained;
+    this.drawn = state;
+    this.explanation.draw(explained);
+    fill(this.refusal, this.problem ? element("p.refused", this.problem) : null);
     this.problem = null;
   }
 
+  /** @param {string} shape */
   build(shape) {
     const { data, t, state } = this;
-    if (!this.shape) fill(this.frame, this.choices.frame, this.refused, this.columns);
-    const matrix = ([name, then]) => [name, new Matrix(name, t(`steps.${name}`), data, then)];
-    const lines = LINES.map((line) => Object.entries(line).map(matrix));
-    this.matrices = Object.fromEntries(lines.flat());
-    const cells = Object.values(this.matrices).flatMap((each) => each.cells.flat());
-    this.cells = new Map(cells.map((cell) => [cell.dataset.cell, cell]));
-    fill(this.pipeline, lines.map((line) => element("div.way", line.map(([, { frame }]) => frame))));
-    Object.assign(this, { shape, at: this.cells.has(state.at) ? state.at : null, shown: null });
+    if (!this.shape) fill(this.frame, this.settings.frame, this.refusal, this.columns);
+    const lines = LINES.map((line) => {
+      const signs = Object.entries(line);
+      return signs.map(([name, sign]) => new Matrix(name, t(`steps.${name}`), data, sign));
+    });
+    this.matrices = Object.fromEntries(lines.flat().map((matrix) => [matrix.name, matrix]));
+    const cells = lines.flat().flatMap((matrix) => matrix.cells.flat());
+    this.cells = new Map(cells.map((cell) => [cell.element.dataset.cell, cell.element]));
+    fill(
+      this.pipeline,
+      lines.map((line) =>
+        element(
+          "div.way",
+          line.map(({ frame }) => frame),
+        ),
+      ),
+    );
+    this.shape = shape;
+    this.at = this.cells.has(state.at) ? state.at : null;
+    this.shown = null;
   }
 
-  numbers() {
-    const { t, query, data: { matrices, sums, scales } } = this;
-    const key = ([kind, name]) => element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
-    const bars = scales.map(({ names, top }) => {
+  drawNumbers() {
+    const { t, query, data } = this;
+    const { matrices, sums, scales } = data;
+    for (const { names, top } of scales) {
       for (const name of names) {
         const matrix = this.matrices[name];
+        // A hidden score is null, and the weight of it a 0.
         matrix.draw(matrices[name], top, matrices[name === "weights" ? "masked" : name]);
-        if (ofQueries(name)) matrix.rows.forEach((row, at) => row.classList.toggle("here", at === query));
         matrix.formula.textContent = t(sums[name].formula);
+        if (!hasRowPerQuery(name)) continue;
+        matrix.rows.forEach((row, at) => row.classList.toggle("here", at === query));
       }
-      const said = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
-      return element("span.key", `${said}: 0`, element("span.ramp"), decimal(top, 2));
+    }
+    const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
+      return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
-    fill(this.legend, Object.entries(KEYS).map(key), bars);
+    const bars = scales.map(({ names, top }) => {
+      const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
+      return element("span.key", `${label}: 0`, element("span.ramp"), decimal(top, 2));
+    });
+    fill(this.legend, swatches, bars);
   }
 
-  first() {
+  /** The largest weight of the word that is explained. */
+  strongestCell() {
     const row = this.data.matrices.weights[this.query];
     return `weights.${this.query}.${row.indexOf(Math.max(...row))}`;
   }
 
-  show(at, follow = false) {
-    this.shown = at;
-    const sum = sumOf(at, this.data, this.t);
-    for (const each of this.pipeline.querySelectorAll(".at, .made")) each.classList.remove("at", "made");
+  /**
+   * Show the sum of a cell, and the cells that it is made of.
+   * @param {string} cell
+   * @param {boolean} follow  Whether the explanation scrolls to its matrix
+   */
+  show(cell, follow = false) {
+    this.shown = cell;
+    const sum = sumOf(cell, this.data, this.t);
+    for (const each of this.pipeline.querySelectorAll(".at, .made")) {
+      each.classList.remove("at", "made");
+    }
     for (const each of sum.cells) this.cells.get(each).classList.add("made");
-    this.cells.get(at).classList.add("at");
+    this.cells.get(cell).classList.add("at");
     this.sum.draw(sum);
-    this.words.mark(at.split(".")[0], follow);
+    this.explanation.mark(cell.split(".")[0], follow);
   }
 
-  settle(at) {
-    if (!at) return;
-    this.at = at;
-    reach(this.cells.get(at));
-    this.context.remember({ at });
-    this.show(at, true);
+  /** @param {string | undefined} cell */
+  settle(cell) {
+    if (!cell) return;
+    this.at = cell;
+    reachByTab(this.cells.get(cell));
+    this.context.remember({ at: cell });
+    this.show(cell, true);
   }
 
-  explain(at) {
-    const [name, row] = at?.split(".") ?? [];
-    if (at && ofQueries(name)) this.choices.explain(Number(row));
+  /** @param {string | undefined} cell */
+  explain(cell) {
+    const [name, row] = cell?.split(".") ?? [];
+    if (cell && hasRowPerQuery(name)) this.settings.explain(Number(row));
   }
 }
 
-function ofQueries(name) { return name !== "keys" && name !== "values"; }
+/** @param {string} matrix */
+function hasRowPerQuery(matrix) {
+  return matrix !== "keys" && matrix !== "values";
+}
 
-function cellOf(target) { return target.closest?.("td[data-cell]")?.dataset.cell; }
+/** @param {EventTarget} target */
+function cellOf(target) {
+  const cell = /** @type {Element} */ (target).closest?.("td[data-cell]");
+  return /** @type {HTMLElement} */ (cell)?.dataset.cell;
+}
 
-function reach(cell) {
-  cell.closest("table").querySelector("td[tabindex='0']").tabIndex = -1;
+/**
+ * Let Tab lead to this cell of its table, and to no other.
+ * @param {HTMLElement} cell
+ */
+function reachByTab(cell) {
+  const before = cell.closest("table").querySelector("td[tabindex='0']");
+  /** @type {HTMLElement} */ (before).tabIndex = -1;
   cell.tabIndex = 0;
 }
 
 export const steps = {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
   async open(frame, context) {
-    const view = new View(frame, context);
+    const view = new Steps(frame, context);
     await view.ask();
-    context.picture(() => picture(view.pipeline, view.told.title));
+    context.picture(() => pictureOf(view.pipeline, view.explained.title));
   },
 };

@@ -1,69 +1,194 @@
 // Curves over steps, as a chart draws them.
-import { alarmAt, dot, legend, small, stepAxis, told } from "../chart.js";
-import { count, short, ticks } from "../numbers.js";
+import { alarmAt, dot, legend, reading, smallText, stepAxis } from "../chart.js";
+import { grouped, significant, ticks } from "../numbers.js";
 
-const LEFT = 54, RIGHT = 10, TOP = 10, BOTTOM = 24;
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Cursor, LegendEntry, Plotter } from "../chart.js"
+ * @import { Mark } from "../figure.js"
+ */
+
+/**
+ * @typedef {object} OwnCurve
+ * @property {string} name
+ * @property {number[]} steps
+ * @property {number[]} values
+ *
+ * @typedef {OwnCurve & LegendEntry} Curve
+ */
+
+/**
+ * What a chart of curves shows.
+ * @typedef {object} CurvesData
+ * @property {Curve[]} curves
+ * @property {number} to  The last step of the axis
+ * @property {number} height
+ * @property {number} [best]  A step
+ * @property {number[]} [alarms]  Steps
+ * @property {LegendEntry[]} [signs]  What the legend names beside the curves
+ */
+
+/** @typedef {ReturnType<typeof stepAxis>} StepAxis */
+/** @typedef {ReturnType<typeof valueAxis>} ValueAxis */
+
+const LEFT = 54;
+const RIGHT = 10;
+const TOP = 10;
+const BOTTOM = 24;
 // So many points have room for a dot each.
-const DOTTED = 80;
+const MOST_DOTS = 80;
+// Pixels between two numbers of the axis of values.
+const TICKS_APART = 34;
 
-/** A plan (chart.js) of curves {name, label, steps, values, color, width, opacity, dots}, `to` a step; `best` is one,
- * `alarms` are some; the legend has the curves and `signs`, where these are several. */
-export function plotted(t) {
-  return (spec, left, top, width) => {
-    const { curves, signs = [], best = null, alarms = [] } = spec;
-    const names = legend(curves.length + signs.length > 1 ? [...curves, ...signs] : [], left, top, width);
-    const height = names.height + spec.height;
-    const [x0, x1, y0, y1] = [left + LEFT, left + width - RIGHT, top + names.height + TOP, top + height - BOTTOM];
-    const x = stepAxis(0, spec.to, x0, x1, y1);
-    const y = upwards(curves, y0, y1);
-    const upright = (step, rest) => ({ d: `M${Math.round(x.place(step)) + 0.5} ${y0}V${y1}`, ...rest });
-    const marks = [
-      ...names.marks, ...x.marks, ...y.marks(x0, x1),
-      ...(best === null ? [] : [upright(best, { stroke: "quiet", "stroke-dasharray": "2 3" })]),
-      ...curves.flatMap((curve) => lineOf(curve, x, y)),
-      ...alarms.flatMap((step) => [alarmAt(x.place(step), y0), upright(step, { stroke: "alarm", opacity: 0.5 })]),
+/**
+ * A plotter of curves.
+ * @param {Translate} t
+ * @returns {Plotter<CurvesData>}
+ */
+export function curvePlotter(t) {
+  return (data, left, top, width) => new CurvePlot(t, data, left, top, width);
+}
+
+class CurvePlot {
+  /**
+   * @param {Translate} t
+   * @param {CurvesData} data
+   * @param {number} left
+   * @param {number} top
+   * @param {number} width
+   */
+  constructor(t, data, left, top, width) {
+    const { curves, signs = [] } = data;
+    this.t = t;
+    this.data = data;
+    const entries = [...curves, ...signs];
+    const names = legend(entries.length > 1 ? entries : [], left, top, width);
+    this.height = names.height + data.height;
+    this.left = left + LEFT;
+    this.right = left + width - RIGHT;
+    this.top = top + names.height + TOP;
+    this.bottom = top + this.height - BOTTOM;
+    this.steps = [...new Set(curves.flatMap((curve) => curve.steps))];
+    this.steps.sort((one, other) => one - other);
+    this.x = stepAxis(0, data.to, this.left, this.right, this.bottom);
+    this.y = valueAxis(curves, this.top, this.bottom);
+    this.marks = [...names.marks, ...this.axisMarks(), ...this.dataMarks()];
+  }
+
+  axisMarks() {
+    return [...this.x.marks, ...this.y.marks(this.left, this.right)];
+  }
+
+  /** The curves, over the best step and under the alarms. */
+  dataMarks() {
+    const { curves, best = null, alarms = [] } = this.data;
+    const bestMark = { stroke: "quiet", "stroke-dasharray": "2 3" };
+    return [
+      ...(best === null ? [] : [this.upright(best, bestMark)]),
+      ...curves.flatMap((curve) => curveMarks(curve, this.x, this.y)),
+      ...alarms.flatMap((step) => [
+        alarmAt(this.x.place(step), this.top),
+        this.upright(step, { stroke: "alarm", opacity: 0.5 }),
+      ]),
     ];
-    const steps = [...new Set(curves.flatMap((curve) => curve.steps))].sort((a, b) => a - b);
-    const stepAt = (place) => {
-      const step = x.step(place);
-      return steps.reduce((near, each) => (Math.abs(each - step) < Math.abs(near - step) ? each : near));
-    };
-    const crossed = (at) => {
-      const step = at.step ?? steps.at(-1);
-      const line = [], numbers = [told("step", t("training.step"), step, count(step))];
-      if (at.step !== null && step <= spec.to) line.push(upright(step, { stroke: "ink", opacity: 0.6 }));
-      for (const { name, label, color, ...curve } of curves) {
-        const place = curve.steps.findLastIndex((each) => each <= step);
-        if (place < 0) continue;
-        const [there, value] = [curve.steps[place], curve.values[place]];
-        if (there === at.step && Number.isFinite(value)) line.push(dot(x.place(step), y.place(value), color, 3.2));
-        numbers.push(told(name, there === step ? label : t("training.at_step", { label, step: count(there) }), value));
+  }
+
+  /**
+   * A line from top to bottom at a step.
+   * @param {number} step
+   * @param {Mark} look
+   * @returns {Mark}
+   */
+  upright(step, look) {
+    const x = Math.round(this.x.place(step)) + 0.5;
+    return { d: `M${x} ${this.top}V${this.bottom}`, ...look };
+  }
+
+  /** @param {number} x */
+  stepAt(x) {
+    const step = this.x.stepAt(x);
+    return this.steps.reduce((nearest, each) => {
+      return Math.abs(each - step) < Math.abs(nearest - step) ? each : nearest;
+    });
+  }
+
+  /** @param {Cursor} cursor */
+  crossed(cursor) {
+    const { t, data } = this;
+    const step = cursor.step ?? this.steps.at(-1);
+    /** @type {Mark[]} */
+    const marks = [];
+    const readout = [reading("step", t("training.step"), step, grouped(step))];
+    if (cursor.step !== null && step <= data.to) {
+      marks.push(this.upright(step, { stroke: "ink", opacity: 0.6 }));
+    }
+    for (const { name, label, color, steps, values } of data.curves) {
+      const place = steps.findLastIndex((each) => each <= step);
+      if (place < 0) continue;
+      const own = steps[place];
+      const value = values[place];
+      if (own === cursor.step && Number.isFinite(value)) {
+        marks.push(dot(this.x.place(step), this.y.place(value), color, 3.2));
       }
-      return { marks: line, told: numbers };
-    };
-    return { marks, height, steps, stepAt, crossed };
-  };
+      // A curve without a number here tells its last one, and of which step that is.
+      const before = t("training.at_step", { label, step: grouped(own) });
+      readout.push(reading(name, own === step ? label : before, value));
+    }
+    return { marks, readout };
+  }
 }
 
-function lineOf({ steps, values, color, dots, width = 1.5, opacity }, x, y) {
-  const points = steps.map((step, at) => Number.isFinite(values[at]) && [x.place(step), y.place(values[at])]);
-  // The pen is lifted where there is no number.
-  const said = (point) => point.map((each) => each.toFixed(1)).join(" ");
-  const d = points.map((point, at) => (point ? (points[at - 1] ? "L" : "M") + said(point) : "")).join("");
-  const dotted = dots && steps.length <= DOTTED ? points.filter(Boolean).map((point) => dot(...point, color)) : [];
-  return d ? [{ d, stroke: color, width, opacity, "stroke-linejoin": "round" }, ...dotted] : [];
-}
-
-function upwards(curves, y0, y1) {
-  const all = curves.flatMap(({ values }) => values).filter(Number.isFinite);
-  const most = (sign) => sign * all.reduce((most, each) => Math.max(most, sign * each), -Infinity);
-  const [low, high] = all.length ? [most(-1), most(1)] : [0, 1];
-  const room = (high - low) * 0.05 || Math.abs(low) * 0.1 || 0.5;
-  const [from, to] = [low < 0 ? low - room : Math.max(0, low - room), high + room];
-  const place = (value) => y1 - ((value - from) / (to - from)) * (y1 - y0);
-  const marks = (left, right) => ticks(from, to, Math.max(2, (y1 - y0) / 34)).flatMap((value) => {
-    const at = Math.round(place(value)) + 0.5;
-    return [{ d: `M${left} ${at}H${right}`, stroke: "rule" }, small(short(value), left - 7, at + 4, "end")];
+/**
+ * A curve as a line, which is broken where there is no number, and a few points as dots.
+ * @param {Curve} curve
+ * @param {StepAxis} x
+ * @param {ValueAxis} y
+ * @returns {Mark[]}
+ */
+function curveMarks({ steps, values, color, dots, width = 1.5, opacity }, x, y) {
+  const points = steps.map((step, at) => {
+    const value = values[at];
+    return Number.isFinite(value) ? { x: x.place(step), y: y.place(value) } : null;
   });
+  const parts = points.map((point, at) => {
+    if (!point) return "";
+    return `${points[at - 1] ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`;
+  });
+  const d = parts.join("");
+  if (!d) return [];
+  const hasDots = dots && steps.length <= MOST_DOTS;
+  const shown = hasDots ? points.filter(Boolean) : [];
+  const look = { stroke: color, width, opacity, "stroke-linejoin": "round" };
+  return [{ d, ...look }, ...shown.map((point) => dot(point.x, point.y, color))];
+}
+
+/**
+ * The axis of values, with a little room above and below, and none below 0 where no value is.
+ * @param {Curve[]} curves
+ * @param {number} top
+ * @param {number} bottom
+ */
+function valueAxis(curves, top, bottom) {
+  const all = curves.flatMap(({ values }) => values).filter(Number.isFinite);
+  const low = all.length ? all.reduce((one, other) => Math.min(one, other)) : 0;
+  const high = all.length ? all.reduce((one, other) => Math.max(one, other)) : 1;
+  const room = (high - low) * 0.05 || Math.abs(low) * 0.1 || 0.5;
+  const from = low < 0 ? low - room : Math.max(0, low - room);
+  const to = high + room;
+  /** @param {number} value */
+  const place = (value) => bottom - ((value - from) / (to - from)) * (bottom - top);
+  /**
+   * @param {number} left
+   * @param {number} right
+   * @returns {Mark[]}
+   */
+  const marks = (left, right) => {
+    const count = Math.max(2, (bottom - top) / TICKS_APART);
+    return ticks(from, to, count).flatMap((value) => {
+      const y = Math.round(place(value)) + 0.5;
+      const number = smallText(significant(value), left - 7, y + 4, "end");
+      return [{ d: `M${left} ${y}H${right}`, stroke: "rule" }, number];
+    });
+  };
   return { place, marks };
 }

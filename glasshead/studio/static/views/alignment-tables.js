@@ -1,0 +1,136 @@
+// The tables of an alignment: what a beam found, and the weights cell by cell.
+import { scale } from "../colors.js";
+import { element, headingCell, table, unique } from "../dom.js";
+import { decimal } from "../numbers.js";
+
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Word } from "./alignment-bands.js"
+ */
+
+/**
+ * A translation that the beam found.
+ * @typedef {object} Candidate
+ * @property {string} text
+ * @property {number[]} own  Places of its words that the best candidate lacks
+ * @property {string[]} target
+ * @property {number[]} tokens
+ * @property {number} score
+ * @property {number} log_probability
+ * @property {boolean} ended  Whether it came to its end
+ */
+
+/**
+ * What the studio says of a sentence.
+ * @typedef {object} Translations
+ * @property {string[]} source
+ * @property {number} layers
+ * @property {number} heads
+ * @property {number} length_penalty
+ * @property {Candidate[]} candidates  The best first
+ */
+
+/**
+ * The candidates, of which one is chosen.
+ * @param {Translations} found
+ * @param {number} place  Which one
+ * @param {Translate} t
+ * @param {(place: number) => void} chosen
+ */
+export function candidateList({ candidates, length_penalty: penalty }, place, t, chosen) {
+  const name = unique("candidate");
+  const rows = candidates.map((candidate, at) => {
+    const input = element("input", { type: "radio", name, onchange: () => chosen(at) });
+    input.checked = at === place;
+    return candidateRow(candidate, input, t);
+  });
+  const head = element(
+    "div.row.head",
+    { "aria-hidden": "true" },
+    element("span"),
+    element("span", t("alignment.candidate")),
+    element("span.figure", t("alignment.score")),
+    element("span.figure.second", t("alignment.ln_p")),
+  );
+  return element(
+    "fieldset.candidates",
+    element("legend", t("alignment.candidates")),
+    head,
+    rows,
+    element("p.quiet", t("alignment.ranked", { penalty })),
+  );
+}
+
+/**
+ * @param {Candidate} candidate
+ * @param {HTMLInputElement} input
+ * @param {Translate} t
+ */
+function candidateRow({ text, target, own, score, log_probability: logP, ended }, input, t) {
+  const words = text.split(" ").map((word, at) => {
+    return [at > 0 && " ", own.includes(at) ? element("b", word) : word];
+  });
+  return element(
+    "label.row",
+    input,
+    element(
+      "span.text",
+      target.length ? words : element("i", t("alignment.empty")),
+      !ended && element("span.quiet", ` (${t("alignment.cut_off")})`),
+    ),
+    element("span.figure", { "data-value": score }, decimal(score)),
+    element("span.figure.second", { "data-value": logP }, decimal(logP)),
+  );
+}
+
+/** The weights as numbers: a row for each word of the translation. */
+export class WeightTable {
+  /**
+   * @param {string[]} source
+   * @param {string[]} target
+   * @param {number[][]} matrix
+   * @param {string} which  Layer and head, in words
+   * @param {Translate} t
+   * @param {(word: Word | null) => void} pointed  Called with the word whose row has the pointer
+   */
+  constructor(source, target, matrix, which, t, pointed) {
+    const place = scale();
+    /** @param {number} value */
+    const cell = (value) => element(`td.w${place(value)}`, { "data-value": value }, decimal(value));
+    const headings = [element("td"), source.map((word) => wordHeading("col", word))];
+    const rows = matrix.map((row, at) => [wordHeading("row", target[at]), row.map(cell)]);
+    const caption = t("alignment.table", { what: which });
+    const label = t("alignment.picture");
+    this.element = table("table.weights", caption, headings, rows, label);
+    const [headRow, ...bodyRows] = this.element.querySelectorAll("tr");
+    this.headRow = headRow;
+    this.rows = bodyRows;
+    this.rows.forEach((row, at) => {
+      row.onpointerenter = () => pointed({ side: "target", at });
+      row.onpointerleave = () => pointed(null);
+    });
+  }
+
+  /**
+   * Mark the row or the column of a word.
+   * @param {Word | null} word
+   */
+  mark(word) {
+    this.rows.forEach((row, at) => {
+      row.classList.toggle("here", word?.side === "target" && at === word.at);
+    });
+    // The first column has the words of the target.
+    const column = word?.side === "source" ? word.at + 1 : null;
+    for (const { cells } of [this.headRow, ...this.rows]) {
+      [...cells].forEach((cell, at) => cell.classList.toggle("marked", at === column));
+    }
+  }
+}
+
+/**
+ * @param {"row" | "col"} scope
+ * @param {string} word
+ */
+function wordHeading(scope, word) {
+  return headingCell(scope, element("bdi", word));
+}

@@ -1,0 +1,138 @@
+// What explain says of one word, beside the matrices, and the sum of one cell below them.
+import { element, fill, scrolling } from "../dom.js";
+import { term } from "../numbers.js";
+
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Children } from "../dom.js"
+ * @import { Part, Sum } from "./steps-sums.js"
+ */
+
+/**
+ * A text of a formula, and the elements that it stands in: "sup sub" for an index of an exponent.
+ * @typedef {[string, string]} Run
+ */
+
+/**
+ * @typedef {object} Step
+ * @property {string} name
+ * @property {string} title
+ * @property {string[]} text
+ * @property {Run[][]} formula
+ * @property {Run[][]} numbers
+ * @property {string} why
+ */
+
+/** @typedef {{title: string, notes: string[], steps: Step[]}} Explained */
+
+/** The explanation of a word, a section for each step. */
+export class Explanation {
+  /** @param {string} label */
+  constructor(label) {
+    this.title = element("h2");
+    this.sections = element("div");
+    this.frame = element(
+      "aside.words",
+      { "aria-label": label, tabindex: "0" },
+      this.title,
+      this.sections,
+    );
+    /** @type {string} */
+    this.marked = undefined;
+  }
+
+  /** @param {Explained} explained */
+  draw({ title, notes, steps }) {
+    this.title.textContent = title;
+    fill(
+      this.sections,
+      steps.map((step, place) => sectionOf(step, place, place ? [] : notes)),
+    );
+    this.mark(this.marked, false);
+  }
+
+  /**
+   * Mark the section of a matrix.
+   * @param {string} matrix
+   * @param {boolean} follow  Whether to scroll to it
+   */
+  mark(matrix, follow) {
+    const step = ["queries", "keys", "values"].includes(matrix) ? "inputs" : matrix;
+    for (const each of /** @type {Iterable<HTMLElement>} */ (this.sections.children)) {
+      each.classList.toggle("here", each.dataset.step === step);
+    }
+    if (follow && matrix !== this.marked) {
+      const here = /** @type {HTMLElement} */ (this.sections.querySelector(".here"));
+      this.frame.scrollTop = (here?.offsetTop ?? 12) - 12;
+    }
+    this.marked = matrix;
+  }
+}
+
+/**
+ * @param {Step} step
+ * @param {number} place  The first one, which has no number, opens the explanation
+ * @param {string[]} notes
+ */
+function sectionOf({ name, title, text, formula, numbers, why }, place, notes) {
+  const lines = formula.length + numbers.length > 0;
+  return element(
+    "section",
+    { "data-step": name },
+    place ? element("h3", `${place}. ${title}`) : null,
+    text.map((each) => element("p", each)),
+    lines ? scrolling(title, [formula, numbers].map(formulaElement)) : null,
+    [why, ...notes].map((note) => note && element("p.note", note)),
+  );
+}
+
+/** @param {Run[][]} lines */
+function formulaElement(lines) {
+  /** @param {Run} run */
+  const inElements = ([text, places]) => {
+    /** @type {Children} */
+    let held = text;
+    for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
+    return held;
+  };
+  const written = lines.map((line) => [line.map(inElements), "\n"]);
+  return lines.length ? element("pre.formula", written) : null;
+}
+
+/** The sum behind the cell that is pointed at. */
+export class SumFrame {
+  /** @param {Translate} t */
+  constructor(t) {
+    this.t = t;
+    const label = t("steps.sum");
+    this.element = element("div.sum", { role: "status", tabindex: "0", "aria-label": label });
+  }
+
+  /** @param {Sum} sum */
+  draw({ title, value, lines, note }) {
+    const full = value === null ? null : [this.inFull(value), note && " · "];
+    fill(
+      this.element,
+      element("h2", title),
+      lines.map((line) => element("p.line", line.map(partElement))),
+      element("p.quiet", full, note),
+    );
+  }
+
+  /** @param {number} value */
+  inFull(value) {
+    const attributes = { value, "data-value": value };
+    const written = String(value).replace("-", "−");
+    return [`${this.t("steps.full")}: `, element("data.full", attributes, written)];
+  }
+}
+
+/**
+ * @param {Part} part
+ * @returns {Children}
+ */
+function partElement(part) {
+  if (typeof part === "string") return part;
+  if (typeof part === "number") return element("data", { value: part, title: part }, term(part));
+  return element("sup", part.up.map(partElement));
+}

@@ -1,0 +1,249 @@
+// The map of heads, as a chart draws it: a row a head, a column a step at which it was watched.
+import { alarmAt, reading, smallText, stepAxis } from "../chart.js";
+import { ramp, scale } from "../colors.js";
+import { grouped, range, significant } from "../numbers.js";
+
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Cursor, Plotter } from "../chart.js"
+ * @import { Mark } from "../figure.js"
+ */
+
+/**
+ * A number in an answer: those that JSON does not know are texts.
+ * @typedef {number | "NaN" | "Infinity" | "-Infinity" | null} Written
+ */
+
+/**
+ * What was read of the heads while a run was trained.
+ * @typedef {object} Heads
+ * @property {string[]} layers
+ * @property {[number, number][]} heads  The layer of each row, and its head
+ * @property {[number, number][]} columns  The first and last step of each
+ * @property {Record<string, {values: Written[][], range: [number, number]}>} measures
+ */
+
+/**
+ * What a map shows.
+ * @typedef {object} MapData
+ * @property {Heads} heads
+ * @property {string} measure
+ * @property {string} label
+ * @property {{step: number, row: number}[]} alarms
+ */
+
+const LEFT = 30;
+const RIGHT = 10;
+const KEY = 24;
+const HEADING = 17;
+const BOTTOM = 27;
+// All heads together are about so high, in pixels, and one of them between these.
+const ALL_ROWS = 420;
+const LOWEST_ROW = 2;
+const HIGHEST_ROW = 15;
+// From how many pixels a row has its number, and a space to the next.
+const NUMBERED = 10;
+const SPACED = 6;
+
+/**
+ * A plotter of maps.
+ * @param {Translate} t
+ * @returns {Plotter<MapData>}
+ */
+export function mapPlotter(t) {
+  return (data, left, top, width) => new MapPlot(t, data, left, top, width);
+}
+
+class MapPlot {
+  /**
+   * @param {Translate} t
+   * @param {MapData} data
+   * @param {number} left
+   * @param {number} top
+   * @param {number} width
+   */
+  constructor(t, data, left, top, width) {
+    const { heads, columns, measures } = data.heads;
+    this.t = t;
+    this.data = data;
+    const height = Math.floor(ALL_ROWS / heads.length);
+    const row = Math.max(LOWEST_ROW, Math.min(HIGHEST_ROW, height));
+    this.rowHeight = row > SPACED ? row - 1 : row;
+    this.left = left + LEFT;
+    this.right = left + width - RIGHT;
+    /** @type {number[]} */
+    this.rows = [];
+    const names = this.layOutRows(row, top + KEY);
+    const bottom = names.bottom;
+    this.firsts = columns.map(([first]) => first);
+    this.steps = columns.map(([, last]) => last);
+    this.x = this.axis(bottom + 3);
+    this.edges = [...this.firsts.map((each) => Math.round(this.x.place(each))), this.right];
+    this.height = bottom + BOTTOM - top;
+    const { values, range: ends } = measures[data.measure];
+    this.values = values.map((line) => line.map(asNumber));
+    this.marks = [
+      ...colorKey(ends, this.left, top),
+      ...names.marks,
+      ...this.cellMarks(ends),
+      ...this.x.marks,
+      ...this.alarmMarks(),
+    ];
+  }
+
+  /** @param {number} y */
+  axis(y) {
+    const { firsts } = this;
+    const last = this.steps.at(-1);
+    // The last column is as wide as the others are in the mean.
+    const mean = firsts.length > 1 ? (last - firsts[0]) / (firsts.length - 1) : 1;
+    return stepAxis(firsts[0], last + mean, this.left, this.right, y);
+  }
+
+  /**
+   * Place the rows, with the name of each layer above its heads.
+   * @param {number} height
+   * @param {number} top
+   */
+  layOutRows(height, top) {
+    const { heads } = this.data.heads;
+    /** @type {Mark[]} */
+    const marks = [];
+    let y = top - 9;
+    heads.forEach(([layer, head], row) => {
+      if (layer !== heads[row - 1]?.[0]) {
+        y += HEADING + 5;
+        marks.push(smallText(this.layerName(layer), this.left, y - 5));
+      }
+      this.rows.push(y);
+      if (height >= NUMBERED) {
+        marks.push(smallText(head, this.left - 7, y + height / 2 + 4, "end"));
+      }
+      y += height;
+    });
+    return { bottom: y, marks };
+  }
+
+  /** @param {number} layer */
+  layerName(layer) {
+    return this.data.heads.layers[layer] || this.t("training.the_model");
+  }
+
+  /**
+   * The cells, as one path for each colour.
+   * @param {[number, number]} ends
+   * @returns {Mark[]}
+   */
+  cellMarks([low, high]) {
+    const place = scale({ top: high - low });
+    const colors = ramp();
+    /** @type {string[]} */
+    const paths = colors.map(() => "");
+    this.values.forEach((line, row) => {
+      line.forEach((value, column) => {
+        if (value === null || Number.isNaN(value)) return;
+        paths[place(value - low)] += this.cell(row, column);
+      });
+    });
+    const look = { stroke: "none", "shape-rendering": "crispEdges" };
+    const marks = paths.map((d, color) => ({ d, fill: colors[color], ...look }));
+    return marks.filter(({ d }) => d);
+  }
+
+  /**
+   * @param {number} row
+   * @param {number} column
+   */
+  cell(row, column) {
+    const left = this.edges[column];
+    // However many columns there are, each is seen.
+    const right = Math.max(left + 1, this.edges[column + 1]);
+    return box(left, right, this.rows[row], this.rowHeight);
+  }
+
+  alarmMarks() {
+    return this.data.alarms.map(({ step, row }) => {
+      return alarmAt(this.x.place(step), this.rows[row] + 5);
+    });
+  }
+
+  /** @param {number} step */
+  columnAt(step) {
+    return Math.max(
+      0,
+      this.firsts.findLastIndex((each) => each <= step),
+    );
+  }
+
+  /** @param {number} x */
+  stepAt(x) {
+    return this.steps[this.columnAt(this.x.stepAt(x))];
+  }
+
+  /** @param {Cursor} cursor */
+  crossed(cursor) {
+    const { t, data, edges } = this;
+    const row = Math.min(cursor.row, this.rows.length - 1);
+    const isLast = cursor.step === null;
+    const column = isLast ? this.firsts.length - 1 : this.columnAt(cursor.step);
+    const marks = [this.outline(this.left, this.right, row, { opacity: 0.4 })];
+    if (!isLast) marks.push(this.outline(edges[column], edges[column + 1], row, { width: 2 }));
+    const [layer, head] = data.heads.heads[row];
+    // A column may hold several steps.
+    const between = [...new Set(data.heads.columns[column])];
+    const steps = between.map(grouped).join("–");
+    const readout = [
+      reading("step", t("training.step"), between.join("-"), steps),
+      reading("head", this.layerName(layer), row, t("training.head", { head })),
+      reading(data.measure, data.label, this.values[row][column]),
+    ];
+    return { marks, readout };
+  }
+
+  /**
+   * @param {number} from
+   * @param {number} to
+   * @param {number} row
+   * @param {Mark} look
+   * @returns {Mark}
+   */
+  outline(from, to, row, look) {
+    const d = box(from - 1, to + 1, this.rows[row] - 1, this.rowHeight + 2);
+    return { d, stroke: "ink", ...look };
+  }
+}
+
+/**
+ * @param {number} from
+ * @param {number} to
+ * @param {number} y
+ * @param {number} height
+ */
+function box(from, to, y, height) {
+  return `M${from} ${y}H${to}v${height}H${from}z`;
+}
+
+/** @param {Written} value */
+export function asNumber(value) {
+  return value === null ? null : Number(value);
+}
+
+/**
+ * The colours, and the numbers at their ends.
+ * @param {[number, number]} ends
+ * @param {number} x
+ * @param {number} y
+ * @returns {Mark[]}
+ */
+function colorKey([low, high], x, y) {
+  const from = x + 46;
+  const colors = ramp();
+  const to = from + 2 * colors.length;
+  return [
+    smallText(significant(low, 3), from - 6, y + 11, "end"),
+    smallText(significant(high, 3), to + 6, y + 11),
+    ...range(colors.length).map((at) => {
+      return { x: from + 2 * at, y: y + 2, width: 2, height: 10, fill: colors[at] };
+    }),
+  ];
+}

@@ -1,0 +1,230 @@
+// What a run tells in words and tables: how far it is, its alarms, its last rows.
+import { button, element, fill, headingCell, table } from "../dom.js";
+import { grouped, significant } from "../numbers.js";
+import { asNumber } from "./training-maps.js";
+
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Heads, Written } from "./training-maps.js"
+ */
+
+/**
+ * How far a run is.
+ * @typedef {object} Pace
+ * @property {number} step
+ * @property {number | null} steps
+ * @property {number | null} seconds
+ * @property {number | null} speed  Steps a second
+ * @property {number | null} left  Seconds
+ * @property {number | null} patience
+ */
+
+/** @typedef {{step: number, monitor: string, value: number}} Best */
+
+/** @typedef {{columns: string[], rows: Written[][]}} Rows */
+
+/**
+ * @typedef {object} Alarm
+ * @property {number} step
+ * @property {string} layer
+ * @property {number} head
+ * @property {string} kind
+ * @property {string} value
+ * @property {string} threshold
+ * @property {string} sentence
+ * @property {number | null} row  Of its head in the maps; null where it is not shown
+ */
+
+/** @typedef {{name: string, steps: number[], values: Written[]}} WrittenCurve */
+
+/**
+ * What the studio says of a run. Where nothing has changed since `version`, it is its age and
+ * phase alone.
+ * @typedef {object} Run
+ * @property {boolean} changed
+ * @property {string} version
+ * @property {number} age  Seconds since it was last written
+ * @property {string} phase
+ * @property {Pace} pace
+ * @property {Best | null} best
+ * @property {Record<string, WrittenCurve[]>} charts
+ * @property {Rows} table
+ * @property {Heads | null} heads
+ * @property {Alarm[]} alarms
+ * @property {[string, Record<string, string>][]} notes
+ * @property {string[]} problems
+ */
+
+// Seconds of each; what is shorter than a minute counts in seconds.
+const UNITS = { day: 86400, hour: 3600, minute: 60 };
+
+/** How far a run is: its phase, a bar, and its last numbers. */
+export class Standing {
+  /**
+   * @param {Translate} t
+   * @param {string} language
+   */
+  constructor(t, language) {
+    this.t = t;
+    this.language = language;
+    this.phase = element("strong.phase");
+    this.sentence = element("span.quiet");
+    this.place = element("span");
+    this.figures = element("dl.figures");
+    this.bar = element("progress", { max: 1, "aria-label": t("training.title") });
+    this.element = element(
+      "div.standing",
+      element("p.state", { role: "status" }, this.phase),
+      this.sentence,
+      element("div.bar", this.bar, this.place),
+      this.figures,
+    );
+  }
+
+  /** @param {Run} run */
+  show({ phase, age, pace, best, table: rows }) {
+    const { t } = this;
+    const { step, steps, patience } = pace;
+    // Whoever hears the page is told of another phase alone.
+    if (this.element.dataset.phase !== phase) {
+      this.phase.textContent = t(`training.phase.${phase}`);
+    }
+    this.element.dataset.phase = phase;
+    const places = { age: this.duration(age), patience };
+    this.sentence.textContent = t(`training.said.${phase}`, places);
+    const progress = steps === null ? "training.progress.open" : "training.progress";
+    this.place.textContent = t(progress, { step: grouped(step), steps: grouped(steps) });
+    this.bar.hidden = steps === null;
+    this.bar.value = Math.min(1, step / (steps || 1));
+    this.showFigures(phase, pace, best, rows);
+  }
+
+  /**
+   * @param {string} phase
+   * @param {Pace} pace
+   * @param {Best | null} best
+   * @param {Rows} table
+   */
+  showFigures(phase, { step, seconds, speed, left }, best, { columns, rows }) {
+    /** @param {string} column */
+    const last = (column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
+    /** @param {number} each */
+    const duration = (each) => this.duration(each);
+    fill(
+      this.figures,
+      this.figure("step", step, grouped),
+      this.figure("loss", last("loss")),
+      best && this.bestFigure(best),
+      this.figure("learning_rate", last("learning_rate")),
+      this.figure("speed", speed),
+      this.figure("seconds", seconds, duration),
+      // Nobody knows how long a run takes that does not go on.
+      this.figure("left", phase === "quiet" ? null : left, duration),
+    );
+  }
+
+  /** @param {Best} best */
+  bestFigure({ value, monitor, step }) {
+    const places = { name: plain(monitor), step: grouped(step) };
+    return this.figure("best", value, significant, places);
+  }
+
+  /**
+   * A number with its name; nothing where there is none.
+   * @param {string} key
+   * @param {Written} value
+   * @param {(value: number) => string} text
+   */
+  figure(key, value, text = significant, places = {}) {
+    if (value === null) return null;
+    return element(
+      "div",
+      element("dt", this.t(`training.figure.${key}`, places)),
+      element("dd", { "data-name": key, "data-value": value }, text(Number(value))),
+    );
+  }
+
+  /**
+   * A time in the largest unit that it reaches.
+   * @param {number} seconds
+   */
+  duration(seconds) {
+    const [unit, size] = Object.entries(UNITS).find(([, each]) => seconds >= each) ?? ["second", 1];
+    const format = new Intl.NumberFormat(this.language, {
+      style: "unit",
+      unit,
+      unitDisplay: "short",
+      maximumFractionDigits: size > 1 ? 1 : 0,
+    });
+    return format.format(seconds / size);
+  }
+}
+
+/**
+ * The name of a metric in a log as words.
+ * @param {string} name
+ */
+export function plain(name) {
+  return name.replace(/^validation_/, "").replaceAll("_", " ");
+}
+
+/**
+ * The last rows of the log, the newest first.
+ * @param {Translate} t
+ * @param {Rows} rows
+ */
+export function lastRows(t, { columns, rows }) {
+  const cells = rows.toReversed().map((row) => row.map(rowCell));
+  return framedTable(t("training.rows"), columns, cells);
+}
+
+/**
+ * @param {Written} written
+ * @param {number} column  The first one has the step
+ */
+function rowCell(written, column) {
+  const value = asNumber(written);
+  const scope = column ? null : "row";
+  const text = value !== null && significant(value, 8);
+  return element(column ? "td" : "th", { scope, "data-value": value }, text);
+}
+
+/**
+ * The alarms, each with a button that leads to its place in the charts.
+ * @param {Translate} t
+ * @param {Alarm[]} alarms
+ * @param {(alarm: Alarm) => void} go
+ */
+export function alarmTable(t, alarms, go) {
+  const headings = [t("training.step"), t("training.sentence")];
+  const rows = alarms.map((alarm) => [
+    headingCell(
+      "row",
+      button(grouped(alarm.step), () => go(alarm)),
+    ),
+    element("td", alarmSentence(t, alarm)),
+  ]);
+  return framedTable(t("training.alarms"), headings, rows);
+}
+
+/**
+ * The sentence of an alarm, translated where its kind is known.
+ * @param {Translate} t
+ * @param {Alarm} alarm
+ */
+function alarmSentence(t, alarm) {
+  const name = `training.said.${alarm.kind}`;
+  const places = { ...alarm, layer: alarm.layer || t("training.the_model") };
+  const sentence = t(name, places);
+  return sentence === name ? alarm.sentence : sentence;
+}
+
+/**
+ * @param {string} caption
+ * @param {string[]} headings
+ * @param {HTMLElement[][]} rows
+ */
+function framedTable(caption, headings, rows) {
+  const cells = headings.map((heading) => headingCell("col", heading));
+  return element("figure.table", table("table", caption, cells, rows));
+}
