@@ -96,7 +96,7 @@ class BackgroundJob:
         after: Called last in the thread, whether the job succeeded or failed.
     """
 
-    def __init__(self, studio: Studio, job: Job, after: Callable[[], None]) -> None:
+    def __init__(self, studio: Studio, job: Job, after: Callable[[], None] = lambda: None) -> None:
         self.work = studio.begin()
         self.ended = asyncio.Event()
         self._job, self._after = job, after
@@ -243,7 +243,7 @@ async def run_job(request: Request, job: Job) -> Any:
         with studio.turns.turn(work):
             return job(work)
 
-    background = BackgroundJob(studio, in_turn, _nothing)
+    background = BackgroundJob(studio, in_turn)
     try:
         async with DisconnectWatcher(request.receive) as disconnect:
             if await disconnect.before(background.ended):
@@ -265,10 +265,6 @@ async def run_reading_job(request: Request, is_read: Callable[[], bool], job: Jo
             return job(work)
 
     return await run_job(request, in_a_slot)
-
-
-def _nothing() -> None:
-    pass
 
 
 class Streamed(Response):

@@ -49,10 +49,14 @@ class RequestLimits:
 
     def _refused(self, headers: Headers) -> JSONResponse | None:
         if self._under_way >= self._limits.requests:
-            return JSONResponse({"detail": self._too_many()}, 429)
+            return _refusal(
+                429,
+                f"{self._under_way} requests are being answered already, as many as are allowed at "
+                f"once: wait for one.",
+            )
         length = headers.get("content-length", "0")
         if not _LENGTH.fullmatch(length) or int(length) > self._largest:
-            return JSONResponse({"detail": self._too_large()}, 413)
+            return _refusal(413, self._too_large())
         return None
 
     def _bounded(self, receive: Receive) -> Receive:
@@ -66,7 +70,10 @@ class RequestLimits:
             try:
                 message = await asyncio.wait_for(receive(), self._limits.patience)
             except TimeoutError as error:
-                raise HTTPException(408, self._too_slow()) from error
+                seconds = f"{self._limits.patience:g} seconds"
+                raise HTTPException(
+                    408, f"nothing more came for {seconds}: send the request again."
+                ) from error
             received += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if received > self._largest:
@@ -75,17 +82,8 @@ class RequestLimits:
 
         return bounded
 
-    def _too_many(self) -> str:
-        return (
-            f"{self._under_way} requests are being answered already, as many as are allowed at "
-            f"once: wait for one."
-        )
-
     def _too_large(self) -> str:
         return f"a request takes at most {self._largest:,} bytes: send less."
-
-    def _too_slow(self) -> str:
-        return f"nothing more came for {self._limits.patience:g} seconds: send the request again."
 
 
 _POLICY = (
@@ -123,7 +121,9 @@ class Guard:
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...] = (), token: str | None) -> None:
         self._app, self._token = app, token
         self._hosts = {*_LOOPBACK, *(host.lower() for host in hosts)}
-        self._cookie = "" if token is None else f"glasshead-{_digest(token)}"
+        # Named by a hash of the token, so that studios on one host do not share a cookie.
+        digest = hashlib.sha256((token or "").encode()).hexdigest()[:12]
+        self._cookie = f"glasshead-{digest}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -155,7 +155,7 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return _refusal(421, "the studio answers under its own address alone: open that one.")
-        if not _is_harmless(scope["path"]):
+        if not (scope["path"].startswith("/") and scope["path"].isprintable()):
             return _refusal(400, "a path takes a slash first, and characters that are seen.")
         if not _is_from_own_page(scope, headers, hosts[0]):
             return _refusal(403, "the studio answers its own page alone: open the page itself.")
@@ -195,10 +195,6 @@ def _name(host: str) -> str | None:
     return name.lower() if name and whole else None
 
 
-def _is_harmless(path: str) -> bool:
-    return path.startswith("/") and path.isprintable()
-
-
 def _is_from_own_page(scope: Scope, headers: Headers, host: str) -> bool:
     own = {f"http://{host}".lower(), f"https://{host}".lower()}
     if any(origin.lower() not in own for origin in headers.getlist("origin")):
@@ -219,11 +215,6 @@ def _cookies(headers: Headers, name: str) -> list[str]:
 
 def _tokens(scope: Scope) -> list[str]:
     return parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [])
-
-
-def _digest(token: str) -> str:
-    """Hash a token for the cookie's name, so that studios on one host do not share a cookie."""
-    return hashlib.sha256(token.encode()).hexdigest()[:12]
 
 
 def _is_address(name: str) -> bool:

@@ -49,13 +49,20 @@ def run(
     `Cancelled`.
     """
     progress = None if like is None or work is None else _LayerProgress(work, len(like))
-    with (
-        torch.inference_mode(),
-        _watch_errors_as_refusals(),
-        _before_each(reader.model, like or (), progress),
-        gh.watch(reader.model, list(statistics), keep="weights", budget=budget) as seen,
-    ):
-        reader.read(tokens[None])
+    try:
+        with (
+            torch.inference_mode(),
+            _before_each(reader.model, like or (), progress),
+            gh.watch(reader.model, list(statistics), keep="weights", budget=budget) as seen,
+        ):
+            reader.read(tokens[None])
+    except BudgetError as error:
+        raise TooMuch(
+            "queries, keys and masks of this text would take more memory than is allowed: take a "
+            "shorter text."
+        ) from error
+    except UnseenError as error:
+        raise Refusal(str(error)) from error
     return _one_call_each(seen, len(tokens))
 
 
@@ -125,23 +132,6 @@ def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
     return gh.Seen(layers)
 
 
-@contextmanager
-def _watch_errors_as_refusals() -> Iterator[None]:
-    """Translate the errors of `gh.watch` to refusals.
-
-    Errors: `TooMuch` for a BudgetError; a `Refusal` for an UnseenError.
-    """
-    try:
-        yield
-    except BudgetError as error:
-        raise TooMuch(
-            "queries, keys and masks of this text would take more memory than is allowed: take a "
-            "shorter text."
-        ) from error
-    except UnseenError as error:
-        raise Refusal(str(error)) from error
-
-
 # Tokens of the trial run from which the memory of the whole text is estimated.
 _TRIAL = 3
 
@@ -194,7 +184,9 @@ def _read(
     reader = studio.subject.reader()
     work.tell("heads.encoding", 0, 1)
     numbers, of = tokens_of(reader, content, most_tokens)
-    tokens, words = torch.tensor(numbers), _words(reader, numbers)
+    # Each id is decoded once.
+    written = {number: reader.token(number) for number in set(numbers)}
+    tokens, words = torch.tensor(numbers), tuple(written[number] for number in numbers)
     work.tell("heads.reading", 0, 1)
     trial = run(reader, tokens[:_TRIAL], (), budget=studio.limits.memory)
     size = held_by(trial) * len(tokens) // len(tokens[:_TRIAL])
@@ -217,9 +209,3 @@ def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int],
         raise Refusal("the model finds no token in this text that it reads: take another text.")
     kept = own if len(own) <= room or reader.shorten is None else reader.shorten(own)
     return [*before, *kept[:room], *after], len(own) + around
-
-
-def _words(reader: "Reader", tokens: Sequence[int]) -> tuple[str, ...]:
-    """Return the text of each token, decoding each id once."""
-    written = {token: reader.token(token) for token in set(tokens)}
-    return tuple(written[token] for token in tokens)

@@ -23,7 +23,7 @@ from glasshead.studio.views.training_log import (
 )
 from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.attention_log import AttentionLog, read_attention_log
+from glasshead.tasks.training.attention_log import read_attention_log
 from glasshead.tasks.training.settings import VALIDATION
 from glasshead.watching.alarms import Alarm, HeadReading
 
@@ -52,11 +52,6 @@ def charts_of(rows: LogRows, smoothing: float) -> dict[str, list[dict[str, Any]]
         for name, names in charts.items()
     }
     return {name: curves for name, curves in drawn.items() if curves}
-
-
-def is_thinned(rows: LogRows) -> bool:
-    """Return whether the curves are downsampled."""
-    return len(rows.steps) > _POINTS
 
 
 def table_of(rows: LogRows) -> dict[str, Any]:
@@ -109,7 +104,7 @@ def notes_of(
     [('training.alarms.none', {})]
     """
     notes: list[Note] = []
-    if is_thinned(rows):
+    if len(rows.steps) > _POINTS:
         notes.append(("training.thinned", {"count": _count_of(len(rows.steps))}))
     if heads is None:
         return notes
@@ -311,12 +306,9 @@ def _ended(
     best = best_of(metrics)
     if patience is None or best is None:
         return None
-    validated = {step for name in rows.columns for step in _validations(rows, name)}
+    checked = [name for name in rows.columns if name.startswith(VALIDATION)]
+    validated = {step for name in checked for step in rows.column(name)[0]}
     return "patience" if sum(step > best["step"] for step in validated) >= patience else None
-
-
-def _validations(rows: LogRows, name: str) -> list[int]:
-    return rows.column(name)[0] if name.startswith(VALIDATION) else []
 
 
 def _speed(steps: list[int], seconds: list[float]) -> float | None:
@@ -367,8 +359,12 @@ class TrainingLog:
         self._config = FileCache(run.config, run.read_config, {})
         self._metrics = FileCache(run.metrics, run.read_metrics, {})
         self._rows = FileCache(run.log, lambda: read_rows(run.log), NO_ROWS)
-        self._heads = FileCache(run.attention, lambda: heads_of(self._attention().readings), None)
-        self._alarms = FileCache(run.alarms, lambda: alarms_of(self._attention().alarms), None)
+        self._heads = FileCache(
+            run.attention, lambda: heads_of(read_attention_log(folder).readings), None
+        )
+        self._alarms = FileCache(
+            run.alarms, lambda: alarms_of(read_attention_log(folder).alarms), None
+        )
         self._files = (self._config, self._metrics, self._rows, self._heads, self._alarms)
         self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
@@ -410,9 +406,6 @@ class TrainingLog:
             "notes": notes_of(rows, self._heads.value, alarms, len(self._alarms.value or [])),
             "problems": list(dict.fromkeys(file.problem for file in self._files if file.problem)),
         }
-
-    def _attention(self) -> AttentionLog:
-        return read_attention_log(self._run.path)
 
     def _pace(self, state: str) -> dict[str, Any]:
         if self._cached_pace is None or self._cached_pace[0] != state:

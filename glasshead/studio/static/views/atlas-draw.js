@@ -165,17 +165,28 @@ function drawCross(pen, map) {
   pen.globalAlpha = 1;
   // A small cell is framed at a distance.
   const around = Math.max(0, (9 - (right - left)) / 2);
-  const width = right - left + 2 * around;
-  const height = bottom - top + 2 * around;
+  const frame = new Path2D();
+  frame.rect(
+    left - around + 0.5,
+    top - around + 0.5,
+    right - left + 2 * around,
+    bottom - top + 2 * around,
+  );
   // A dark line on a light one is seen on every colour.
-  for (const [color, lineWidth] of /** @type {[string, number][]} */ ([
-    [ink.paper, 4],
-    [ink.ink, 1.5],
-  ])) {
-    pen.strokeStyle = color;
-    pen.lineWidth = lineWidth;
-    pen.strokeRect(left - around + 0.5, top - around + 0.5, width, height);
-  }
+  strokeFrame(pen, frame, ink.paper, 4);
+  strokeFrame(pen, frame, ink.ink, 1.5);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Path2D} frame
+ * @param {string} color
+ * @param {number} width
+ */
+function strokeFrame(pen, frame, color, width) {
+  pen.strokeStyle = color;
+  pen.lineWidth = width;
+  pen.stroke(frame);
 }
 
 /**
