@@ -199,7 +199,6 @@ def train_run(
 
     Errors: as of `train`.
     """
-    from glasshead.tasks.job import train_to_the_end
     from glasshead.tasks.run_folder import leads
     from glasshead.tasks.training import Interrupted
 
@@ -207,7 +206,7 @@ def train_run(
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
         print_stderr(f"{count:,} parameters, {prepared.about}")
     try:
-        return train_to_the_end(prepared, folder, hardware, resume=resume, watch=watch)
+        return prepared.train(folder, hardware, resume=resume, watch=watch)
     except Interrupted as interrupted:
         print_stderr(str(interrupted))
         raise typer.Abort from None

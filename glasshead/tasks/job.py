@@ -80,6 +80,25 @@ class Prepared(Generic[S]):
     held_out: ExampleSource
     about: str
 
+    def train(
+        self, folder: RunFolder, hardware: Hardware, *, resume: bool = False, watch: bool = False
+    ) -> dict[str, Any]:
+        """Train to the end and return the metrics of the best and of the last validation.
+
+        Errors: as of `train`; where it raises before the first step, a new folder is removed again.
+        """
+        with folder.refusable():
+            return train(
+                self.task,
+                self.source,
+                self.held_out,
+                self.settings.training,
+                folder,
+                hardware=hardware,
+                resume=resume,
+                watch=watch,
+            )
+
 
 @dataclass(frozen=True, eq=False)
 class Job(Generic[S]):
@@ -206,28 +225,3 @@ class Job(Generic[S]):
         # Seeds the initial weights.
         torch.manual_seed(settings.training.seed)
         return self.prepare(settings, examples, tokenizer)
-
-
-def train_to_the_end(
-    prepared: Prepared[Any],
-    folder: RunFolder,
-    hardware: Hardware,
-    *,
-    resume: bool = False,
-    watch: bool = False,
-) -> dict[str, Any]:
-    """Train a prepared run and return the metrics of the best and of the last validation.
-
-    Errors: as of `train`; where it raises before the first step, a new folder is removed again.
-    """
-    with folder.refusable():
-        return train(
-            prepared.task,
-            prepared.source,
-            prepared.held_out,
-            prepared.settings.training,
-            folder,
-            hardware=hardware,
-            resume=resume,
-            watch=watch,
-        )

@@ -73,6 +73,10 @@ def typed(text: str) -> dict[str, Any]:
     return {key: _value(value) for key, _, value in pairs}
 
 
+# Better for small models than the components of 2017 and of GPT-2: Touvron et al. 2023 (Llama),
+# section 2.2.
+MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
+
 # Upper bounds: tokenizers allocate memory for a whole vocabulary, and generated texts are held in
 # memory.
 _MOST = {

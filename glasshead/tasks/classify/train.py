@@ -16,7 +16,7 @@ from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, shown
 from glasshead.tasks.data.tables import read_rows, rows_of
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
-from glasshead.tasks.run_settings import Preset, RunData, RunSettings, digest, typed
+from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import CrossEntropyObjective
 
@@ -277,14 +277,11 @@ def _made_up(data: ClassifyData) -> LabelledCorpus:
     )
 
 
-# Better for small models than the components of 2017: Touvron et al. 2023, section 2.2.
-_MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
-
 PRESETS = {
     "tiny": Preset(
         about="a minute on two cores",
         data=typed("vocabulary=1000 first=64 last=0 batch_tokens=1500"),
-        model=_MODERN | typed("context_length=64 d_model=64 num_heads=4 num_layers=2 dropout=0.1"),
+        model=MODERN | typed("context_length=64 d_model=64 num_heads=4 num_layers=2 dropout=0.1"),
         training=typed("steps=1000 learning_rate=1e-3 warmup=100")
         | typed("validate_every=200 save_every=200"),
     ),
@@ -300,7 +297,7 @@ PRESETS = {
     "base": Preset(
         about="for a GPU",
         data=typed("tokenizer=bpe vocabulary=32000 first=256 last=256 batch_tokens=32768"),
-        model=_MODERN
+        model=MODERN
         | typed("context_length=512 d_model=512 num_heads=8 num_layers=6 dropout=0.2")
         | typed("word_dropout=0.1"),
         training=typed("steps=10000 learning_rate=5e-4 warmup=500")

@@ -1,8 +1,7 @@
 """Batching examples: shuffling, grouping by length, and padding."""
 
 from collections.abc import Sequence
-from random import Random
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,18 +10,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from glasshead.recipe.validation import whole_number, whole_numbers
-
-_Choice = TypeVar("_Choice")
-
-
-def one_of(choices: Sequence[_Choice], random: Random) -> _Choice:
-    """Choose uniformly at random.
-
-    >>> one_of("abc", Random(0))
-    'c'
-    """
-    # Only random() is guaranteed to stay the same across Python versions.
-    return choices[int(random.random() * len(choices))]
 
 
 def pad(

@@ -1,13 +1,24 @@
-"""Expansion of the grammars of generated texts."""
+"""The grammars of generated texts, and random choices from them."""
 
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import TypeVar
 
-from glasshead.tasks.data.batches import one_of
+_Choice = TypeVar("_Choice")
 
 SLOT = re.compile(r"\{([^}]+)\}")
 """A slot of a line, such as {thing}: a fact, or another rule."""
+
+
+def one_of(choices: Sequence[_Choice], random: Random) -> _Choice:
+    """Choose uniformly at random.
+
+    >>> one_of("abc", Random(0))
+    'c'
+    """
+    # Only random() is guaranteed to stay the same across Python versions.
+    return choices[int(random.random() * len(choices))]
 
 
 def lines_of_rule(lines: str) -> list[str]:

@@ -8,8 +8,7 @@ from random import Random
 from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.data.batches import one_of
-from glasshead.tasks.data.grammar import SLOT, expand, lines_of_rule
+from glasshead.tasks.data.grammar import SLOT, expand, lines_of_rule, one_of
 
 FILMS = "film, movie, comedy, drama, sequel, remake"
 PARTS = "plot, story, script, acting, ending, dialogue, music"

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data import sentence_grammar as grammar
-from glasshead.tasks.data.batches import one_of
+from glasshead.tasks.data.grammar import one_of
 from glasshead.tasks.data.sentence_grammar import SAME
 
 # The meaning of "zu" with an infinitive, which may stand inside the verb.

@@ -6,8 +6,7 @@ from random import Random
 from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.data.batches import one_of
-from glasshead.tasks.data.grammar import expand, lines_of_rule
+from glasshead.tasks.data.grammar import expand, lines_of_rule, one_of
 
 GIRLS = "Anna Clara Ella Emma Ida Lily Lucy Mia Nora Rosa Ruby Zoe"
 BOYS = "Adam Ben Finn Hugo Jack Leo Max Noah Oscar Paul Sam Tom"

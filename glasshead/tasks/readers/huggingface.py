@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from glasshead.models.pretrained.folder import ANEW, StoredTensors, check_number
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.base import Reader
-from glasshead.tasks.tokenizers.chunks import check_length, told_panics
+from glasshead.tasks.tokenizers.chunks import affixes, check_length, encode_in_chunks, told_panics
 from glasshead.tasks.tokenizers.tokenizer import cutting
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -36,8 +35,6 @@ _SILENT = 100
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # Tokenizers write this number or a larger one for "no limit".
 _NO_LIMIT = 2**30
-# Number of chunks encoded at once.
-_AT_ONCE = 256
 _IN_PYTHON = "watch it in Python by gh.watch(model, …)"
 
 
@@ -227,12 +224,9 @@ def _encoded(
 ) -> list[list[int]]:
     """Tokenize texts, some chunks of them at once."""
     parts = [cut(text) for text in texts]
-    every, tokens = (piece for text in parts for piece in text), []
+    encode = partial(tokenizer, add_special_tokens=False, verbose=False)
     with told_panics(file):
-        while some := list(islice(every, _AT_ONCE)):
-            tokens += tokenizer(some, add_special_tokens=False, verbose=False)["input_ids"]
-    of_pieces = iter(tokens)
-    return [[t for piece in islice(of_pieces, len(text)) for t in piece] for text in parts]
+        return encode_in_chunks(parts, lambda some: encode(some)["input_ids"])
 
 
 def _file_of(folder: Path) -> str:
@@ -294,11 +288,7 @@ def _ending(tokenizer: Any) -> tuple[int, ...]:
 def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the special tokens that the tokenizer adds before and after a text."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a")["input_ids"]
-    for begin in range(len(whole) - len(bare) + 1):
-        if bare and whole[begin : begin + len(bare)] == bare:
-            return tuple(whole[:begin]), tuple(whole[begin + len(bare) :])
-    return (), ()
+    return affixes(bare, tokenizer("a")["input_ids"])
 
 
 def _unknown(tokenizer: Any) -> int | None:

@@ -4,8 +4,9 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 _STDERR = 2
 _PANIC = "PanicException"
@@ -95,6 +96,8 @@ def told_panics(where: str) -> Iterator[None]:
 
 
 _LENGTH = 2**14
+# Number of chunks encoded at once, to limit the memory of their offsets.
+_AT_ONCE = 256
 # Maximum characters of one encoding: beyond, its offsets take gigabytes.
 _MOST = 2**24
 # Places where no token spans the cut: after a single line break between words, which is a token of
@@ -118,6 +121,33 @@ def chunks_of_text(text: str, length: int = _LENGTH) -> list[str]:
         cut.append(text[begin : seam.start()])
         begin = seam.start()
     return [*cut, text[begin:]]
+
+
+def encode_in_chunks(
+    texts: Sequence[Sequence[str]], encode: Callable[[list[str]], list[list[int]]]
+) -> list[list[int]]:
+    """Encode texts given as chunks, some chunks of them at once, to the tokens of each text.
+
+    >>> encode_in_chunks([["a", "bc"], [], ["d"]], lambda some: [[*map(ord, x)] for x in some])
+    [[97, 98, 99], [], [100]]
+    """
+    chunks, encoded = (chunk for text in texts for chunk in text), []
+    while some := list(islice(chunks, _AT_ONCE)):
+        encoded += encode(some)
+    each = iter(encoded)
+    return [[token for tokens in islice(each, len(text)) for token in tokens] for text in texts]
+
+
+def affixes(bare: Sequence[int], whole: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tokens before and after the bare ones of a text; none where these are changed.
+
+    >>> affixes([5, 6], [1, 5, 6, 2])
+    ((1,), (2,))
+    """
+    for begin in range(len(whole) - len(bare) + 1):
+        if bare and list(whole[begin : begin + len(bare)]) == list(bare):
+            return tuple(whole[:begin]), tuple(whole[begin + len(bare) :])
+    return (), ()
 
 
 def check_length(pieces: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Inner
 from glasshead.files import TOKENIZER_BYTES, read_object, read_regular
 from glasshead.models.pretrained.folder import ANEW
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
-from glasshead.tasks.tokenizers.chunks import told_panics
+from glasshead.tasks.tokenizers.chunks import affixes, told_panics
 from glasshead.tasks.tokenizers.tokenizer import END_OF_TEXT, SpecialTokens, Tokenizer, read_inner
 
 
@@ -190,10 +190,8 @@ def _before(inner: Inner) -> tuple[int, ...]:
     """Return the special tokens that the tokenizer prepends to a text."""
     inner.no_padding()
     inner.no_truncation()
-    bare = inner.encode("a", add_special_tokens=False).ids
-    whole = inner.encode("a").ids
-    places = range(len(whole) - len(bare) + 1)
-    return next((tuple(whole[:i]) for i in places if whole[i : i + len(bare)] == bare), ())
+    bare, whole = (inner.encode("a", add_special_tokens=added).ids for added in (False, True))
+    return affixes(bare, whole)[0]
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +18,13 @@ from torch import Tensor
 from glasshead.files import TOKENIZER_BYTES, whole_file
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizers.byte_level import Utf8Repair, byte_tokens, mended, readable
-from glasshead.tasks.tokenizers.chunks import check_length, chunks_of_text, in_parallel, told_panics
+from glasshead.tasks.tokenizers.chunks import (
+    check_length,
+    chunks_of_text,
+    encode_in_chunks,
+    in_parallel,
+    told_panics,
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,6 @@ PAD, UNKNOWN, START, END = SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 END_OF_TEXT = "<|endoftext|>"
 # The space in SentencePiece vocabularies.
 _SPACE = "▁"
-
-# Number of chunks encoded at once, to limit the memory of their offsets.
-_AT_ONCE = 256
 
 
 class Tokenizer:
@@ -124,14 +126,12 @@ class Tokenizer:
         than 2²⁴ characters without a place to split it, or makes the tokenizer fail.
         """
         cut = [self._cut(_checked(text)) for text in texts]
-        every = (piece for text in cut for piece in text)
-        tokens: list[list[int]] = []
         with in_parallel(), told_panics(self.where):
-            while some := list(islice(every, _AT_ONCE)):
-                encoded = self.inner.encode_batch_fast(some, add_special_tokens=False)
-                tokens += [piece.ids for piece in encoded]
-        of_pieces = iter(tokens)
-        return [[t for piece in islice(of_pieces, len(text)) for t in piece] for text in cut]
+            return encode_in_chunks(cut, self._encoded)
+
+    def _encoded(self, chunks: list[str]) -> list[list[int]]:
+        encoded = self.inner.encode_batch_fast(chunks, add_special_tokens=False)
+        return [each.ids for each in encoded]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Decode token ids to a text; special tokens are skipped, except the unknown token.

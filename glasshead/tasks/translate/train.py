@@ -15,7 +15,7 @@ from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, ending, shown
 from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
-from glasshead.tasks.run_settings import Preset, RunData, RunSettings, digest, typed
+from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
 
@@ -262,8 +262,6 @@ def _made_up(data: TranslateData) -> ParallelCorpus:
     )
 
 
-# Better for small models than the components of 2017: Touvron et al. 2023, section 2.2.
-_MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
 # Muon converges in fewer steps than AdamW: Jordan et al. 2024.
 _MUON = typed("optimizer=muon betas=[0.9,0.98] label_smoothing=0.1")
 
@@ -271,7 +269,7 @@ PRESETS = {
     "tiny": Preset(
         about="two minutes on two cores",
         data=typed("tokenizer=bpe vocabulary=1000 batch_tokens=1000"),
-        model=_MODERN
+        model=MODERN
         | typed("context_length=64 d_model=96 num_heads=4 num_layers=2 num_decoder_layers=1")
         | typed("dropout=0.1"),
         training=_MUON
@@ -280,7 +278,7 @@ PRESETS = {
     "small": Preset(
         about="an hour or so on two cores",
         data=typed("tokenizer=bpe vocabulary=8000 lowercase=true batch_tokens=3000"),
-        model=_MODERN
+        model=MODERN
         | typed("context_length=256 d_model=256 num_heads=4 num_layers=3 d_hidden=512")
         | typed("dropout=0.25"),
         training=_MUON
@@ -289,8 +287,7 @@ PRESETS = {
     "base": Preset(
         about="for a GPU: of the size of the base model of Vaswani et al. 2017",
         data=typed("tokenizer=bpe vocabulary=32000 batch_tokens=25000"),
-        model=_MODERN
-        | typed("context_length=512 d_model=512 num_heads=8 num_layers=6 dropout=0.1"),
+        model=MODERN | typed("context_length=512 d_model=512 num_heads=8 num_layers=6 dropout=0.1"),
         training=_MUON
         | typed("steps=50000 learning_rate=2e-3 warmup=1000 validate_every=1000 save_every=500")
         | typed("patience=10"),

@@ -13,7 +13,7 @@ from torch import Tensor
 from glasshead.models import LanguageModel, LanguageModelConfig
 from glasshead.tasks.data.tables import read_texts
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
-from glasshead.tasks.run_settings import Preset, RunData, RunSettings, digest, typed
+from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters
@@ -235,8 +235,6 @@ def tokenized(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
     )
 
 
-# Better for small models than GPT-2's components: Touvron et al. 2023 (Llama), section 2.2.
-_MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
 # Muon converges in fewer steps than AdamW: Jordan et al. 2024.
 _MUON = typed("optimizer=muon betas=[0.9,0.99]")
 
@@ -244,14 +242,14 @@ PRESETS = {
     "tiny": Preset(
         about="two minutes on two cores",
         data=typed("tokenizer=bpe vocabulary=512 batch_size=8"),
-        model=_MODERN | typed("context_length=96 d_model=128 num_heads=4 num_layers=2 dropout=0.0"),
+        model=MODERN | typed("context_length=96 d_model=128 num_heads=4 num_layers=2 dropout=0.0"),
         training=_MUON
         | typed("steps=2200 learning_rate=5e-3 warmup=30 validate_every=440 save_every=110"),
     ),
     "small": Preset(
         about="ten minutes on two cores",
         data=typed("tokenizer=characters batch_size=8"),
-        model=_MODERN
+        model=MODERN
         | typed("context_length=256 d_model=192 num_heads=6 num_layers=4 dropout=0.05"),
         training=_MUON
         | typed("steps=1900 learning_rate=7e-3 weight_decay=0.3 warmup=50")
@@ -260,8 +258,7 @@ PRESETS = {
     "base": Preset(
         about="some hours on a GPU",
         data=typed("tokenizer=bpe vocabulary=8192 batch_size=64"),
-        model=_MODERN
-        | typed("context_length=512 d_model=512 num_heads=8 num_layers=8 dropout=0.1"),
+        model=MODERN | typed("context_length=512 d_model=512 num_heads=8 num_layers=8 dropout=0.1"),
         training=_MUON
         | typed("steps=20000 learning_rate=4e-3 minimum_learning_rate=4e-4 warmup=500")
         | typed("validate_every=1000 save_every=500 patience=5"),
