@@ -22,6 +22,7 @@ class Progress:
 
     def __init__(self, console: Console | None, first: int, steps: int) -> None:
         self._console, self._first, self._steps = console, first, steps
+        self._done = first
         self._bar: Bar | None = None
         self._since, self._next = 0.0, 0.0
 
@@ -39,11 +40,12 @@ class Progress:
 
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], said="")
+            self._bar.update(self._bar.task_ids[0], completed=self._done, said="")
             self._bar.stop()
 
     def step(self, step: int, loss: float) -> None:
         """Show a step, unless one was shown just now."""
+        self._done = step
         if time.monotonic() >= self._next:
             self._show(step, f"loss {loss:.4g}, {self._pace(step)}")
 
