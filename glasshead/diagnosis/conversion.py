@@ -85,11 +85,6 @@ def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
     return numbers[..., 0]
 
 
-def arange(count: int, like: Tensor) -> Tensor:
-    """Return 0, 1, … to before `count`, on the device of `like`."""
-    return torch.arange(count, device=like.device)
-
-
 def band(case: Case) -> Structure | None:
     """Propose the band that would be seen if no key were padding, not compared yet.
 
@@ -104,8 +99,13 @@ def band(case: Case) -> Structure | None:
         return None
     lowest, highest = int(seen[0]), int(seen[-1])
     queries = torch.arange(case.queries, device=union.device)
-    last = _lag((rows.last - queries)[rows.alive & (rows.last < highest)])
-    first = _lag((rows.first - queries)[rows.alive & (rows.first > lowest)])
+    last, first = (
+        most_frequent(lags)[0] if len(lags) else None
+        for lags in (
+            (rows.last - queries)[rows.alive & (rows.last < highest)],
+            (rows.first - queries)[rows.alive & (rows.first > lowest)],
+        )
+    )
     if last is None and first is None:
         return None
     return named(
@@ -137,11 +137,6 @@ def _window(before: int | None, after: int | None, offset: int | None = None) ->
     return Structure(
         window(before, after, offset), f"gh.window({', '.join(arguments)})", frozenset(kinds)
     )
-
-
-def _lag(lags: Tensor) -> int | None:
-    """Return the most frequent lag, or None of none."""
-    return most_frequent(lags)[0] if len(lags) else None
 
 
 # With more documents, no line of code is written.
@@ -204,7 +199,7 @@ def padded(case: Case) -> Structure | None:
 
 def ends(seen: Bool[Tensor, "*leading keys"]) -> tuple[Tensor, Tensor]:
     """Return the first key that is seen, and the one after the last; 0 and 0 where none is."""
-    keys = arange(seen.shape[-1], seen)
+    keys = torch.arange(seen.shape[-1], device=seen.device)
     none = ~seen.any(-1)
     starts = keys.where(seen, seen.shape[-1]).amin(-1).masked_fill(none, 0)
     return starts, (keys + 1).where(seen, 0).amax(-1)
@@ -346,16 +341,12 @@ def _with_axes(case: Case, line: str) -> str:
 
 def _line(case: Case) -> str:
     """Write Python code that converts a mask whose last two axes are queries and keys."""
-    source, values, hiding = (
-        case.inferred.given.source,
-        case.inferred.given.values,
-        case.meaning.hiding,
-    )
-    if hiding is not None:
-        if values.ndim == 4 and hiding.large is None:
-            return f"mask, _ = gh.from_huggingface({source})"
-        return f"mask = gh.dense({source} == 0)"
-    return f"mask = gh.dense({_shown(case)})"
+    given, hiding = case.inferred.given, case.meaning.hiding
+    if hiding is None:
+        return f"mask = gh.dense({_shown(case)})"
+    if given.values.ndim == 4 and hiding.large is None:
+        return f"mask, _ = gh.from_huggingface({given.source})"
+    return f"mask = gh.dense({given.source} == 0)"
 
 
 def _line_by_key(case: Case) -> str:

@@ -75,46 +75,26 @@ def diagnose(
     converted = None
     if reading.visible is not None:
         case = Case(inferred, reading, inferred.layout.pairs(reading.visible))
-        converted = _examined(case, findings)
+        structure = recognize(case)
+        kinds = frozenset() if structure is None else structure.kinds
+        for examine in (empty_rows, future, alignment, padding):
+            findings += examine(case, kinds)
+        converted = conversion(case, structure) if inferred.fits else None
     if isinstance(mask, Mask) and converted is not None and "dense(" in converted.line:
         converted = Conversion(mask, None, "mask = mask")
     return _diagnosis(inferred, reading, findings, converted)
 
 
-def _examined(case: Case, findings: list[Finding]) -> Conversion | None:
-    """Add findings about the cells, and convert the mask where it has the attention's size."""
-    structure = recognize(case)
-    kinds = frozenset() if structure is None else structure.kinds
-    findings += [
-        *empty_rows(case, kinds),
-        *future(case, kinds),
-        *alignment(case, kinds),
-        *padding(case, kinds),
-    ]
-    return conversion(case, structure) if case.inferred.fits else None
-
-
 def _diagnosis(
-    inferred: InferredAxes, reading: Meaning, findings: list[Finding], converted: Conversion | None
+    inferred: InferredAxes, reading: Meaning, findings: list[Finding], found: Conversion | None
 ) -> Diagnosis:
     ordered = tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
-    decided = reading.visible is not None
-    cells = reading.visible
-    if cells is None:
-        cells = marks_of(inferred.given.values)
-    kind = str(inferred.given.values.dtype).removeprefix("torch.")
-    seen = preview(inferred, cells, ordered, decided=decided, size=kind)
-    if converted is None:
+    cells = marks_of(inferred.given.values) if reading.visible is None else reading.visible
+    seen = preview(inferred, cells, ordered, decided=reading.visible is not None)
+    if found is None:
         return Diagnosis(reading.convention, ordered, None, None, None, None, seen)
-    return Diagnosis(
-        reading.convention,
-        ordered,
-        converted.mask,
-        converted.bias,
-        converted.line,
-        converted.sdpa,
-        seen,
-    )
+    parts = found.mask, found.bias, found.line, found.sdpa
+    return Diagnosis(reading.convention, ordered, *parts, seen)
 
 
 def _check_size(layout: Layout) -> None:

@@ -130,7 +130,6 @@ def preview(
     findings: tuple[Finding, ...],
     *,
     decided: bool,
-    size: str,
 ) -> Preview:
     """Build the preview of the batch row and head with the first finding, else of the first.
 
@@ -139,62 +138,28 @@ def preview(
         cells: The cells to draw, in the mask's own axes: visible cells, or True ones.
         findings: The findings.
         decided: Whether the cells are the visible ones.
-        size: The type of its numbers, in words.
     """
     layout = inferred.layout
-    shown = "visible" if decided else "other than 0"
-    hidden = "hidden" if decided else "0"
-    shape = f"{size} {list(inferred.given.values.shape)}"
+    shown, hidden = ("visible", "hidden") if decided else ("other than 0", "0")
+    values = inferred.given.values
+    subject = f"{str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
     if layout.by_key:
         rows = cells.reshape(-1, cells.shape[-1])
         drawing, axes = _drawn(rows), "a line a batch row, a column a key"
     else:
-        index = _leading(findings, len(layout.leading))
+        leading = len(layout.leading)
+        place = next((finding.where[0] for finding in findings if finding.where), ())
+        index = place[:leading] if len(place) >= leading else (0,) * leading
         drawing, axes = _drawn(cells[index]), "a line a query, a column a key"
         if index:
             axes += f", of {layout.describe(index)}"
-    return Preview(shape, drawing, f"■ {shown}, · {hidden}; {axes}")
-
-
-def _leading(findings: tuple[Finding, ...], axes: int) -> tuple[int, ...]:
-    place = next((finding.where[0] for finding in findings if finding.where), (0,) * axes)
-    return place[:axes] if len(place) >= axes else (0,) * axes
+    return Preview(subject, drawing, f"■ {shown}, · {hidden}; {axes}")
 
 
 def _drawn(cells: Bool[Tensor, "rows columns"]) -> str:
     rows, columns = cells.shape
     tile = Tile(range(rows), range(columns), device=cells.device)
     return picture(lambda part: part.cut(cells), tile, 0, _WIDTH)
-
-
-def report(diagnosis: "Diagnosis") -> Document:
-    """Assemble the blocks of a report, from the summary to the conversion."""
-    return Document(list(_blocks(diagnosis)), title=_title(diagnosis))
-
-
-def _title(diagnosis: "Diagnosis") -> str:
-    errors, warnings = (
-        sum(finding.severity == severity for finding in diagnosis.findings)
-        for severity in ("error", "warning")
-    )
-    if not errors and not warnings:
-        return "A healthy mask"
-    found = [counted(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n]
-    return f"A mask with {' and '.join(found)}"
-
-
-def _blocks(diagnosis: "Diagnosis") -> Iterator[Block]:
-    convention = diagnosis.convention
-    named = "undecided" if convention is None else f"{convention} ({DESCRIBED[convention]})"
-    yield Paragraph(f"{diagnosis.portrait.subject}. Convention: {named}.")
-    yield Formula(diagnosis.portrait.drawing)
-    yield Paragraph(diagnosis.portrait.legend)
-    for finding in diagnosis.findings:
-        yield Paragraph(f"{finding.severity.upper()} {finding.kind}: {finding.sentence}")
-    if diagnosis.conversion is not None:
-        yield Heading("How to convert it")
-        lines = [diagnosis.conversion] + ([diagnosis.sdpa] if diagnosis.sdpa else [])
-        yield Code("\n".join(lines))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,8 +202,27 @@ class Diagnosis:
         return all(finding.severity == "note" for finding in self.findings)
 
     def document(self) -> Document:
-        """Return the report as a document."""
-        return report(self)
+        """Return the report as a document, from the summary to the conversion."""
+        severities = [finding.severity for finding in self.findings]
+        faults = [
+            counted(severities.count(severity), severity)
+            for severity in ("error", "warning")
+            if severity in severities
+        ]
+        title = f"A mask with {' and '.join(faults)}" if faults else "A healthy mask"
+        return Document(list(self._blocks()), title=title)
+
+    def _blocks(self) -> Iterator[Block]:
+        name = self.convention
+        named = "undecided" if name is None else f"{name} ({DESCRIBED[name]})"
+        yield Paragraph(f"{self.portrait.subject}. Convention: {named}.")
+        yield Formula(self.portrait.drawing)
+        yield Paragraph(self.portrait.legend)
+        for finding in self.findings:
+            yield Paragraph(f"{finding.severity.upper()} {finding.kind}: {finding.sentence}")
+        if self.conversion is not None:
+            yield Heading("How to convert it")
+            yield Code("\n".join(line for line in (self.conversion, self.sdpa) if line))
 
     def text(self, width: int = 80) -> str:
         """Return the report as text, at most `width` cells wide except for unbreakable code.

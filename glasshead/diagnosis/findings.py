@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glasshead.diagnosis.axes import Case, InferredAxes
 from glasshead.diagnosis.conversion import ends
-from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, Severity, places, total
+from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, places, total
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -92,15 +92,15 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
     """
     total, most = int(case.rows.count.sum()), case.visible.numel()
     if total == most:
+        opposite = ""
+        if case.meaning.convention == "attend" and len(case.layout.shape) <= 3:
+            opposite = (
+                " In torch.nn.MultiheadAttention, where True hides, it would hide everything."
+            )
         yield Finding(
             "hides-nothing",
             "note",
-            "The mask hides nothing: leave it out, which is faster."
-            + (
-                ""
-                if case.meaning.convention != "attend" or len(case.layout.shape) > 3
-                else " In torch.nn.MultiheadAttention, where True hides, it would hide everything."
-            ),
+            "The mask hides nothing: leave it out, which is faster." + opposite,
         )
     elif total == 0:
         yield Finding(
@@ -121,24 +121,20 @@ def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
             continue
         first = places(rows)
         where = listed([case.place(place) for place in first], case.layout.describe, count)
-        queries = _subject(case, count)
-        why = (
-            ", since their own keys are padding: their outputs are to be ignored"
-            if explained
-            else ""
-        )
+        queries = counted(count, "query sees", "queries see")
+        if case.layout.by_key:
+            queries = counted(count, "batch row shows", "batch rows show")
+        severity, why = "error", ""
+        if explained:
+            infinite = case.meaning.hiding is not None and case.meaning.hiding.infinite
+            severity = "warning" if infinite else "note"
+            why = ", since their own keys are padding: their outputs are to be ignored"
         yield Finding(
             "dead-rows",
-            _severity(case, explained),
+            severity,
             f"{queries} no key at all{why}: {where}; {_result(case)}.",
             tuple(case.place(place) for place in first),
         )
-
-
-def _subject(case: Case, count: int) -> str:
-    if case.layout.by_key:
-        return counted(count, "batch row shows", "batch rows show")
-    return counted(count, "query sees", "queries see")
 
 
 def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]:
@@ -152,13 +148,6 @@ def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]
     starts, stops = ends(case.seen)
     after = (positions >= stops[..., None]) & (positions < case.keys) & padded
     return ((positions >= 0) & (positions < starts[..., None])) | after
-
-
-def _severity(case: Case, explained: bool) -> Severity:
-    infinite = case.meaning.hiding is not None and case.meaning.hiding.infinite
-    if explained:
-        return "warning" if infinite else "note"
-    return "error"
 
 
 def _result(case: Case) -> str:
@@ -270,16 +259,8 @@ def _not_finite(inferred: InferredAxes) -> Iterator[Finding]:
         if count:
             first = places(cells)
             where = listed(first, inferred.layout.describe, count)
-            yield Finding(
-                kind,
-                "error",
-                f"{counted(count, 'cell')} of the mask {_has(count)} {sentence}; at {where}.",
-                first,
-            )
-
-
-def _has(count: int) -> str:
-    return "has" if count == 1 else "have"
+            cells_have = "cell of the mask has" if count == 1 else "cells of the mask have"
+            yield Finding(kind, "error", f"{count:,} {cells_have} {sentence}; at {where}.", first)
 
 
 def _multiplied(values: Tensor) -> Finding:

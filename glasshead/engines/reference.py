@@ -78,8 +78,11 @@ class Reference:
             if visible is not None:
                 # A hidden score stays in the trace as it is, and has no gradient.
                 scores = torch.where(visible, scores, scores.detach())
-            scaled = _times(scores, problem.scale)
-            capped = _softcapped(scaled, problem.softcap)
+            scale, softcap = problem.scale, problem.softcap
+            if isinstance(scale, Tensor):
+                scale = scale.to(scores)
+            scaled = scores if isinstance(scale, float) and scale == 1.0 else scores * scale
+            capped = scaled if softcap is None else softcap * torch.tanh(scaled / softcap)
             masked = capped if bias is None else capped + bias
             if visible is not None:
                 masked = masked.masked_fill(~visible, -torch.inf)
@@ -112,16 +115,6 @@ def as_computed(problem: Problem, visible: Tensor | None) -> tuple[Tensor, Tenso
         torch.where(seen | problem.key.isfinite(), problem.key, 0.0),
         torch.where(seen | problem.value.isfinite(), problem.value, 0.0),
     )
-
-
-def _times(scores: Tensor, scale: float | Tensor) -> Tensor:
-    if isinstance(scale, Tensor):
-        return scores * scale.to(scores)
-    return scores if scale == 1.0 else scores * scale
-
-
-def _softcapped(scores: Tensor, softcap: float | None) -> Tensor:
-    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
 
 
 REFERENCE = Reference()

@@ -131,12 +131,17 @@ class Policy(ABC):
 
     A policy is a frozen value. Its state, the votes so far, is held by the cache: rows of numbers,
     one per key, that are evicted and reordered with the keys.
+
+    Attributes:
+        budget: The most keys held, per row and key head.
     """
 
+    budget: int
+
     @property
-    @abstractmethod
     def most(self) -> int:
         """Return the most keys held after a call, per row and key head."""
+        return self.budget
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads votes keys"] | None:
         """Compute the votes of a call's queries on the keys, or None where none are needed."""
@@ -232,10 +237,6 @@ class H2O(Policy):
     def __post_init__(self) -> None:
         whole_number(self.budget, "H2O(budget=…)", least=1)
 
-    @property
-    def most(self) -> int:
-        return self.budget
-
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
         received = Received()
         reduced = reductions_of(problem, received.reductions(problem))
@@ -294,10 +295,6 @@ class SnapKV(Policy):
                 f"SnapKV(kernel=…) takes an odd number of keys, and got {self.kernel}."
             )
 
-    @property
-    def most(self) -> int:
-        return self.budget
-
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads rows keys"]:
         # Pooling and sums are linear: the mean over a group may come first.
         rows = last_rows(problem, self.window)
@@ -333,10 +330,6 @@ class TOVA(Policy):
 
     def __post_init__(self) -> None:
         whole_number(self.budget, "TOVA(budget=…)", least=1)
-
-    @property
-    def most(self) -> int:
-        return self.budget
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
         (row,) = last_rows(problem, 1).unbind(-2)

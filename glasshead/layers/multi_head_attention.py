@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate, groupby
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,12 +11,11 @@ from torch.nn import functional as F
 from glasshead.attention import Attention, Observation, Weights
 from glasshead.attention.attention import Statistics
 from glasshead.layers.cache import KeyValueCache, lookback
-from glasshead.layers.checks import check_divides, check_inputs, check_is, three_widths
 from glasshead.layers.positions import Rotary
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, combined
 from glasshead.recipe.problem import Trace
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import check_divides, whole_number
 
 
 class _Place(NamedTuple):
@@ -162,12 +161,12 @@ class MultiHeadAttention(nn.Module):
         self.head_dim = whole_number(head_dim, "head_dim", least=1)
         asking, answering = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.projections = Projections(
-            three_widths(self.d_model if d_input is None else d_input),
+            _three_widths(self.d_model if d_input is None else d_input),
             (asking, answering, answering),
             bias=bias,
         )
-        self.attention = Attention() if attention is None else check_is(attention, Attention)
-        self.rotary = None if rotary is None else check_is(rotary, Rotary)
+        self.attention = Attention() if attention is None else _check_is(attention, Attention)
+        self.rotary = None if rotary is None else _check_is(rotary, Rotary)
         self.output: nn.Module = nn.Linear(asking, self.d_model, bias=bias)
 
     def forward(
@@ -233,7 +232,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Weights:
         """Return the lazy matrix of weights, as `Attention.weights` does."""
         given = (query, query if key is None else key)
-        check_inputs(given, self.projections.inputs)
+        _check_inputs(given, self.projections.inputs)
         q, k = (self._rotate(self._split(x), 0) for x in self.projections(*given))
         return self.attention.weights(q, k, **options)
 
@@ -253,7 +252,7 @@ class MultiHeadAttention(nn.Module):
         crosses = key is not None
         key = query if key is None else key
         given = (query, key, key if value is None else value)
-        check_inputs(given, self.projections.inputs)
+        _check_inputs(given, self.projections.inputs)
         if crosses and cache is not None and self.rotary is not None:
             raise ValueError(
                 "a cache of cross-attention takes no rotary, as it does not know at which "
@@ -327,3 +326,44 @@ class MultiHeadAttention(nn.Module):
             "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         )
         return f"{self.d_model}, num_heads={self.num_heads}{shared}, head_dim={self.head_dim}"
+
+
+_Part = TypeVar("_Part", bound=nn.Module)
+
+
+def _check_is(part: Any, kind: type[_Part]) -> _Part:
+    """Check the type of a module, and return it."""
+    if not isinstance(part, kind):
+        name = kind.__name__
+        raise TypeError(f"{name.lower()} takes an object of {name}, and got {part!r}: build one.")
+    return part
+
+
+def _three_widths(given: Any) -> tuple[int, ...]:
+    """Return the widths of query, key and value from one width or three.
+
+    Errors: a TypeError or ValueError where `given` is neither one width nor three.
+    """
+    widths = tuple(given) if isinstance(given, list | tuple) else (given,) * 3
+    if len(widths) != 3:
+        raise ValueError(
+            f"d_input takes one width, or those of query, key and value, and got {given}: name "
+            "three."
+        )
+    return tuple(whole_number(width, "d_input", least=1) for width in widths)
+
+
+def _check_inputs(given: Sequence[Tensor], widths: Sequence[int]) -> None:
+    """Check that query, key and value are `[batch, length, width]` with these widths."""
+    for name, x, width in zip(("query", "key", "value"), given, widths, strict=False):
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(
+                f"{name} takes a tensor of floating-point numbers, and got {kind}: embed the "
+                "tokens first."
+            )
+        if x.ndim != 3 or x.shape[-1] != width:
+            raise ValueError(
+                f"{name} takes [batch, length, {width}], and got {list(x.shape)}: give one text as "
+                f"{name}[None], or build with d_input equal to its width."
+            )

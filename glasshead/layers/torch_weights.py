@@ -1,7 +1,7 @@
 """Weights of PyTorch's attention and of the ladder's classes, read for layers of ours."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -74,7 +74,7 @@ def _of_rung3(rung: ladder.SelfAttentionV2) -> AttentionWeights:
     return AttentionWeights(maps=_linears(rung.W_query, rung.W_key, rung.W_value))
 
 
-def _of_rung4(rung: ladder.CausalAttention) -> AttentionWeights:
+def _of_rung4(rung: ladder.CausalAttention | ladder.MultiHeadAttention) -> AttentionWeights:
     maps = _linears(rung.W_query, rung.W_key, rung.W_value)
     return AttentionWeights(maps=maps, mask=causal(), dropout=rung.dropout.p)
 
@@ -85,25 +85,19 @@ def _of_rung5(rung: ladder.MultiHeadAttentionWrapper) -> AttentionWeights:
     for one in zip(*(head.maps for head in heads), strict=True):
         weights, biases = zip(*one, strict=True)
         maps.append((torch.cat(weights), None if biases[0] is None else torch.cat(biases)))
-    return AttentionWeights(
-        maps=maps, num_heads=len(heads), mask=causal(), dropout=heads[0].dropout
-    )
+    return replace(heads[0], maps=maps, num_heads=len(heads))
 
 
 def _of_rung6(rung: ladder.MultiHeadAttention) -> AttentionWeights:
-    return AttentionWeights(
-        maps=_linears(rung.W_query, rung.W_key, rung.W_value),
-        output=(rung.out_proj.weight, rung.out_proj.bias),
-        num_heads=rung.num_heads,
-        mask=causal(),
-        dropout=rung.dropout.p,
-    )
+    (output,) = _linears(rung.out_proj)
+    return replace(_of_rung4(rung), output=output, num_heads=rung.num_heads)
 
 
 def _of_rung7(rung: ladder.EncoderMultiHeadAttention) -> AttentionWeights:
+    (output,) = _linears(rung.W_h)
     return AttentionWeights(
         maps=_linears(rung.W_q, rung.W_k, rung.W_v),
-        output=(rung.W_h.weight, rung.W_h.bias),
+        output=output,
         num_heads=rung.num_heads,
         dropout=rung.dropout.p,
     )

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from glasshead.drawing.printable import nearest
-from glasshead.layers.checks import check_divides
 from glasshead.layers.positions import scaling_of
-from glasshead.recipe.validation import positive, probability, whole_number
+from glasshead.recipe.validation import check_divides, positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "none"]

@@ -26,7 +26,13 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
         return value  # type: ignore[return-value]
     bound = "" if least is None else f" of at least {least}"
     if type(value) is not int:
-        value = _index(value, f"{name} takes a whole number{bound}")
+        given: Any = None if isinstance(value, bool) else value
+        try:
+            value = operator.index(given)  # of another type, such as NumPy's
+        except TypeError:
+            raise TypeError(
+                f"{name} takes a whole number{bound}, and got {shown(value)}."
+            ) from None
     if least is not None and value < least:
         raise ValueError(f"{name} takes a whole number{bound}, and got {shown(value)}.")
     if most is not None and value > most:
@@ -34,16 +40,6 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
     if abs(value) > _LARGEST:
         raise ValueError(f"{name} takes a whole number of 60 bits, and got {shown(value)}.")
     return value
-
-
-def _index(value: Any, expected: str) -> int:
-    """Convert an integer of another type, such as NumPy's."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise TypeError(f"{expected}, and got {shown(value)}.")
 
 
 def whole_numbers(values: Any, name: str) -> Tensor:
@@ -77,11 +73,23 @@ def offset_of(value: Any, name: str) -> int | Tensor:
     return numbers
 
 
+def check_divides(name: str, divisor: int, of: str, number: int) -> None:
+    """Raise a ValueError where `divisor` does not divide `number`."""
+    if number % divisor:
+        raise ValueError(
+            f"{name} takes a number that divides {of}={number}, and got {divisor}: choose another."
+        )
+
+
 def finite(value: Any, name: str) -> float:
     """Check that `value` is a finite number, and return it."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} takes a number, and got {shown(value)}.")
-    if not _is_finite(value):
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:
+        is_finite = False
+    if not is_finite:
         raise ValueError(f"{name} takes a finite number, and got {shown(value)}.")
     return float(value)
 
@@ -107,13 +115,6 @@ def number_or_tensor(value: Any, name: str) -> float | Tensor:
     if not value.is_floating_point():
         raise TypeError(f"{name} takes floating-point numbers, and got {value.dtype}.")
     return value
-
-
-def _is_finite(value: Real) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 def shown(value: Any) -> str:
@@ -178,11 +179,8 @@ def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None
         raise ValueError(
             f"query, key and value take the same batch, and got {_shapes(query, key, value)}."
         )
-    if len(query) > 3:
-        _check_batch_and_heads(query, key, value)
-
-
-def _check_batch_and_heads(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    if len(query) <= 3:
+        return
     if not query[:-3] == key[:-3] == value[:-3]:
         raise ValueError(
             "query, key and value take the same batch axes, and got "
