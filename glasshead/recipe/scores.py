@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -74,7 +74,7 @@ class Score(Part, nn.Module):
         beta = place.number(self.beta)
         return self if beta is self.beta else self._with_beta(beta)
 
-    def _with_beta(self, beta: float) -> Self:
+    def _with_beta(self, beta: float) -> "Score":
         """Return the score with another β; of ours, most take no other argument."""
         return type(self)(beta=beta)
 
@@ -269,7 +269,7 @@ class Additive(Score):
         """Return the width of the network's one layer."""
         return len(self.v)
 
-    def _with_beta(self, beta: float) -> Self:
+    def _with_beta(self, beta: float) -> "Score":
         # On the meta device, initialization does not advance the random generator.
         with torch.device("meta"):
             one = type(self)(self.dim, self.hidden, beta)
