@@ -42,18 +42,30 @@ class ModuleCall(NamedTuple):
         return {**defaults, **dict(zip(names, local["args"], strict=False)), **local["kwargs"]}
 
 
-def calls_in_progress(names: dict[nn.Module, str]) -> list[ModuleCall]:
+def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -> list[ModuleCall]:
     """Return the calls of these modules in progress in this thread, innermost first.
 
     They are read from the stack. Hooks on the modules would disable the fast paths of PyTorch's own
     layers, which check for hooks.
+
+    Args:
+        names: The modules.
+        innermost: Whether to stop at the first.
     """
     calls, frame = [], sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
         if frame.f_code is _CALL and (module := frame.f_locals["self"]) in names:
             calls.append(ModuleCall(module, frame))
+            if innermost:
+                break
         frame = frame.f_back
     return calls
+
+
+def calling(names: dict[nn.Module, str]) -> nn.Module | None:
+    """Return the innermost of these modules in progress in this thread; None if there is none."""
+    calls = calls_in_progress(names, innermost=True)
+    return calls[0].module if calls else None
 
 
 @lru_cache(maxsize=256)
@@ -79,16 +91,6 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
         for name, module in model.named_modules()
         if not (name and isinstance(module, Attention | nn.Softmax))
     }
-
-
-def calling(names: dict[nn.Module, str]) -> nn.Module | None:
-    """Return the innermost of these modules in progress in this thread; None if there is none."""
-    frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
-    while frame is not None:
-        if frame.f_code is _CALL and (module := frame.f_locals["self"]) in names:
-            return module
-        frame = frame.f_back
-    return None
 
 
 class Layers:

@@ -14,7 +14,7 @@ from glasshead.watching.ablation import Ablater
 from glasshead.watching.errors import check_not_compiled
 from glasshead.watching.interception.kernels import OperatorInterceptMode
 from glasshead.watching.interception.patches import by_any_name, functions
-from glasshead.watching.interception.session import Patch, current
+from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen
@@ -105,7 +105,7 @@ def watch(
         )
     watcher = Watcher(model, layers, choice)
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    with current().watching(watcher, _patches(), OperatorInterceptMode()):
+    with THREADS.session.watching(watcher, _patches(), OperatorInterceptMode()):
         yield Seen(watcher.watched)
     watcher.check_seen()
 
@@ -168,7 +168,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
         raise TypeError(f"ablate takes a model, and got {type(model).__name__}: build one.")
     check_not_compiled(model, "ablate")
     ablater = Ablater(model, _check_heads(heads))
-    with current().ablating(ablater, _patches(), by_any_name()):
+    with THREADS.session.ablating(ablater, _patches(), by_any_name()):
         yield
     ablater.check_complete()
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import glasshead as gh
 from glasshead.watching.interception.kernels import OperatorInterceptMode
-from glasshead.watching.interception.session import current
+from glasshead.watching.interception.session import THREADS
 from watching.torch.explicit import check, undisturbed, weights
 
 
@@ -66,7 +66,7 @@ def test_what_was_read_of_a_mask_does_not_outlive_the_block():
     mask = torch.ones(3, 3, dtype=torch.bool)
     with gh.watch(model, [gh.ArgMax()]):
         model(x, x, mask)
-    assert not current().masks.last
+    assert not THREADS.session.masks.last
     mask.data[:, 1:] = False
     with gh.watch(model, [gh.ArgMax()]) as seen:
         model(x, x, mask)
@@ -104,7 +104,7 @@ def test_no_logsumexp_is_kept_that_nobody_asked_for():
     model = Cross()
     with gh.watch(model, [gh.Entropy()]):
         bound(x, x, x)
-        assert not current()._logsumexps
+        assert not THREADS.session._logsumexps
         model(x, x, None)
 
 
@@ -164,8 +164,8 @@ def test_a_block_that_cannot_be_opened_leaves_nothing_behind(monkeypatch):
     with pytest.raises(KeyboardInterrupt), gh.watch(Cross(), [gh.Entropy()]):
         pass
     assert F.scaled_dot_product_attention is original
-    assert not current().watchers
-    assert not current().enabled
+    assert not THREADS.session.watchers
+    assert not THREADS.session.enabled
     monkeypatch.undo()
     with gh.watch(model := Cross(), [gh.Entropy()]) as seen:
         model(x, x, None)

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.interception.session import CallContext, OneThread, Session, current
+from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
 from glasshead.watching.interception.torch_attention import FAST_PATHS, capture_scores, capture_sdpa
 
 # Higher-order operators that run their functions unchanged, any number of times.
@@ -141,7 +141,7 @@ class OperatorInterceptMode(OneThread, TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        session = current()
+        session = THREADS.session
         if session.pending:
             session.update_running()
         if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):

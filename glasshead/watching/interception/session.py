@@ -135,9 +135,9 @@ class Session:
         PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
         checkpointing recomputes there, and has to ablate the same heads.
         """
-        if self.ablaters or not (_THREADS.opened and _in_backward()):
+        if self.ablaters or not (THREADS.opened and _in_backward()):
             return self.ablaters
-        return [ablater for session in [*_THREADS.opened] for ablater in session.ablaters]
+        return [ablater for session in [*THREADS.opened] for ablater in session.ablaters]
 
     @contextmanager
     def suspended(self) -> Iterator[list[Tensor]]:
@@ -245,7 +245,7 @@ class Session:
     def notify_other_threads(self) -> None:
         """Tell the watchers of other threads that an unobserved attention has run here."""
         if not (self.watchers or self._inside):
-            for session in [*_THREADS.opened]:
+            for session in [*THREADS.opened]:
                 for watcher in [*session.watchers]:
                     watcher.update_running(elsewhere=True)
 
@@ -331,19 +331,14 @@ class _Threads(threading.local):
         self.session = Session()
 
 
-_THREADS = _Threads()
-
-
-def current() -> Session:
-    """Return the session of this thread."""
-    return _THREADS.session
+THREADS = _Threads()
 
 
 def intercepted(
     stand_in: Callable[..., Any], original: Callable[..., Any], *inputs: Any, **named: Any
 ) -> Any:
     """Call a replacement where calls are to be observed or ablated, else the original."""
-    session = _THREADS.session
+    session = THREADS.session
     if session.enabled:
         return stand_in(session, original, *inputs, **named)
     session.notify_other_threads()
@@ -358,29 +353,29 @@ def _record_compiled(kernels: bool) -> bool:
     kernel. Exported code does not run.
     """
     if not torch.compiler.is_exporting():
-        _THREADS.session.record_compiled(seen=kernels and _in_hop_compile())
+        THREADS.session.record_compiled(seen=kernels and _in_hop_compile())
     return True
 
 
 @contextmanager
 def _patched(patches: Sequence[Patch], session: Session) -> Iterator[None]:
     """Patch the functions that models call until the last session is closed."""
-    with _THREADS.lock:
-        _THREADS.opened.append(session)
+    with THREADS.lock:
+        THREADS.opened.append(session)
     try:
-        with _THREADS.lock:
-            known = [(id(one.home), one.name) for one in _THREADS.patches]
+        with THREADS.lock:
+            known = [(id(one.home), one.name) for one in THREADS.patches]
             for one in patches:
                 # Another thread may have installed it already.
                 if (id(one.home), one.name) not in known:
                     one.open()
-                    _THREADS.patches.append(one)
+                    THREADS.patches.append(one)
         yield
     finally:
-        with _THREADS.lock:
-            _THREADS.opened.remove(session)
-            while _THREADS.patches and not _THREADS.opened:
-                _THREADS.patches.pop().close()
+        with THREADS.lock:
+            THREADS.opened.remove(session)
+            while THREADS.patches and not THREADS.opened:
+                THREADS.patches.pop().close()
 
 
 class OneThread:
@@ -391,11 +386,11 @@ class OneThread:
     """
 
     def __enter__(self) -> Self:
-        _THREADS.session.modes.append(self)
+        THREADS.session.modes.append(self)
         return super().__enter__()  # type: ignore[misc] - the mode's
 
     def __exit__(self, *error: object) -> None:
         # Thread ids are reused once a thread has ended; its session is not.
-        if self in _THREADS.session.modes:
-            _THREADS.session.modes.remove(self)
+        if self in THREADS.session.modes:
+            THREADS.session.modes.remove(self)
             super().__exit__(*error)  # type: ignore[misc] - the mode's

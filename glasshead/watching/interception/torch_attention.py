@@ -303,35 +303,20 @@ def capture_encoder_layer(
     num_heads: int,
     qkv_weight: Tensor,
     qkv_bias: Tensor,
-    *,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
     **others: Any,
 ) -> CapturedCall:
     """Capture the fused operator of `nn.TransformerEncoderLayer` in inference."""
-    src, texts = _filled(src)
+    norm = None
     if others["norm_first"]:
-        weight, bias = others["norm_weight_1"], others["norm_bias_1"]
-        src = F.layer_norm(src, src.shape[-1:], weight, bias, others["eps"])
-    return _capture(src, num_heads, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)]))
+        norm = others["norm_weight_1"], others["norm_bias_1"], others["eps"]
+    return _capture(src, num_heads, qkv_weight, qkv_bias, others, norm)
 
 
 def capture_native_multi_head(
-    query: Tensor,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    *,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
-    **others: Any,
+    query: Tensor, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor, **others: Any
 ) -> CapturedCall:
     """Capture the fused self-attention operator of `nn.MultiheadAttention` in inference."""
-    del others
-    query, texts = _filled(query)
-    return _capture(
-        query, num_head, qkv_weight, qkv_bias, combined([texts, _mask(mask, mask_type)])
-    )
+    return _capture(query, num_head, qkv_weight, qkv_bias, others)
 
 
 FAST_PATHS: dict[Any, Callable[..., CapturedCall]] = {
@@ -341,22 +326,26 @@ FAST_PATHS: dict[Any, Callable[..., CapturedCall]] = {
 
 
 def _capture(
-    x: Tensor, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, mask: Mask | None
+    x: Tensor,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    others: Mapping[str, Any],
+    norm: tuple[Tensor, Tensor, float] | None = None,
 ) -> CapturedCall:
+    """Capture one of these operators; a nested tensor is padded."""
+    mask = _mask(others.get("mask"), others.get("mask_type"))
+    if x.is_nested:
+        x, lengths = filled(x)
+        mask = combined([within(lengths, lengths), mask])
+    if norm is not None:
+        x = F.layer_norm(x, x.shape[-1:], *norm)
     width = qkv_weight.shape[1]
     projected = F.linear(x, qkv_weight[: 2 * width], qkv_bias[: 2 * width])
     query, key = (
         part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in projected.chunk(2, -1)
     )
     return CapturedCall(problem_from_inputs(query, key, key, scale=None, offset=0, mask=mask))
-
-
-def _filled(x: Tensor) -> tuple[Tensor, Mask | None]:
-    """Pad a nested tensor; return it with the mask of its padding, None for a plain tensor."""
-    if not x.is_nested:
-        return x, None
-    x, lengths = filled(x)
-    return x, within(lengths, lengths)
 
 
 def _mask(mask: Tensor | None, kind: int | None) -> Mask | None:

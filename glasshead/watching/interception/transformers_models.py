@@ -19,7 +19,7 @@ from glasshead.watching.captured_call import (
     problem_from_inputs,
 )
 from glasshead.watching.interception.masks import MaskReader, RuleMask
-from glasshead.watching.interception.session import Patch, Session, current
+from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.torch_attention import of_rows
 
 _Function = Callable[..., Any]
@@ -52,7 +52,7 @@ def _get_interface(
 
 
 def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **named: Any) -> Any:
-    session = current()
+    session = THREADS.session
     if not session.enabled:
         return function(module, *inputs, **named)
     with session.suspended() as logsumexps:

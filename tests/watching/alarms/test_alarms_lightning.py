@@ -13,7 +13,7 @@ pytest.importorskip("lightning")
 from lightning.pytorch import LightningModule, Trainer
 
 from glasshead.watching.alarms.with_lightning import LightningAlarms
-from glasshead.watching.interception.session import current
+from glasshead.watching.interception.session import THREADS
 
 STEPS = 13
 
@@ -87,7 +87,7 @@ def test_the_weights_and_the_random_numbers_are_the_same(accumulate):
     layers = [f"model.blocks.{layer}.attention" for layer in range(2)]
     expected = [(s, layer, head) for s in steps for layer in layers for head in range(3)]
     assert [(one.step, one.layer, one.head) for some in readings for one in some] == expected
-    assert not current().watchers
+    assert not THREADS.session.watchers
     assert callback.alarms == []
 
 
@@ -121,14 +121,14 @@ def test_an_alarm_warns_or_calls():
 def test_a_step_that_fails_leaves_no_watch_open():
     with pytest.raises(RuntimeError, match="the machine is tired"):
         trained(LightningAlarms(every=1), fails_at=3)
-    assert not current().watchers
+    assert not THREADS.session.watchers
 
 
 def test_a_step_without_a_loss_is_read_too():
     readings = []
     trained(LightningAlarms(every=1, on_readings=readings.append), steps=3, skips=(1,))
     assert [some[0].step for some in readings] == [1, 2, 3]
-    assert not current().watchers
+    assert not THREADS.session.watchers
 
 
 def test_what_it_remembers_is_in_the_checkpoint(tmp_path):

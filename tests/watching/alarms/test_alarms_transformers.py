@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerControl, TrainerState
 
 from glasshead.watching.alarms.with_transformers import TransformersAlarms
-from glasshead.watching.interception.session import current
+from glasshead.watching.interception.session import THREADS
 
 STEPS = 7
 
@@ -73,7 +73,7 @@ def test_the_weights_and_the_random_numbers_are_the_same(parts):
     expected = [(layer, head) for layer in layers for head in range(6)]
     assert all([(one.layer, one.head) for one in some] == expected for some in readings)
     assert "forward" not in vars(watched)
-    assert not current().watchers
+    assert not THREADS.session.watchers
     assert callback.alarms == []
 
 
@@ -93,7 +93,7 @@ def test_an_alarm_warns_or_calls():
 def test_a_step_that_fails_leaves_no_watch_open():
     with pytest.raises(IndexError):
         trained(TransformersAlarms(every=2), fails_at=(1, 0))
-    assert not current().watchers
+    assert not THREADS.session.watchers
 
 
 def test_a_forward_of_the_model_s_own_is_put_back():

@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import glasshead as gh
-from glasshead.watching.interception.session import _THREADS
+from glasshead.watching.interception.session import THREADS
 
 STATISTICS = {
     "entropy": gh.Entropy(),
@@ -109,5 +109,5 @@ def nothing_is_open():
         and not hasattr(functional.multi_head_attention_forward, "__wrapped__")
         and not hasattr(gh.Attention.forward, "__wrapped__")
         and not _get_current_dispatch_mode_stack()
-        and not _THREADS.patches
+        and not THREADS.patches
     )

@@ -8,7 +8,7 @@ import torch
 import glasshead as gh
 import watched_models as models
 import watched_weights as eager
-from glasshead.watching.interception.session import current
+from glasshead.watching.interception.session import THREADS
 
 pytest.importorskip("transformers")
 
@@ -70,10 +70,10 @@ def test_a_mask_that_is_written_to_is_read_again(mode):
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
 def test_no_mask_outlives_the_model_that_made_it(mode):
-    current().masks.forget()
+    THREADS.session.masks.forget()
     watched(models.llama, mode, models.inputs(models.llama, "left"))
     gc.collect()
-    assert current().masks.last == []
+    assert THREADS.session.masks.last == []
 
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
