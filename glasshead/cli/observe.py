@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +23,7 @@ from glasshead.cli.output import (
     OUTPUT,
     PAGE,
     Width,
-    check_apart,
-    check_target,
+    check_outputs,
     check_width,
     going_on,
     print_drawing,
@@ -223,6 +221,7 @@ def _observe_model(
 ) -> None:
     """Observe every attention of a model while it reads a text."""
     from glasshead.tasks.data.tables import text_files
+    from glasshead.tasks.readers.ranks import world_size
 
     folder = Path(run or "")
 
@@ -250,8 +249,6 @@ def _observe_model(
 
     # Of several processes, one may find wrong what others do not; they check the options where
     # they can tell each other.
-    from glasshead.tasks.readers.ranks import world_size
-
     processes = world_size()
     asked = () if processes else checked_statistics()
     from glasshead.cli.observe_model import HeadChoice, left_out, observe_model, report, save
@@ -286,16 +283,7 @@ class _Outputs:
         if head is not None and head < 0:
             raise ValueError(f"--head takes a head, counted from 0, and got {head}.")
         check_width(self.width)
-        sources = tuple(sources)
-        for kind, path in ((PAGE, self.html), (OBSERVATION, self.save)):
-            if path is not None:
-                check_target(path, kind)
-                check_apart(path, sources, kind)
-        # Links may lead in a circle, which Path.resolve does not bear.
-        if self.html and self.save and realpath(self.html) == realpath(self.save):
-            raise ValueError(
-                f"--html and --save take a file each, and both got {shown(self.html)}: name two."
-            )
+        check_outputs([(PAGE, self.html), (OBSERVATION, self.save)], sources)
 
     def write(self, document: "Document", save: Callable[[Path], None]) -> None:
         """Write the files, print the document, then print where the files are.

@@ -4,9 +4,10 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -239,6 +240,26 @@ def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -
                 f"{kind.option} takes another place than {shown(source)}, which is read: name a "
                 f"new file."
             )
+
+
+def check_outputs(
+    files: Sequence[tuple[Kind, Path | None]], sources: Iterable[Path | None]
+) -> None:
+    """Check that each given file can be written, and replaces neither an input nor another.
+
+    Errors: a ValueError or an OSError that names the option.
+    """
+    sources = tuple(sources)
+    given = [(kind, path) for kind, path in files if path is not None]
+    for kind, path in given:
+        check_target(path, kind)
+        check_apart(path, sources, kind)
+    # Links may lead in a circle, which Path.resolve does not bear.
+    if len({realpath(path) for _, path in given}) < len(given):
+        options = " and ".join(kind.option for kind, _ in given)
+        raise ValueError(
+            f"{options} take a file each, and both got {shown(given[0][1])}: name two."
+        )
 
 
 def write_page(path: Path, page: str) -> None:

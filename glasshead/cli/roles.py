@@ -1,6 +1,5 @@
 """The command `roles`: find what each attention head of a model does."""
 
-from os.path import realpath
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,7 @@ from glasshead.cli.output import (
     OUTPUT,
     Kind,
     Width,
-    check_apart,
-    check_target,
+    check_outputs,
     check_width,
     print_drawing,
     write_bytes,
@@ -90,7 +88,11 @@ def roles(
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed takes a number from 0 to 2^32, and got {seed}.")
     check_width(width)
-    _check_outputs(folder, text_file, picture_file, scores_file)
+    from glasshead.tasks.data.tables import text_files
+
+    texts = [] if text_file is None else text_files(text_file)
+    own = list(folder.iterdir()) if folder.is_dir() else []
+    check_outputs([(_PICTURE, picture_file), (_SCORES, scores_file)], [*texts, *own])
     check_extra_of(folder, "glasshead roles MODEL")
     if picture_file is not None:
         check_extra("train", "glasshead roles --png", ("matplotlib",))
@@ -107,18 +109,3 @@ def roles(
     for what, path in (("The picture is", picture_file), ("The scores are", scores_file)):
         if path is not None:
             print_stderr(f"{what} at {shown(path)}")
-
-
-def _check_outputs(folder: Path, text: Path | None, png: Path | None, json: Path | None) -> None:
-    """Raise where an output would replace an input, or the other output."""
-    from glasshead.tasks.data.tables import text_files
-
-    texts = [] if text is None else text_files(text)
-    own = list(folder.iterdir()) if folder.is_dir() else []
-    for kind, path in ((_PICTURE, png), (_SCORES, json)):
-        if path is not None:
-            check_target(path, kind)
-            check_apart(path, (*texts, *own), kind)
-    # Links may lead in a circle, which Path.resolve does not bear.
-    if png and json and realpath(png) == realpath(json):
-        raise ValueError(f"--png and --json take a file each, and both got {shown(png)}: name two.")

@@ -78,15 +78,10 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
         model: The watched model.
         elsewhere: Whether it was called in another thread.
     """
-    kind = type(model).__name__
-    if elsewhere:
-        return (
-            f"watch saw no attention of {kind}: run the model inside the block and in the thread "
-            f"that opened it, and not in another, as it was."
-        )
+    last = "and not in another, as it was" if elsewhere else "and not compiled"
     return (
-        f"watch saw no attention of {kind}: run the model inside the block and in the thread that "
-        f"opened it, and not compiled."
+        f"watch saw no attention of {type(model).__name__}: run the model inside the block and in "
+        f"the thread that opened it, {last}."
     )
 
 

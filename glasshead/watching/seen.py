@@ -1,6 +1,7 @@
 """The result of a watch: layers by name, summary tables, pandas tables and files."""
 
 import os
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
+class Printed(ABC):
+    """Base class of results that are printed as the tables of a document, in notebooks too."""
+
+    @abstractmethod
+    def document(self) -> Document:
+        """Return the tables as a document for the terminal or a page."""
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary(Printed):
     """A summary of each layer and head, printed as tables, in notebooks too.
 
     Attributes:
@@ -65,7 +82,6 @@ class Summary:
         return cls(tuple(watched), values, statistics, heads)
 
     def document(self) -> Document:
-        """Return the tables as a document for the terminal or a page."""
         blocks: list[Block] = [self._table(name, rows) for name, rows in self.values.items()]
         blocks += [
             Paragraph(f"{name} names keys, which have no mean: to_frame() has each.")
@@ -73,7 +89,7 @@ class Summary:
             if one.axes == ("query",) and not one.has_mean
         ]
         empty = Paragraph("Nothing that was asked is a number a query or a head.")
-        layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
+        layers = counted(len(self.names), "layer")
         return Document(blocks or [empty], title=f"The attention of {layers}")
 
     def _table(self, name: str, rows: list[list[float]]) -> Table:
@@ -100,9 +116,10 @@ class Summary:
 def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     """Reduce a statistic over all calls to one number per head."""
     axes = len(statistic.axes)
-    flat = [
-        _tokens(_heads_last(call[name], len(call.shape) > 2, axes), call, axes) for call in watched
-    ]
+    flat = []
+    for call in watched:
+        numbers = heads_last(call[name].double(), len(call.shape) > 2, axes)
+        flat.append(numbers if call.real is None or not axes else numbers[call.real.reshape(-1)])
     every = torch.cat(flat)
     if isinstance(statistic, MaxScore):
         return every.amax(0).tolist()
@@ -110,20 +127,26 @@ def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     return torch.where(every.isfinite(), every, torch.nan).nanmean(0).tolist()
 
 
-def _tokens(
-    values: Float[Tensor, "numbers heads"], call: Call, axes: int
-) -> Float[Tensor, "tokens heads"]:
-    """Drop the rows of padded queries from a statistic with one number per query."""
-    return values if call.real is None or not axes else values[call.real.reshape(-1)]
+def heads_last(value: Tensor, headed: bool, axes: int = 1) -> Float[Tensor, "numbers heads"]:
+    """Reshape a statistic to one column per head; inputs without heads have one.
 
-
-def _heads_last(
-    value: Float[Tensor, "..."], headed: bool, axes: int
-) -> Float[Tensor, "numbers heads"]:
-    """Reshape a statistic to one column per head; inputs without heads have one."""
+    Args:
+        value: Its value.
+        headed: Whether the inputs have heads.
+        axes: Number of its axes, which come after that of the heads.
+    """
     place = -1 - axes
-    value = value.double() if headed else value.double().unsqueeze(place)
+    value = value if headed else value.unsqueeze(place)
     return value.movedim(place, -1).flatten(0, -2) if value.ndim > 1 else value[None]
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Format a count with its noun.
+
+    >>> counted(1, "query", "queries"), counted(2, "layer")
+    ('1 query', '2 layers')
+    """
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
 def short(names: Sequence[str]) -> tuple[list[str], str]:
@@ -177,31 +200,26 @@ _REAL = "#real"
 def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
     """Write every call to a file."""
     tensors: dict[str, Tensor] = {}
-    layers: dict[str, Any] = {}
     for name, calls in watched.items():
-        layers[name] = []
         for place, call in enumerate(calls):
-            own = tensors_of(call.values)
+            own = tensors_of(call.values) | ({} if call.real is None else {_REAL: call.real})
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
-            if call.real is not None:
-                tensors[f"{name}/{place}/{_REAL}"] = call.real
-            place_in_text = {
-                "position": call.position,
-                "first_key": call.first_key,
-                "keys": call.keys,
-            }
-            heads = None if call.heads is None else list(call.heads)
-            layers[name].append(
-                {
-                    "shape": list(call.shape),
-                    **place_in_text,
-                    "crossing": call.crossing,
-                    "pass": [call.forward, call.run, call.interleaved],
-                    "heads": heads,
-                    "statistics": describe_values(call.statistics, call.values),
-                }
-            )
+    layers = {name: [_described(call) for call in calls] for name, calls in watched.items()}
     write(file, _KIND, {"layers": layers}, tensors)
+
+
+def _described(call: Call) -> dict[str, Any]:
+    """Describe a call as JSON, but for its tensors."""
+    return {
+        "shape": list(call.shape),
+        "position": call.position,
+        "first_key": call.first_key,
+        "keys": call.keys,
+        "crossing": call.crossing,
+        "pass": [call.forward, call.run, call.interleaved],
+        "heads": None if call.heads is None else list(call.heads),
+        "statistics": describe_values(call.statistics, call.values),
+    }
 
 
 def load(file: str | os.PathLike[str]) -> dict[str, Watched]:
@@ -369,17 +387,13 @@ class Seen(Mapping[str, Watched]):
         return cls(load(file))
 
     def __repr__(self) -> str:
-        lines = [f"Seen: {_counted(len(self), 'attention', 'attentions')}"]
+        lines = [f"Seen: {counted(len(self), 'attention')}"]
         for name, watched in self.items():
-            calls, last = _counted(len(watched), "call", "calls"), watched[-1]
-            queries = _counted(last.queries, "query", "queries")
-            keys = _counted(last.keys, "key", "keys")
-            lines.append(f"{name or 'the model'}: {calls}, the last of {queries} on {keys}")
+            calls, last = counted(len(watched), "call"), watched[-1]
+            queries = counted(last.queries, "query", "queries")
+            on = f"{queries} on {counted(last.keys, 'key')}"
+            lines.append(f"{name or 'the model'}: {calls}, the last of {on}")
         return "\n".join(lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]])
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
 
 
 def _some(names: list[str]) -> str:

@@ -68,6 +68,8 @@ def reader_of(
     kind: Kind = "run",
 ) -> Reader:
     """Create the reader of a model with a tokenizer of this library."""
+    special = tokenizer.special
+    put_in = {special.pad, special.unknown, special.start, *special.ends, *special.before}
     return Reader(
         name=name,
         kind=kind,
@@ -75,20 +77,9 @@ def reader_of(
         read=read,
         encode=tokenizer.encode_batch,
         token=tokenizer.token,
-        ordinary=_ordinary(tokenizer),
+        ordinary=sorted(set(tokenizer.inner.get_vocab().values()) - put_in),
         ending=(tokenizer.end_id,),
         context=context,
-        unknown=_unknown(tokenizer),
+        # Where the end token stands in for it, all text is known.
+        unknown=None if tokenizer.unknown_id == tokenizer.end_id else tokenizer.unknown_id,
     )
-
-
-def _ordinary(tokenizer: Tokenizer) -> list[int]:
-    """Return all token ids except the special ones."""
-    special = tokenizer.special
-    put_in = {special.pad, special.unknown, special.start, *special.ends, *special.before}
-    return sorted(set(tokenizer.inner.get_vocab().values()) - put_in)
-
-
-def _unknown(tokenizer: Tokenizer) -> int | None:
-    """Return the unknown token, or None where the end token stands in, as all text is known."""
-    return None if tokenizer.unknown_id == tokenizer.end_id else tokenizer.unknown_id

@@ -184,6 +184,11 @@ def cut_texts(
     Errors: a TypeError or ValueError where there is no token, the length is none, or the model does
     not read as many at once.
     """
+    if truncate and length != WHOLE:
+        raise ValueError(
+            f"{spell('truncate', True)} cuts texts that are read whole: add "
+            f"{spell('length', WHOLE)}, or leave it out."
+        )
     encoded = _encoded(reader, texts.texts, progress)
     if not any(encoded):
         raise ValueError(f"{texts.name} has no text in it: {texts.remedy}.")

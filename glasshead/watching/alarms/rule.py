@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace, split
@@ -15,7 +15,7 @@ from glasshead.recipe.validation import positive, whole_number
 from glasshead.statistics import Statistic
 from glasshead.statistics.reductions import Reduction
 from glasshead.watching.layer_record import Watched
-from glasshead.watching.seen import Seen
+from glasshead.watching.seen import Seen, heads_last
 
 # Rows of a dense mask that are evaluated at once.
 _ROWS = 256
@@ -126,12 +126,12 @@ def _of_heads(watched: Watched) -> list[list[float]]:
     entropies, most, queries, scores = [], [], [], []
     for call in watched:
         headed = len(call.shape) > 2
-        seen = _heads_last(call.visible_keys.double(), headed)
+        seen = heads_last(call.visible_keys.double(), headed)
         counts = seen > 1
         if call.real is not None:
             counts &= call.real.reshape(-1, 1)
             seen = seen.where(counts, 1.0)
-        entropies.append(_heads_last(call.entropy.double(), headed).where(counts, 0.0).sum(0))
+        entropies.append(heads_last(call.entropy.double(), headed).where(counts, 0.0).sum(0))
         most.append(seen.clamp(min=1).log().sum(0))
         queries.append(counts.sum(0))
         score = call.max_score.double()
@@ -142,11 +142,6 @@ def _of_heads(watched: Watched) -> list[list[float]]:
     mean = entropy / count.clamp(min=1)
     share = (entropy / possible).where(possible > 0, 1.0)
     return torch.stack([mean, share, torch.stack(scores).amax(0)], -1).tolist()
-
-
-def _heads_last(value: Tensor, headed: bool) -> Float[Tensor, "numbers heads"]:
-    """Reshape one number per query to a column per head; inputs without heads have one."""
-    return value.movedim(-2, -1).flatten(0, -2) if headed else value.reshape(-1, 1)
 
 
 def _rounded(number: float) -> float:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
@@ -43,7 +44,8 @@ class TransformersAlarms(TrainerCallback):
         self._dispatcher = AlarmDispatcher(
             AlarmRule() if rule is None else rule, on_alarm, on_readings
         )
-        self._restore: Callable[[], None] = _nothing
+        # What restores the `forward` that it replaces.
+        self._patched = ExitStack()
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -54,7 +56,7 @@ class TransformersAlarms(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         del args, control
-        self._restore()
+        self._patched.close()
         step = state.global_step + 1
         if state.is_world_process_zero and self._every.due(step):
             self._watch_next(kwargs["model"], step)
@@ -63,7 +65,7 @@ class TransformersAlarms(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         del args, state, control, kwargs
-        self._restore()
+        self._patched.close()
 
     def _watch_next(self, model: nn.Module, step: int) -> None:
         """Watch only the next forward pass: a step may have several, and any may fail."""
@@ -77,7 +79,7 @@ class TransformersAlarms(TrainerCallback):
 
         @functools.wraps(forward)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            self._restore()
+            self._patched.close()
             probe = Probe(model, self._layers)
             probe.begin()
             try:
@@ -88,15 +90,5 @@ class TransformersAlarms(TrainerCallback):
             self._dispatcher.take(probe.end(step))
             return output
 
-        model.forward, self._restore = watched, self._once(restore)
-
-    def _once(self, restore: Callable[[], None]) -> Callable[[], None]:
-        def restored() -> None:
-            self._restore = _nothing
-            restore()
-
-        return restored
-
-
-def _nothing() -> None:
-    """Do nothing; the default when there is nothing to restore."""
+        self._patched.callback(restore)
+        model.forward = watched

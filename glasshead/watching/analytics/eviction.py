@@ -9,7 +9,7 @@ from torch import Tensor
 from glasshead.layers.eviction import h2o_scores, snapkv_scores, tova_scores
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Received
-from glasshead.watching.analytics.stacks import check_one_text, chosen
+from glasshead.watching.analytics.stacks import check_one_text, chosen, per_row
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.padding import last_real
 from glasshead.watching.seen import Seen
@@ -93,17 +93,11 @@ def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads
     """
     calls = watched.texts[-1]
     if all(call.weights is not None for call in calls):
-        W = watched.weights
+        W, real = watched.weights, watched.real
         queries = W.shape[-2]
-        real = watched.real
         if real is None:
             real = torch.ones(1, queries, dtype=torch.bool)
-        counted = last_real(real, queries if last is None else last).to(W.logsumexp)
-        if watched.real is None:
-            counted = counted.reshape(queries, 1)
-        else:
-            leading = [*W.shape[:-3], 1] if len(W.shape) > 3 else W.shape[:-2]
-            counted = counted.reshape(*leading, queries, 1)
+        counted = per_row(last_real(real, queries if last is None else last), W).to(W.logsumexp)
         received, headed = (W.T @ counted)[..., 0], len(W.shape) > 3
     else:
         received, headed = _statistic(watched, last), len(calls[-1].shape) > 2

@@ -15,7 +15,7 @@ from torch import Tensor
 from glasshead.attention.to_pandas import import_pandas
 from glasshead.drawing import ENGLISH, Block, Canvas, Document, Table, Words
 from glasshead.recipe.validation import finite
-from glasshead.watching.seen import short
+from glasshead.watching.seen import Printed, counted, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,8 +123,8 @@ PRECEDENCE = ("broad", "induction", "duplicate", "previous", "first", "local")
 THRESHOLDS = MappingProxyType(dict.fromkeys(ROLES, 0.5) | {"broad": 0.9})
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRoles:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadRoles(Printed):
     """The role scores of each head of each layer, and its role; printed as tables.
 
     Attributes:
@@ -202,10 +202,8 @@ class HeadRoles:
 
     def document(self) -> Document:
         """Return tables for the terminal or a page: the role of each head, and the best heads."""
-        layers = "1 layer" if len(self.names) == 1 else f"{len(self.names)} layers"
-        heads = len(self.roles[0])
-        of = "1 head" if heads == 1 else f"{heads} heads"
-        title = f"The roles of the heads: {layers} of {of}"
+        layers, heads = counted(len(self.names), "layer"), counted(len(self.roles[0]), "head")
+        title = f"The roles of the heads: {layers} of {heads}"
         return Document([self._of_heads(), self._of_roles()], title=title)
 
     def _of_heads(self) -> Strips:
@@ -232,14 +230,6 @@ class HeadRoles:
             rows.append(row)
         columns = ["role", "heads", "highest", "asked", "of"]
         return Table(columns, rows, caption="highest score of each role, and which is asked of it")
-
-    def __str__(self) -> str:
-        return self.document().text()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.document()._repr_html_()
 
 
 def thresholds_of(given: Mapping[str, float] | None) -> Mapping[str, float]:

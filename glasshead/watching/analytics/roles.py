@@ -155,7 +155,8 @@ def masses_of(
         weight = weights.tile(rows, columns).reshape(len(tokens), heads, len(rows), len(columns))
         mass = torch.einsum("bhij,brij->bhri", weight, belongs.to(weight.dtype))
         keys = sees.sum(-1)[:, :, None]  # [batch, heads or 1, 1, rows]
-        own = _own(sees[..., columns.start : columns.stop], belongs)
+        # How many keys of each role a query sees: [batch, heads or 1, roles, rows]
+        own = (sees[:, :, None, :, columns.start : columns.stop] & belongs[:, None]).sum(-1)
         evenness = spread[:, :, None, rows.start : rows.stop] / keys.log()
         scores = torch.cat([mass, evenness], 2)  # [batch, heads, roles, rows]
         even = torch.cat([own / keys, torch.zeros_like(keys)], 2)
@@ -201,13 +202,6 @@ def _seen(sees: Bool[Tensor, "batch heads rows keys"]) -> range:
     """Return the range from the first to the last key visible to any of the rows."""
     places = sees.any(2).flatten(0, 1).any(0).nonzero()
     return range(int(places[0]), int(places[-1]) + 1) if len(places) else range(0)
-
-
-def _own(
-    sees: Bool[Tensor, "batch heads rows keys"], belongs: Bool[Tensor, "batch roles rows keys"]
-) -> Int[Tensor, "batch heads roles rows"]:
-    """Count the visible keys of each role for each query."""
-    return (sees[:, :, None] & belongs[:, None]).sum(-1)
 
 
 def _moved(places: range, by: int) -> range:

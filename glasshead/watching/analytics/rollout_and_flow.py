@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.recipe.validation import probability, whole_number
 from glasshead.watching.analytics.stacks import (
-    Kept,
+    LazyWeights,
     mean_of_heads,
     places_in_texts,
     stack_of,
@@ -73,7 +73,7 @@ def rollout(
     return reached.transpose(-1, -2)
 
 
-def _check_budget(stack: Sequence[Kept], rows: int, budget: int) -> None:
+def _check_budget(stack: Sequence[LazyWeights], rows: int, budget: int) -> None:
     """Raise a ValueError where a product of one layer, and its factor, exceed the budget."""
     needed = max(2 * W.shape[:-1].numel() * rows * W.logsumexp.itemsize for W in stack)
     if needed > budget:

@@ -13,14 +13,15 @@ from glasshead.attention.to_pandas import import_pandas
 from glasshead.drawing import Document, Table
 from glasshead.recipe.validation import positive, whole_number
 from glasshead.watching.analytics.stacks import (
-    Kept,
+    LazyWeights,
     check_of_itself,
     check_one_text,
     chosen,
+    per_row,
     zeros,
 )
 from glasshead.watching.padding import last_real
-from glasshead.watching.seen import Seen, short
+from glasshead.watching.seen import Printed, Seen, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Patterns(Mapping[str, Pattern]):
+class Patterns(Printed, Mapping[str, Pattern]):
     """The patterns of all layers by name, printed as a table of layers × heads.
 
     Attributes:
@@ -116,11 +117,10 @@ class Patterns(Mapping[str, Pattern]):
         return pandas.DataFrame(list(rows.values()), index=index, columns=["kind", *_SHARES])
 
     def document(self) -> Document:
-        """Return the table as a document for the terminal or a page."""
         heads = max(len(self.kinds(name)) for name in self)
         names, pattern = short(list(self))
         rows = [
-            [layer or "the model", *map(self._cell, self[name].headed.mean(0).tolist())]
+            [layer or "the model", *self._cells(name)]
             for layer, name in zip(names, self, strict=True)
         ]
         vertical, slash = self.lines
@@ -141,17 +141,9 @@ class Patterns(Mapping[str, Pattern]):
             return "A-shape", a_shape
         return ("vertical-slash" if both >= self.enough else "dense"), both
 
-    def _cell(self, shares: list[float]) -> str:
-        kind, share = self._kind(shares)
-        return f"{kind} {share:.0%}"
-
-    def __str__(self) -> str:
-        return self.document().text()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.document()._repr_html_()
+    def _cells(self, name: str) -> list[str]:
+        kinds = map(self._kind, self[name].headed.mean(0).tolist())
+        return [f"{kind} {share:.0%}" for kind, share in kinds]
 
 
 # Elements of one block of rows.
@@ -241,7 +233,7 @@ class _Counted:
         real: Which rows are real tokens; None: all.
     """
 
-    weights: Kept
+    weights: LazyWeights
     real: Bool[Tensor, "texts tokens"] | None
 
     def last(self, count: int) -> "_Counted":
@@ -264,13 +256,7 @@ class _Counted:
             block = range(start, min(start + height, rows.stop))
             tile = W.tile(block, range(keys))
             if self.real is not None:
-                counts = self.real[:, block.start : block.stop, None].to(tile)
-                texts = leading[:-1] if len(leading) > 1 else leading
-                if len(self.real) == 1:
-                    counts = counts[0]
-                else:
-                    counts = counts.reshape(*texts, *[1] * (len(leading) > 1), len(block), 1)
-                tile = tile * counts
+                tile = tile * per_row(self.real, W)[..., block.start : block.stop, :].to(tile)
             yield block, tile
 
 
@@ -303,7 +289,7 @@ def _of(counted: _Counted, lines: tuple[int, int], window: int, over: str) -> Pa
     )
 
 
-def _distances(W: Kept, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, "... lines"]:
+def _distances(W: LazyWeights, diagonals: Float[Tensor, "... lines"]) -> Int[Tensor, "... lines"]:
     """Return i + offset - j on each diagonal."""
     offset = W.offset
     if isinstance(offset, Tensor):

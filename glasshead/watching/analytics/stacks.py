@@ -14,7 +14,7 @@ from glasshead.watching.layer_record import Watched
 from glasshead.watching.module_calls import Layers
 from glasshead.watching.seen import Seen
 
-Kept = Weights | JoinedWeights
+LazyWeights = Weights | JoinedWeights
 
 
 def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[str, Watched]:
@@ -74,7 +74,7 @@ def check_one_text(each: str, watched: Watched, name: str) -> None:
 
 def stack_of(
     seen: Seen, layers: str | Sequence[str] | None, name: str
-) -> tuple[list[Kept], Bool[Tensor, "texts tokens"] | None]:
+) -> tuple[list[LazyWeights], Bool[Tensor, "texts tokens"] | None]:
     """Return the lazy weights of consecutive self-attention layers, and the mask of real tokens.
 
     The mask is None where all tokens are real.
@@ -139,7 +139,7 @@ def rows_of(rows: Any, length: int) -> list[int]:
 
 
 def places_in_texts(
-    rows: Sequence[int], stack: Sequence[Kept], real: Bool[Tensor, "texts tokens"] | None
+    rows: Sequence[int], stack: Sequence[LazyWeights], real: Bool[Tensor, "texts tokens"] | None
 ) -> Int[Tensor, "*batch rows"]:
     """Return the indices of the requested rows in each text.
 
@@ -167,6 +167,17 @@ def places_in_texts(
     return torch.stack(of_texts).reshape(*batch, -1)
 
 
+def per_row(
+    real: Bool[Tensor, "texts tokens"], W: LazyWeights
+) -> Bool[Tensor, "*leading queries 1"]:
+    """Reshape which queries are real so that it broadcasts over the heads and keys of weights."""
+    *leading, queries, _ = W.shape
+    if len(real) == 1:
+        return real.reshape(queries, 1)
+    batch = [*leading[:-1], 1] if len(leading) > 1 else leading
+    return real.reshape(*batch, queries, 1)
+
+
 def mean_of_heads(
     tensor: Float[Tensor, "*batch_heads rows columns"],
 ) -> Float[Tensor, "*batch rows columns"]:
@@ -174,7 +185,7 @@ def mean_of_heads(
     return tensor.mean(-3) if tensor.ndim > 3 else tensor
 
 
-def zeros(W: Kept, *shape: int) -> Tensor:
+def zeros(W: LazyWeights, *shape: int) -> Tensor:
     """Return zeros with the dtype and device of some weights."""
     return torch.zeros(shape, dtype=W.dtype, device=W.device)
 

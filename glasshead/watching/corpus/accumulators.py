@@ -28,7 +28,7 @@ from glasshead.statistics.reductions import (
     TimesQueries,
 )
 from glasshead.watching.layer_record import Call, Watched
-from glasshead.watching.padding import check_mask
+from glasshead.watching.padding import check_mask, last_real
 from glasshead.watching.seen import Seen
 
 
@@ -137,19 +137,15 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
         raise TypeError(
             f"update takes what `gh.watch` has seen, and got {type(seen).__name__}: give that."
         )
-    joined = [
-        (name, Watched(name, calls).joined)
-        for name, watched in seen.layers.items()
-        for calls in watched.texts
-    ]
-    texts = [Text(name, call, padding or _padding_of_call(call)) for name, call in joined]
+    texts = []
+    for name, watched in seen.layers.items():
+        for calls in watched.texts:
+            call = Watched(name, calls).joined
+            own = None if call.real is None else Padding(call.real)
+            texts.append(Text(name, call, padding or own))
     if padding is not None:
         _check(texts, padding)
     return [text for text in texts if text.real_documents]
-
-
-def _padding_of_call(call: Call) -> Padding | None:
-    return None if call.real is None else Padding(call.real)
 
 
 def _check(texts: list[Text], padding: Padding) -> None:
@@ -192,29 +188,23 @@ class Accumulator(ABC):
     Attributes:
         statistic: The requested statistic.
         reduction: How totals are combined: "sum" or "max".
+        neutral: Initial value of the total.
+        counted: Shape of the count after the axis of heads.
         of_one_length: Whether all texts of a layer must have equal length.
     """
 
     reduction: ClassVar[str] = "sum"
+    neutral: ClassVar[float] = 0.0
     of_one_length: ClassVar[bool] = False
 
     def __init__(self, statistic: Statistic) -> None:
         self.statistic = statistic
+        self.counted: tuple[int, ...] = ()
 
     @property
     def rest(self) -> tuple[int, ...]:
         """Shape of the total after the axis of heads."""
         return ()
-
-    @property
-    def counted(self) -> tuple[int, ...]:
-        """Shape of the count after the axis of heads."""
-        return ()
-
-    @property
-    def neutral(self) -> float:
-        """Initial value of the total."""
-        return 0.0
 
     @property
     def watched(self) -> Statistic:
@@ -313,7 +303,7 @@ class MaskedReceived(Received):
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         _check_heads_of(problem, self.padding)
         real = self.padding.real
-        counted = real if self.last is None else real & (_left(real) <= self.last)
+        counted = last_real(real, self.last or real.shape[-1])
         return (TimesQueries(counted[:, None, :, None].to(problem.query)),)
 
 
@@ -345,11 +335,6 @@ class MaskedMassOn(MassOn):
         number = real.cumsum(-1) - 1
         counted = sum((number == key) & real for key in self.keys) + torch.zeros_like(number)
         return (TimesKeys(counted[:, None, :, None].to(problem.query)),)
-
-
-def _left(real: Tensor) -> Tensor:
-    """Return the number of real tokens from each token to the end, itself included."""
-    return real.flip(-1).cumsum(-1).flip(-1)
 
 
 def _check_heads_of(problem: Problem, padding: Padding) -> None:
@@ -393,10 +378,7 @@ class LargestOf(Accumulator):
     """The maximum over all documents."""
 
     reduction = "max"
-
-    @property
-    def neutral(self) -> float:
-        return -torch.inf
+    neutral = -torch.inf
 
     def of_real(self, padding: Padding) -> Statistic:
         return MaskedMaxScore(padding=padding)
@@ -416,14 +398,10 @@ class ByPosition(Accumulator):
 
     def __init__(self, statistic: Received, positions: int) -> None:
         super().__init__(statistic)
-        self._positions = positions
+        self._positions, self.counted = positions, (positions,)
 
     @property
     def rest(self) -> tuple[int, ...]:
-        return (self._positions,)
-
-    @property
-    def counted(self) -> tuple[int, ...]:
         return (self._positions,)
 
     def of_real(self, padding: Padding) -> Statistic:

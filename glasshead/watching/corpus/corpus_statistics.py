@@ -12,7 +12,6 @@ from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.watching.corpus.accumulators import (
-    Accumulator,
     Padding,
     Partial,
     Text,
@@ -175,7 +174,8 @@ class CorpusStatistics(Metric):
         expected = sums.watched if text.padding is None else sums.of_real(text.padding)
         known = text.call.statistics.get(name)
         if text.left_out and known is not None and text.padding is not None:
-            known, expected = _as_left_out(known, sums, text.padding)
+            plain = sums.left_out(text.padding)
+            expected = plain if known == plain else expected
         if known is None or not _same(known, expected):
             how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")
             raise ValueError(
@@ -243,14 +243,6 @@ class CorpusStatistics(Metric):
 def _first(layouts: Tensor) -> Tensor:
     """Return the first of equal layouts."""
     return layouts[0]
-
-
-def _as_left_out(
-    known: Statistic, sums: Accumulator, padding: Padding
-) -> tuple[Statistic, Statistic]:
-    """Return the watched and the expected statistic, where the watch already left out padding."""
-    plain = sums.left_out(padding)
-    return known, plain if known == plain else sums.of_real(padding)
 
 
 def _same(known: Statistic, expected: Statistic) -> bool:

@@ -16,7 +16,7 @@ from glasshead.attention.tensor_files import read, understood, write
 from glasshead.attention.to_pandas import import_pandas
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic
-from glasshead.watching.seen import Summary
+from glasshead.watching.seen import Summary, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,7 +206,7 @@ class CorpusResult:
 
         Errors: a KeyError for a missing statistic; a ValueError where layers differ in shape.
         """
-        name = self._name(asked)
+        name = _name_of(asked, self.statistics)
         values = [own[name] for own in self._values.values()]
         if len({value.shape for value in values}) > 1:
             shapes = {layer: list(own[name].shape) for layer, own in self._values.items()}
@@ -236,7 +236,7 @@ class CorpusResult:
         ImportError without pandas.
         """
         pandas = import_pandas()
-        asked = [self._name(name) for name in names] or self._flat
+        asked = [_name_of(name, self.statistics) for name in names] or self._flat
         axes = list({self._axes(name) for name in asked})
         if len(axes) != 1:
             raise ValueError(
@@ -298,8 +298,7 @@ class CorpusResult:
             )
 
     def __repr__(self) -> str:
-        layers = "1 layer" if len(self) == 1 else f"{len(self)} layers"
-        documents = "1 document" if self.documents == 1 else f"{self.documents} documents"
+        documents, layers = counted(self.documents, "document"), counted(len(self), "layer")
         lines = [f"The statistics of {documents} in {layers}"]
         for layer, own in self._values.items():
             shapes = (f"{name} {list(value.shape)}" for name, value in own.items())
@@ -324,9 +323,6 @@ class CorpusResult:
         if axes != ("key",) or self.tokens is None or not keys <= len(self.tokens) < 2 * keys:
             return {}
         return {"token": list(self.tokens[:keys]) * shape[0]}
-
-    def _name(self, asked: "str | Statistic") -> str:
-        return _name_of(asked, self.statistics)
 
 
 # Keys of a model's file that describe its values, not their source.

@@ -162,6 +162,11 @@ def test_the_model_keeps_no_hook_where_progress_fails(model, observed):
         ({"model": "folder"}, ValueError, "the folder folder has a tokenizer of its own"),
         ({"length": 0}, ValueError, "length takes"),
         ({"length": "all"}, TypeError, "length takes"),
+        (
+            {"truncate": True},
+            ValueError,
+            "truncate=True cuts texts that are read whole",
+        ),
         ({"length": 99}, ValueError, "take length=7, or another up to 7"),
     ],
 )
