@@ -71,7 +71,7 @@ def vector(values: Any, limit: int = 8, digits: int = 4, words: Words = ENGLISH)
     numbers = _floats(values)
     half = limit // 2
     shown = numbers if len(numbers) <= limit else numbers[: limit - half] + numbers[-half:]
-    plain = [value for value in shown if not _special_or_zero(value) and _is_plain(value, digits)]
+    plain = [value for value in shown if not _special(value) and _is_plain(value, digits)]
     decimals = max((_decimals(value, digits) for value in plain), default=0)
     written = [_in_line(value, decimals, digits) for value in shown]
     if len(numbers) <= limit:
@@ -96,11 +96,6 @@ def _special(value: float) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return "0" if value == 0 else ""
-
-
-def _special_or_zero(value: float) -> bool:
-    """Say whether a number has no digits of its own."""
-    return bool(_special(value))
 
 
 def _is_plain(value: float, digits: int) -> bool:

@@ -171,24 +171,22 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
     """
     made = computed(request, limits)
     query = query_of(request, made.sentence)
-    explanation = made.attention.explain(
-        made.trace, query=query, head=request.head, lang=lang
-    ).to_dict()
+    explanation = made.attention.explain(made.trace, query=query, head=request.head, lang=lang)
     steps = [
         {
-            "name": step["name"],
-            "title": step["title"],
-            "text": step["text"],
-            "formula": [runs(line) for line in step["formula"].splitlines()],
-            "numbers": [runs(line) for line in step["numbers"]],
-            "why": step["why"],
+            "name": step.name,
+            "title": step.title,
+            "text": list(step.intro),
+            "formula": [runs(line) for line in step.formula.splitlines()],
+            "numbers": [runs(line) for line in step.numbers],
+            "why": step.why,
         }
-        for step in explanation["steps"]
+        for step in explanation.steps
     ]
     return {
-        "title": explanation["title"],
+        "title": explanation.title,
         "query": query,
-        "notes": explanation["notes"],
+        "notes": list(explanation.notes),
         "steps": steps,
     }
 
