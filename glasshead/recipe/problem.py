@@ -81,17 +81,16 @@ class Problem:
 
     def tile(self) -> Tile:
         """Return the tile of all query-key pairs."""
-        return self._once("tile", self._tile)
-
-    def _tile(self) -> Tile:
-        return Tile(
-            queries=Span(0, self.query.shape[-2]),
-            keys=Span(0, self.key.shape[-2]),
-            offset=self.offset,
-            headed=self.axes > 3,
-            device=self.query.device,
-            dtype=self.dtype,
-        )
+        if "tile" not in self._known:
+            self._known["tile"] = Tile(
+                queries=Span(0, self.query.shape[-2]),
+                keys=Span(0, self.key.shape[-2]),
+                offset=self.offset,
+                headed=self.axes > 3,
+                device=self.query.device,
+                dtype=self.dtype,
+            )
+        return self._known["tile"]
 
     def check(self) -> None:
         """Raise a ValueError where a part of the recipe does not fit the inputs."""
