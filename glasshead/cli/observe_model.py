@@ -69,7 +69,7 @@ class HeadChoice:
         """Average over the chosen heads."""
         return self.rows(values).mean(0)
 
-    def rows(self, values: Float[Tensor, "layers heads *rest"]) -> Float[Tensor, "rows *rest"]:
+    def rows(self, values: Float[Tensor, " layers heads *rest"]) -> Float[Tensor, " rows *rest"]:
         """Return one row per layer, the mean over its heads, or one per head of the one layer."""
         if self.layer is None:
             return values.mean(1)

@@ -329,7 +329,7 @@ def last_edge(rows: RowSummary) -> Edge | None:
     return Edge(lag, count / len(lags), count)
 
 
-def most_frequent(numbers: Int[Tensor, "n"]) -> tuple[int, int]:
+def most_frequent(numbers: Int[Tensor, " n"]) -> tuple[int, int]:
     """Return the most frequent number, the lowest of several, and its count."""
     found, counts = numbers.unique(return_counts=True)
     best = int(counts.argmax())

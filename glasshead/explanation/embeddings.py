@@ -289,9 +289,9 @@ class Projection:
     W_query: Float[Tensor, "d_in d_out"]
     W_key: Float[Tensor, "d_in d_out"]
     W_value: Float[Tensor, "d_in d_value"]
-    b_query: Float[Tensor, "d_out"] | None = None
-    b_key: Float[Tensor, "d_out"] | None = None
-    b_value: Float[Tensor, "d_value"] | None = None
+    b_query: Float[Tensor, " d_out"] | None = None
+    b_key: Float[Tensor, " d_out"] | None = None
+    b_value: Float[Tensor, " d_value"] | None = None
 
     def __post_init__(self) -> None:
         self._check("inputs", self.inputs, axes=2)

@@ -126,7 +126,7 @@ class Subject:
         return _plain(self.trace.context[self.index])
 
     @cached_property
-    def used(self) -> tuple[Float[Tensor, "dim"], Float[Tensor, "keys dim"]]:
+    def used(self) -> tuple[Float[Tensor, " dim"], Float[Tensor, " keys dim"]]:
         """The query and the keys as used for the scores."""
         query, key, _ = as_computed(self.problem, self._bias_and_visible[1])
         return _plain(query[self._full_index])[self.position], _plain(key[self._key_index])

@@ -102,7 +102,7 @@ def check_rows(held: int, new: int) -> None:
         )
 
 
-def taken(tensor: Shaped[Tensor, "batch *rest"], rows: Any) -> Shaped[Tensor, "rows *rest"]:
+def taken(tensor: Shaped[Tensor, " batch *rest"], rows: Any) -> Shaped[Tensor, " rows *rest"]:
     """Select rows: row i of the result is row `rows[i]`.
 
     Errors: a TypeError or ValueError where `rows` are no rows of the tensor.

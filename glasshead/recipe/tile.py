@@ -175,7 +175,7 @@ def nothing(tile: Tile) -> range:
     return range(tile.keys.start, tile.keys.start)
 
 
-def bounding_range(seen: Bool[Tensor, "keys"], tile: Tile) -> range:
+def bounding_range(seen: Bool[Tensor, " keys"], tile: Tile) -> range:
     """Return the smallest range that holds all visible keys of the tile."""
     columns = seen.nonzero()
     if not len(columns):

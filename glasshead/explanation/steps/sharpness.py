@@ -50,7 +50,7 @@ def tell_sharpness(subject: Subject) -> Step:
     )
 
 
-def derivative(weights: Float[Tensor, "keys"], of: list[int]) -> Float[Tensor, "of of"]:
+def derivative(weights: Float[Tensor, " keys"], of: list[int]) -> Float[Tensor, "of of"]:
     """Compute ∂p_i/∂s_j of a softmax, from its weights p, for the given keys i and j.
 
     The diagonal p_i (1 - p_i) is written as p_i times the sum of the other weights, which keeps
@@ -67,7 +67,7 @@ def derivative(weights: Float[Tensor, "keys"], of: list[int]) -> Float[Tensor, "
     return (-chosen[:, None] * chosen).diagonal_scatter(chosen * others)
 
 
-def largest_derivative(weights: Float[Tensor, "keys"]) -> float:
+def largest_derivative(weights: Float[Tensor, " keys"]) -> float:
     """Return the largest |∂p_i/∂s_j|: that of the largest weight by its own score.
 
     All others are smaller, since p_i p_j ≤ p_i (1 - p_i), and p (1 - p) is larger the nearer p is
@@ -76,13 +76,13 @@ def largest_derivative(weights: Float[Tensor, "keys"]) -> float:
     return derivative(weights, [int(weights.argmax())]).item()
 
 
-def _scores(subject: Subject) -> Float[Tensor, "seen"]:
+def _scores(subject: Subject) -> Float[Tensor, " seen"]:
     """Return the inputs of the softmax, for the visible keys."""
     scores = subject.row("masked")
     return torch.tensor([scores[key] for key in subject.seen], dtype=torch.float64)
 
 
-def _grown(scores: Float[Tensor, "keys"]) -> Float[Tensor, "factors keys"]:
+def _grown(scores: Float[Tensor, " keys"]) -> Float[Tensor, " factors keys"]:
     """Return the softmax of the scores times 1, 10 and 100."""
     return torch.stack([(scores * times).softmax(-1) for times in _FACTORS])
 

@@ -35,7 +35,7 @@ class Steps(Protocol):
         """Feed each row its next tokens, one or more; return the logits of the following one."""
         ...
 
-    def reorder(self, rows: Int[Tensor, "rows"]) -> None:
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         """Reorder rows: row i becomes the former row `rows[i]`; rows may be dropped or repeated."""
         ...
 
@@ -172,7 +172,7 @@ class NextTokens:
         # A probability rounds to at most 1; the bound of a beam relies on it.
         return (logits.cpu().double() - total).clamp(max=0.0)
 
-    def log_probabilities_of(self, tokens: Int[Tensor, "rows"]) -> list[float]:
+    def log_probabilities_of(self, tokens: Int[Tensor, " rows"]) -> list[float]:
         """Compute ln p of one token per row, as Python floats."""
         logits = self.logits.gather(-1, tokens[:, None]).flatten().tolist()
         return [min(one - all_, 0.0) for one, all_ in zip(logits, self.total, strict=True)]

@@ -46,7 +46,7 @@ def largest(
 
 
 # Chooses the token of each open row; rows are given by their index in the prompt.
-Choose = Callable[[NextTokens, Sequence[int]], Int[Tensor, "rows"]]
+Choose = Callable[[NextTokens, Sequence[int]], Int[Tensor, " rows"]]
 
 
 class OneByOne(Strategy):
@@ -119,7 +119,7 @@ def penalizing(choose: Choose, penalty: float, request: Request) -> Choose:
         return choose
     present: Bool[Tensor, "all_rows vocab"] | None = None
 
-    def chosen(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
+    def chosen(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, " rows"]:
         nonlocal present
         logits = following.logits
         if present is None:
@@ -176,7 +176,7 @@ class Greedy(OneByOne):
         return penalizing(likeliest, self.repetition_penalty, request)
 
 
-def likeliest(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
+def likeliest(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, " rows"]:
     """Return the likeliest token of each row."""
     del rows
     logits = following.logits
@@ -271,7 +271,7 @@ class Sampling(OneByOne):
         seed = int(torch.randint(2**60, ())) if self.seed is None else self.seed
         generators = [np.random.Generator(np.random.PCG64([seed, row])) for row in request.rows]
 
-        def draw(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, "rows"]:
+        def draw(following: NextTokens, rows: Sequence[int]) -> Int[Tensor, " rows"]:
             uniform = [generators[row].random() for row in rows]
             # On the CPU, as not every device has float64.
             return self._drawn(following.logits.cpu(), uniform).to(following.logits.device)
@@ -280,7 +280,7 @@ class Sampling(OneByOne):
 
     def _drawn(
         self, logits: Float[Tensor, "rows vocab"], uniform: Sequence[float]
-    ) -> Int[Tensor, "rows"]:
+    ) -> Int[Tensor, " rows"]:
         """Draw the token of each row by inverting the cumulative mass at a uniform number."""
         kept, tokens = self._kept(logits)
         reached = kept.cumsum(-1)

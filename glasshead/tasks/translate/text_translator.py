@@ -225,7 +225,7 @@ class _NotifyingSteps:
         self._each()
         return self._steps.next(tokens)
 
-    def reorder(self, rows: Int[Tensor, "rows"]) -> None:
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         self._steps.reorder(rows)
 
 

@@ -174,8 +174,8 @@ class Partial:
         count: The number of terms.
     """
 
-    total: Float[Tensor, "heads *rest"]
-    count: Float[Tensor, "heads *counted"]
+    total: Float[Tensor, " heads *rest"]
+    count: Float[Tensor, " heads *counted"]
 
     def to(self, device: torch.device) -> Self:
         """Move the sums to a device."""

@@ -74,8 +74,8 @@ class CorpusLayout:
         return CorpusLayout(layers)
 
     def moved(
-        self, sums: Float[Tensor, "heads *rest"], old: "CorpusLayout", fill: float
-    ) -> Float[Tensor, "all_heads *rest"]:
+        self, sums: Float[Tensor, " heads *rest"], old: "CorpusLayout", fill: float
+    ) -> Float[Tensor, " all_heads *rest"]:
         """Rearrange sums from an older layout to this one; new layers are filled with `fill`."""
         if old == self:
             return sums
