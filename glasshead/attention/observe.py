@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import io as saved
-from glasshead.attention.plan import Choice, planned
+from glasshead.attention.plan import EngineChoice, planned
 from glasshead.attention.to_pandas import frame
 from glasshead.recipe.problem import Problem
 from glasshead.statistics import Statistic
@@ -268,7 +268,7 @@ class StatisticRequest:
                     reductions.append(reduction)
         return reductions
 
-    def check_budget(self, choice: Choice, budget: int) -> None:
+    def check_budget(self, choice: EngineChoice, budget: int) -> None:
         """Raise a ValueError where observing would take more than `budget` bytes."""
         plan = planned(self.problem, choice, self.reductions)
         if plan.bytes > budget:

@@ -70,14 +70,14 @@ def engine_name(name: Any) -> str:
     return name
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """Engine for a problem, and why others were refused on the way."""
 
     engine: Engine
     refused: dict[str, str]
 
 
-def choose(problem: Problem, name: str) -> Choice:
+def choose(problem: Problem, name: str) -> EngineChoice:
     """Choose the engine for a problem.
 
     Errors: a ValueError where the engine `name` cannot compute the problem.
@@ -90,7 +90,7 @@ def choose(problem: Problem, name: str) -> Choice:
     for engine in order:
         why = engine.refusal(problem)
         if why is None:
-            return Choice(engine, refused)
+            return EngineChoice(engine, refused)
         refused[engine.name] = why
     raise ValueError(
         f"engine={name!r} does not serve this call: {refused[name]}; take engine='auto'."
@@ -106,7 +106,7 @@ def _by_speed(problem: Problem) -> Sequence[Engine]:
 
 
 def planned(
-    problem: Problem, choice: Choice, reductions: Sequence[Reduction] | None = None
+    problem: Problem, choice: EngineChoice, reductions: Sequence[Reduction] | None = None
 ) -> Plan:
     """Plan a call on the chosen engine: its cost, with that of the reductions."""
     engine, refused = choice

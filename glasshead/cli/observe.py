@@ -221,7 +221,7 @@ def _observe_model(
 ) -> None:
     """Observe every attention of a model while it reads a text."""
     from glasshead.tasks.data.tables import text_files
-    from glasshead.tasks.readers.ranks import world_size
+    from glasshead.tasks.readers.distributed import world_size
 
     folder = Path(run or "")
 

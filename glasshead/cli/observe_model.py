@@ -42,9 +42,9 @@ from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statisti
 from glasshead.statistics.reductions import edges
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.chunks import Length, TextChunks, cut_texts, load_texts
+from glasshead.tasks.readers.distributed import RankError, connected_ranks
 from glasshead.tasks.readers.observe_texts import TextObserver
 from glasshead.tasks.readers.open_reader import open_reader
-from glasshead.tasks.readers.ranks import RankError, connected_ranks
 from glasshead.watching.corpus.result import OF_A_MODEL
 
 

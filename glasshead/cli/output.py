@@ -50,7 +50,7 @@ def check_language(asked: str | None) -> None:
 
     >>> check_language("zh_TW.UTF-8")
     """
-    from glasshead.explanation.language import LANGUAGES, language_of
+    from glasshead.explanation.translations import LANGUAGES, language_of
 
     if asked is None:
         return
@@ -74,7 +74,7 @@ def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
     >>> chosen_language(None, {"LANG": "tr_TR.UTF-8"}), chosen_language("es", {})
     ('tr', 'es')
     """
-    from glasshead.explanation.language import language_of
+    from glasshead.explanation.translations import language_of
 
     check_language(asked)
     if asked is not None:

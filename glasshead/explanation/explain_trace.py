@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from glasshead.drawing import visible
 from glasshead.drawing.printable import nearest, shorten
 from glasshead.explanation.explanation import Explanation
-from glasshead.explanation.language import Say
 from glasshead.explanation.recipe import recipe_of
 from glasshead.explanation.steps import TELLERS
 from glasshead.explanation.subject import Subject
+from glasshead.explanation.translations import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Trace
 

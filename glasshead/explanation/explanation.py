@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from torch import Tensor
 
 from glasshead.drawing import Block, Document, Formula, Heading, Note, Paragraph
-from glasshead.explanation.language import Say
+from glasshead.explanation.translations import Say
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

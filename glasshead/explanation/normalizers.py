@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from glasshead.explanation.figures import factor, figure, total
+from glasshead.explanation.numbers import factor, figure, total
 from glasshead.explanation.recipe import formula_of
 from glasshead.explanation.subject import Column, Subject
 from glasshead.recipe.normalizers import (

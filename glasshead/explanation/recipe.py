@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from glasshead.explanation.language import Say
 from glasshead.explanation.subject import Subject
+from glasshead.explanation.translations import Say
 from glasshead.recipe.biases import ALiBi, Bias, RelativeBias
 from glasshead.recipe.masks import Band, Mask
 from glasshead.recipe.masks.base import AllOf

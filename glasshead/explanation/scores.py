@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glasshead.explanation.figures import factor, figure, products, short_vector, total
+from glasshead.explanation.numbers import factor, figure, products, short_vector, total
 from glasshead.explanation.recipe import formula_of
 from glasshead.explanation.subject import Subject
 from glasshead.recipe.scores import Additive, Cosine, Dot, Gaussian, Score

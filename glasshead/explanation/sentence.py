@@ -14,7 +14,7 @@ from glasshead.explanation.embeddings import (
 )
 from glasshead.explanation.explain_trace import explain
 from glasshead.explanation.explanation import Explanation
-from glasshead.explanation.language import Say
+from glasshead.explanation.translations import Say
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.recipe.problem import Trace
 

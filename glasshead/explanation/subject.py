@@ -12,8 +12,8 @@ from torch import Tensor
 
 from glasshead.drawing import Block, HeatMap, Paragraph, Table
 from glasshead.engines.reference import as_computed
-from glasshead.explanation.figures import aligned, figure
-from glasshead.explanation.language import Say
+from glasshead.explanation.numbers import aligned, figure
+from glasshead.explanation.translations import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Problem, Trace
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.layers.cache import KeyValueCache
 from glasshead.layers.feed_forward import Dropout, FeedForward
+from glasshead.layers.layer_cache import KeyValueCache
 from glasshead.layers.multi_head_attention import MultiHeadAttention
 from glasshead.recipe.masks import Mask, causal
 

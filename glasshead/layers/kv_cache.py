@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.attention import Attention
-from glasshead.layers.cache import (
+from glasshead.layers.eviction import Policy
+from glasshead.layers.layer_cache import (
     KeysAndValues,
     KeyValueCache,
     Places,
@@ -18,7 +19,6 @@ from glasshead.layers.cache import (
     check_fits,
     taken,
 )
-from glasshead.layers.eviction import Policy
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 

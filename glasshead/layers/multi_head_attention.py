@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import Attention, Observation, Weights
 from glasshead.attention.attention import Statistics
-from glasshead.layers.cache import KeyValueCache, lookback
+from glasshead.layers.layer_cache import KeyValueCache, lookback
 from glasshead.layers.positions import Rotary
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, combined

@@ -24,8 +24,8 @@ from glasshead.layers import (
     Rotary,
     Sinusoidal,
 )
-from glasshead.layers.cache import by_distance, lookback
 from glasshead.layers.feed_forward import Dropout
+from glasshead.layers.layer_cache import by_distance, lookback
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.checks import check_tokens
 from glasshead.models.config import TransformerConfig

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import KVCache, Policy
-from glasshead.layers.cache import GrowableBuffer
+from glasshead.layers.layer_cache import GrowableBuffer
 from glasshead.models.checks import cached_length, check_tokens, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.fast_decode import FastDecodeStep

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
+from glasshead.studio.background_jobs import Cancelled
 from glasshead.studio.cache import Cache
-from glasshead.studio.work import Cancelled
 
 Cancel = Callable[[], bool] | None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from glasshead.studio.work import Busy, TooMuch, Work
+from glasshead.studio.background_jobs import Busy, TooMuch, Work
 
 # Seconds between two calls of `wait`, by which a thread that waits for another can give up.
 _POLL = 0.02

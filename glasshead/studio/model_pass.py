@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.studio.work import Refusal
+from glasshead.studio.background_jobs import Refusal
 from glasshead.watching.layer_record import Call
 
 _T = TypeVar("_T")

@@ -1,6 +1,6 @@
 """The strings of the page by name, translated to one of five languages."""
 
-from glasshead.explanation.language import Say
+from glasshead.explanation.translations import Say
 
 
 def _(sentence: str) -> str:

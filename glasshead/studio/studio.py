@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
+from glasshead.studio.background_jobs import Forgotten, Refusal, Slots, TooMuch, Work
 from glasshead.studio.cache import Cache, SizedCache
 from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.subject import Kind, StudioSubject
-from glasshead.studio.work import Forgotten, Refusal, Slots, TooMuch, Work
 from glasshead.tasks.data.sentences import HELD_OUT
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from glasshead.drawing import printable
 from glasshead.files import read_regular
-from glasshead.studio.work import NotThere
+from glasshead.studio.background_jobs import NotThere
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 
 if TYPE_CHECKING:

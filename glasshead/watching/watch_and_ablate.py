@@ -18,7 +18,7 @@ from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen
-from glasshead.watching.watcher import Choice, Watcher
+from glasshead.watching.watcher import WatchChoices, Watcher
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def watch(
     requested = normalize_statistics(
         list(statistics) if isinstance(statistics, tuple) else statistics
     )
-    choice = Choice(
+    choice = WatchChoices(
         requested,
         _heads(heads),
         _keeps(keep),

@@ -40,7 +40,7 @@ from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 
 
 @dataclass(frozen=True)
-class Choice:
+class WatchChoices:
     """The options of a watch.
 
     Attributes:
@@ -101,7 +101,7 @@ class Watcher:
     """
 
     def __init__(
-        self, model: nn.Module, layers: str | Sequence[str] | None, choice: Choice
+        self, model: nn.Module, layers: str | Sequence[str] | None, choice: WatchChoices
     ) -> None:
         self.model, self.choice = model, choice
         self.names = names_of(model)

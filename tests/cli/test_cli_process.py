@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from glasshead.explanation.choices import NORMALIZERS, SCORES
-from glasshead.explanation.language import LANGUAGES
+from glasshead.explanation.translations import LANGUAGES
 
 MODULES_OF_HELP = 600
 PROGRAM = [sys.executable, "-m", "glasshead"]

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.report import report as steps
 from glasshead.studio.report.report import HOLDING
-from glasshead.studio.work import Refusal
 from glasshead.tasks.write import Writer
 from glasshead.watching import UnseenError
 from translated import translated

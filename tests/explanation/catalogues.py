@@ -12,7 +12,7 @@ from babel.messages.frontend import CommandLineInterface
 from babel.messages.pofile import read_po
 
 import glasshead
-from glasshead.explanation.language import LANGUAGES
+from glasshead.explanation.translations import LANGUAGES
 
 ROOT = Path(glasshead.__file__).parents[1]
 LOCALES = ROOT / "glasshead" / "explanation" / "locales"

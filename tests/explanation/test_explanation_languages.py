@@ -10,8 +10,8 @@ import torch
 from explanation_told import LANGUAGES, WORDS, OwnNormalizer, OwnScore, traced, worked_example
 
 import glasshead as gh
-from glasshead.explanation.language import LANGUAGES as KNOWN
-from glasshead.explanation.language import Say, language_of
+from glasshead.explanation.translations import LANGUAGES as KNOWN
+from glasshead.explanation.translations import Say, language_of
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 
 CODES = {

@@ -7,7 +7,7 @@ from explanation_told import OwnNormalizer, sides, traced, value
 from hypothesis import given, settings
 
 import glasshead as gh
-from glasshead.explanation.figures import figure
+from glasshead.explanation.numbers import figure
 
 LETTERS = ("a", "b", "c", "d", "f", "g")
 SCORES = (gh.Dot(), gh.ScaledDot(), gh.Cosine(), gh.Gaussian())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.layers.cache import lookback
+from glasshead.layers.layer_cache import lookback
 from layers.torch_names import loud
 
 D_MODEL, LENGTH, REACH = 12, 89, 5

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from glasshead.studio.work import Work
+from glasshead.studio.background_jobs import Work
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import urllib.request
 import pytest
 from fastapi import APIRouter, Request, Response
 
+from glasshead.studio.background_jobs import Cancelled, Forgotten, TooMuch, Work
 from glasshead.studio.server.answers import Streamed, refusal_of, run_job
 from glasshead.studio.studio import Limits, Studio
-from glasshead.studio.work import Cancelled, Forgotten, TooMuch, Work
 from studio.asking import connected, soon
 
 WAYS = ("waited", "streamed")

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from glasshead.studio.background_jobs import Forgotten, Refusal, TooMuch
 from glasshead.studio.server.app import application
 from glasshead.studio.server.security import RequestLimits
 from glasshead.studio.studio import Limits, SentTexts, Studio
-from glasshead.studio.work import Forgotten, Refusal, TooMuch
 from studio.asking import ask, run
 
 SMALL = Limits(text=11, texts=2, requests=3, patience=0.05)

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import glasshead as gh
+from glasshead.studio.background_jobs import Busy, Cancelled, Forgotten, Refusal, TooMuch, Work
 from glasshead.studio.cache import SizedCache
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import reading as module
 from glasshead.studio.views.reading import is_read, read, run, tokens_of
-from glasshead.studio.work import Busy, Cancelled, Forgotten, Refusal, TooMuch, Work
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.open_reader import open_any_reader, open_reader
 from studio.asking import Asked

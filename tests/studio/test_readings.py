@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from glasshead.studio.background_jobs import Cancelled, Work
 from glasshead.studio.cache import SizedCache
-from glasshead.studio.work import Cancelled, Work
 from studio.asking import Asked, soon
 
 

@@ -8,10 +8,10 @@ import torch
 import glasshead as gh
 from glasshead.cli.explain import explain_sentence, recipe_for
 from glasshead.explanation.embeddings import Embeddings
+from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import BETAS, MASKS, STEPS_NORMALIZERS, StepsRequest
-from glasshead.studio.work import Refusal
 
 LIMITS = Limits()
 SENTENCE = "I do not like rain"

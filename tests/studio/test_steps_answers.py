@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
+from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_stored, steps_words
 from glasshead.studio.views.steps_request import StepsRequest
-from glasshead.studio.work import Refusal
 
 LIMITS = Limits()
 SENTENCE = "I do not like rain"

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.studio.background_jobs import NotThere
 from glasshead.studio.subject import StudioSubject
-from glasshead.studio.work import NotThere
 from pretrained_folders import llama2c_files
 from translated import translated
 from written import written

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.figures import MOST_TERMS, and_more, factor, figure, short_vector
 from glasshead.explanation.normalizers import is_hard_max, normalizer_formula, tell_normalizer
+from glasshead.explanation.numbers import MOST_TERMS, and_more, factor, figure, short_vector
 from glasshead.explanation.subject import (
     MOST_ROWS,
     Column,

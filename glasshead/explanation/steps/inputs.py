@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.figures import aligned, factor, figure, products, short_vector
 from glasshead.explanation.normalizers import normalizer_formula
+from glasshead.explanation.numbers import aligned, factor, figure, products, short_vector
 from glasshead.explanation.recipe import formula_of, part_name
 from glasshead.explanation.subject import Subject, heat_map, shown_weights
 

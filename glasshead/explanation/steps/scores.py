@@ -4,8 +4,8 @@ from rich.cells import cell_len
 
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.figures import factor, figure
 from glasshead.explanation.normalizers import is_softmax, why_hidden
+from glasshead.explanation.numbers import factor, figure
 from glasshead.explanation.recipe import bias_told, mask_told
 from glasshead.explanation.scores import tell_score
 from glasshead.explanation.subject import Column, Subject, key_table

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from glasshead.drawing import Block, Formula, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.figures import aligned, figure, short_vector
 from glasshead.explanation.normalizers import is_softmax
+from glasshead.explanation.numbers import aligned, figure, short_vector
 from glasshead.explanation.subject import Subject
 
 _FACTORS = (1, 10, 100)

@@ -14,8 +14,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.studio.background_jobs import Work
 from glasshead.studio.page import float32, modules
-from glasshead.studio.work import Work
 
 _SKIPPED = re.compile(
     r"""

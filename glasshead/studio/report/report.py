@@ -11,8 +11,9 @@ from typing import Any
 from glasshead.drawing import printable
 from glasshead.drawing.page import rendered
 from glasshead.explanation.embeddings import composed, split
-from glasshead.explanation.language import Say
+from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
+from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.page import style_sheet
 from glasshead.studio.report.linker import Answers, key_of, script
 from glasshead.studio.strings import REPORT, words
@@ -21,7 +22,6 @@ from glasshead.studio.views.alignment import sentences_of, stored_alignment
 from glasshead.studio.views.atlas import Atlases, stored_atlas
 from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
 from glasshead.studio.views.steps import MOST_WORDS, steps_stored
-from glasshead.studio.work import Refusal, Work
 
 _PACKAGE = "glasshead.studio.report"
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from glasshead.drawing import printable
 from glasshead.drawing.printable import one_line
 from glasshead.out_of_memory import is_out_of_memory
+from glasshead.studio.background_jobs import Cancelled, Refusal, Work
 from glasshead.studio.page import float32
 from glasshead.studio.studio import Studio
-from glasshead.studio.work import Cancelled, Refusal, Work
 
 # Status of a request whose client has disconnected (nginx); the page sees it when the studio ends.
 LEFT = 499

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from glasshead.explanation.language import LANGUAGES
+from glasshead.explanation.translations import LANGUAGES
+from glasshead.studio.background_jobs import NotThere, Work
 from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.server.answers import (
     LINES,
@@ -28,7 +29,6 @@ from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, StepsRequest
 from glasshead.studio.views.training import TrainingLog
-from glasshead.studio.work import NotThere, Work
 
 # Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
 _SPACE = r"\s\x1c-\x1f\x85"

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing.printable import printable, visible
+from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.studio import Limits
-from glasshead.studio.work import Refusal, TooMuch, Work
 
 if TYPE_CHECKING:
     from glasshead.tasks.translate import Candidate, TextTranslator

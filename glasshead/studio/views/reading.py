@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import glasshead as gh
 from glasshead.statistics import Statistic
+from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.studio import Studio
-from glasshead.studio.work import Refusal, TooMuch, Work
 from glasshead.watching import BudgetError, UnseenError, Watched
 
 if TYPE_CHECKING:

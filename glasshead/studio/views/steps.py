@@ -15,6 +15,7 @@ from glasshead.explanation.explanation import json_ready
 from glasshead.explanation.sentence import Sentence, SentenceAttention
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.recipe.problem import Trace
+from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps_request import (
     MASKS,
@@ -31,7 +32,6 @@ from glasshead.studio.views.steps_request import (
     sums,
     thresholds,
 )
-from glasshead.studio.work import Refusal, TooMuch
 
 _SHOWN = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 # Maximum words whose cells have room for decimals.

@@ -11,8 +11,8 @@ from glasshead.explanation.embeddings import Embeddings, composed, split
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
 from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
-from glasshead.studio.work import Refusal, TooMuch
 
 Beta = Literal[
     "auto", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "7", "10",

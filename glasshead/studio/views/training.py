@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from glasshead.drawing.printable import printable
+from glasshead.studio.background_jobs import NotThere
 from glasshead.studio.views.training_log import (
     NO_ROWS,
     FileCache,
@@ -21,7 +22,6 @@ from glasshead.studio.views.training_log import (
     read_rows,
     smoothed,
 )
-from glasshead.studio.work import NotThere
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.attention_log import read_attention_log
 from glasshead.tasks.training.settings import VALIDATION

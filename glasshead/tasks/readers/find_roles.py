@@ -19,8 +19,8 @@ from glasshead.tasks.readers.chunks import (
     cut_texts,
     load_texts,
 )
+from glasshead.tasks.readers.distributed import default_device
 from glasshead.tasks.readers.open_reader import reader_of_model
-from glasshead.tasks.readers.ranks import default_device
 from glasshead.watching import Seen, watch
 from glasshead.watching.analytics import HeadRoles, repeated_random_tokens
 from glasshead.watching.analytics.role_scores import thresholds_of

@@ -14,8 +14,8 @@ from glasshead.attention.attention import Statistics
 from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.chunks import FileName, Length, TextChunks, cut_texts, load_texts
+from glasshead.tasks.readers.distributed import Ranks, connected_ranks
 from glasshead.tasks.readers.open_reader import reader_of_model
-from glasshead.tasks.readers.ranks import Ranks, connected_ranks
 from glasshead.watching import Seen, watch
 from glasshead.watching.corpus import CorpusResult, CorpusStatistics
 

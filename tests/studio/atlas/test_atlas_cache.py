@@ -8,7 +8,7 @@ import torch
 import glasshead as gh
 from glasshead.studio.atlas import Atlas
 from glasshead.studio.atlas_tiles import TileCache, stop_if
-from glasshead.studio.work import Cancelled
+from glasshead.studio.background_jobs import Cancelled
 from studio.atlas.small_atlases import inputs
 
 SIZE = 4 * 25

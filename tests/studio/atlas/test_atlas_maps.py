@@ -9,10 +9,10 @@ import torch
 
 import glasshead as gh
 from glasshead.statistics import PooledMap
+from glasshead.studio.background_jobs import Cancelled, NotYet, Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import atlas as atlas_kept
 from glasshead.studio.views.atlas import Atlases, stored_atlas
-from glasshead.studio.work import Cancelled, NotYet, Refusal, Work
 from studio.atlas.conftest import HEADS, KEYS, QUERIES, TEXTS
 from studio.atlas.small_atlases import of_blocks
 

@@ -7,9 +7,9 @@ import torch
 
 import glasshead as gh
 from glasshead.cli.studio import check_options
+from glasshead.studio.background_jobs import NotThere, Work
 from glasshead.studio.studio import Studio, about
 from glasshead.studio.views.atlas import Atlases
-from glasshead.studio.work import NotThere, Work
 from studio.atlas.conftest import KEYS
 from studio.atlas.small_atlases import of_blocks
 

@@ -7,12 +7,12 @@ import torch
 from fastapi.testclient import TestClient
 
 import glasshead as gh
+from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.server.app import application
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
-from glasshead.studio.work import Refusal, Work
 from glasshead.tasks.write import Writer
 from studio.atlas.conftest import CONTEXT
 

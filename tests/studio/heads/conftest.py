@@ -2,9 +2,9 @@
 
 import pytest
 
+from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
-from glasshead.studio.work import Work
 from studio.heads.heads_seen import OPEN, TEXT
 from written import written
 

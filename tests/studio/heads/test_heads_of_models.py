@@ -7,9 +7,9 @@ import glasshead as gh
 from classified import classified
 from glasshead.models.saving import write_weights
 from glasshead.statistics import PooledMap
+from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import heads
-from glasshead.studio.work import Refusal, Work
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer

@@ -8,9 +8,9 @@ import zlib
 import pytest
 import torch
 
+from glasshead.studio.background_jobs import Cancelled, Work
 from glasshead.studio.page import modules
 from glasshead.studio.report.linker import Answers, key_of
-from glasshead.studio.work import Cancelled, Work
 
 HOSTILE = "</script><!--<script>\u2028\u2029\ud800\0<img src=x onerror=alert(1)>"
 

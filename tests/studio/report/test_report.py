@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.studio.background_jobs import Cancelled, Refusal, Work
 from glasshead.studio.report.linker import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import StepsRequest
-from glasshead.studio.work import Cancelled, Refusal, Work
 from glasshead.tasks.readers.open_reader import open_any_reader
 from glasshead.tasks.translate import TextTranslator, Translation, cross_attention
 from studio.report.conftest import HOSTILE, TEXT, TOKENS, held_in, keys_of

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from glasshead.studio.work import NotThere
+from glasshead.studio.background_jobs import NotThere
 from glasshead.tasks.training.attention_log import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
 from studio.small_runs import line

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from glasshead.drawing import number
-from glasshead.explanation.language import Say
+from glasshead.explanation.translations import Say
 
 MOST_TERMS = 8
 """A sum of more terms shows its first three."""

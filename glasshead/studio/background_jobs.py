@@ -65,7 +65,7 @@ class Work:
     >>> work.cancel()
     >>> work.check()
     Traceback (most recent call last):
-    glasshead.studio.work.Cancelled
+    glasshead.studio.background_jobs.Cancelled
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Slots:
     ...     with slots.taken():
     ...         pass
     Traceback (most recent call last):
-    glasshead.studio.work.Busy: 1 piece of work is under way already, ...
+    glasshead.studio.background_jobs.Busy: 1 piece of work is under way already, ...
     """
 
     def __init__(self, count: int) -> None:
