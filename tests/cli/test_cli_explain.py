@@ -1,7 +1,14 @@
-"""`glasshead explain`: what each option does to what is explained."""
+"""`glasshead explain`: what each option does to what is explained.
 
+The query: a word, a place, or the last word; and how a wrong one is refused.
+Projection: hand-computed queries, keys and values, and what is refused.
+Embeddings: made up from a seed, looked up, and checked.
+"""
+
+import hashlib
 import math
 import re
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -9,11 +16,15 @@ from safetensors.torch import save_file
 
 import glasshead as gh
 from glasshead.cli.attention_options import parse_mask, parse_recipe
+from glasshead.cli.inputs.sentences import query_position
 from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions, build_mask
-from glasshead.explanation.embeddings import Embeddings
+from glasshead.explanation.embeddings import Embeddings, Projection, composed
+from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
 
 TEXT = "the shiny sun and the moon!"
+
+
 TOKENS = ["the", "shiny", "sun", "and", "the", "moon", "!"]
 
 
@@ -233,3 +244,202 @@ def test_parsing_an_option_needs_no_torch_and_gives_a_recipe():
     recipe = parse_recipe(score="dot", beta="auto", mask="window:2", heads=3)
     assert recipe == RecipeOptions(score="dot", beta="auto", bands=((2, 0),), heads=3)
     assert recipe.is_the_texts_own() is False
+
+
+SENTENCE = ("the", "shiny", "sun", "and", "the", "moon", "!")
+
+
+@pytest.mark.parametrize(
+    ("asked", "place"), [("shiny", 1), ("!", 6), ("#1", 0), ("#5", 4), ("#007", 6)]
+)
+def test_where_the_query_is(asked, place):
+    assert query_position(SENTENCE, asked) == place
+
+
+@pytest.mark.parametrize(("tokens", "place"), [(SENTENCE, 5), (("…", "!"), 1)])
+def test_the_last_word_is_the_query_or_without_any_word_the_last_mark(tokens, place):
+    sentence = Sentence(Embeddings.made_up(tokens), VectorSource.MADE_UP)
+    assert sentence.default_query == place
+
+
+def test_a_token_that_looks_like_a_place_is_asked_for_by_its_place():
+    assert query_position(("#2", "b", "c"), "#2") == 1
+    assert query_position(("#2", "b", "c"), "#1") == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (
+            "shinny",
+            "'shinny' is not in the sentence: did you mean 'shiny'? It takes one of 'the', ",
+        ),
+        ("Sun", "did you mean 'sun'?"),
+        (
+            "xyz",
+            "'xyz' is not in the sentence: it takes one of 'the', 'shiny', 'sun', 'and', 'moon'",
+        ),
+        ("the", "'the' stands 2 times in the sentence, at #1, #5: ask for one of them"),
+        ("shiny sun", "it is 2 tokens here, so ask for one of 'shiny', 'sun'."),
+        ("#0", "positions go from #1 to #7, and --query got #0: the sentence is 'the', "),
+        ("#8", "positions go from #1 to #7, and --query got #8"),
+        ("#-1", "positions go from #1 to #7, and --query got #-1"),
+        ("#1.5", "positions go from #1 to #7, and --query got #1.5"),
+        ("#99999999999", "positions go from #1 to #7, and --query got #99999999999"),
+        ("", "'' is not in the sentence"),
+    ],
+)
+def test_a_query_that_is_not_there_is_refused(asked, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        query_position(SENTENCE, asked)
+
+
+X = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 1.0]])
+
+
+W_QUERY = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+
+
+W_KEY = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+
+
+W_VALUE = torch.tensor([[1.0], [10.0], [100.0]])
+
+
+def projection(**others):
+    return Projection(
+        **({"inputs": X, "W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE} | others)
+    )
+
+
+def test_each_is_the_inputs_times_its_matrix():
+    made = projection()
+    assert made.queries.tolist() == [[4.0, 7.0], [1.0, -1.0]]
+    assert made.keys.tolist() == [[2.0, 1.0], [-1.0, 0.0]]
+    assert made.values.tolist() == [[321.0], [90.0]]
+
+
+def test_a_bias_is_added_to_every_row_of_its_own():
+    made = projection(b_key=torch.tensor([0.5, -0.5]), b_value=torch.tensor([1.0]))
+    assert made.queries.tolist() == [[4.0, 7.0], [1.0, -1.0]]
+    assert made.keys.tolist() == [[2.5, 0.5], [-0.5, -0.5]]
+    assert made.values.tolist() == [[322.0], [91.0]]
+
+
+@pytest.mark.parametrize(
+    ("others", "error", "sentence"),
+    [
+        (
+            {"inputs": [[1.0]]},
+            TypeError,
+            "inputs takes a tensor of floating-point numbers, and got list: convert it with .float",
+        ),
+        ({"inputs": X[0]}, ValueError, "inputs takes the shape [tokens, d_in], and got [3]"),
+        (
+            {"W_key": W_KEY.long()},
+            TypeError,
+            "W_key takes a tensor of floating-point numbers, and got",
+        ),
+        ({"W_key": W_KEY.double()}, TypeError, "W_key takes the type of the inputs, torch.float32"),
+        ({"W_key": W_KEY[0]}, ValueError, "W_key takes the shape [d_in, d_out], and got [2]"),
+        ({"W_query": W_QUERY.T}, ValueError, "of 3 numbers, and got [2, 3]: transpose it."),
+        ({"W_value": W_VALUE[:2]}, ValueError, "W_value takes [3, d_out] for vectors of 3 numbers"),
+        ({"W_key": torch.ones(3, 4)}, ValueError, "and got [3, 2] and [3, 4]."),
+        (
+            {"b_query": torch.ones(3)},
+            ValueError,
+            "b_query takes 2 numbers, one a column of W_query, and",
+        ),
+        (
+            {"b_query": torch.ones(1, 2)},
+            ValueError,
+            "b_query takes the shape [d_out], and got [1, 2]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(others, error, sentence):
+    with pytest.raises(error, match=re.escape(sentence)):
+        projection(**others)
+
+
+def test_made_up_numbers_are_those_that_the_hash_gives_by_hand():
+    drawn = hashlib.shake_256("7:güneş".encode()).digest(16)
+    first, second = (int.from_bytes(part, "big") // 2**12 for part in (drawn[:8], drawn[8:]))
+    expected = [round(NormalDist().inv_cdf((x + 0.5) / 2**52), 2) for x in (first, second)]
+    made = Embeddings.made_up(["güneş"], dim=2, seed=7)
+    assert made.vectors.tolist() == [expected]
+    assert Embeddings.made_up(["sun"], dim=2).vectors.tolist() == [[0.64, -0.06]]
+
+
+def test_a_word_has_the_same_vector_in_every_sentence():
+    one = Embeddings.made_up(["the", "sun", "the"], dim=6)
+    other = Embeddings.made_up(["moon", "the"], dim=6)
+    assert torch.equal(one.vectors[0], one.vectors[2])
+    assert torch.equal(one.vectors[0], other.vectors[1])
+    assert not torch.equal(one.vectors[1], other.vectors[0])
+
+
+def test_another_seed_gives_other_vectors_and_a_wider_one_begins_alike():
+    made = Embeddings.made_up(["sun"], dim=4, seed=1).vectors
+    assert not torch.equal(made, Embeddings.made_up(["sun"], dim=4, seed=2).vectors)
+    assert torch.equal(made, Embeddings.made_up(["sun"], dim=9, seed=1).vectors[:, :4])
+
+
+def test_made_up_numbers_are_normal_with_two_decimals():
+    vectors = Embeddings.made_up([f"word {i}" for i in range(2000)], dim=8).vectors
+    assert abs(float(vectors.mean())) < 0.03
+    assert abs(float(vectors.std()) - 1) < 0.03
+    assert torch.equal((vectors * 100).round() / 100, vectors)
+
+
+def test_the_callers_random_numbers_are_left_alone():
+    state = torch.get_rng_state()
+    Embeddings.made_up(["sun"])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_look_up_takes_rows_in_the_order_of_the_words():
+    known = Embeddings(("a", "b", "c", "b"), torch.tensor([[1.0], [2.0], [3.0], [2.0]]))
+    found = known.look_up(["c", "b", "c"])
+    assert found.tokens == ("c", "b", "c")
+    assert found.vectors.tolist() == [[3.0], [2.0], [3.0]]
+
+
+def test_look_up_names_what_is_missing_and_what_is_twice():
+    known = Embeddings(("a", "b", "b"), torch.tensor([[1.0], [2.0], [3.0]]))
+    with pytest.raises(ValueError, match="there is no vector for 'x', 'y' among 3 tokens"):
+        known.look_up(["a", "x", "y", "x"])
+    with pytest.raises(ValueError, match="'b' has 2 rows with different vectors"):
+        known.look_up(["a", "b"])
+    assert known.look_up(["a"]).vectors.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "vectors", "error", "sentence"),
+    [
+        ("ab", torch.ones(2, 3), TypeError, "tokens takes a sequence of strings, and got 'ab'"),
+        (
+            ("a",),
+            [[1.0]],
+            TypeError,
+            "vectors takes a tensor of floating-point numbers, and got list",
+        ),
+        (("a",), torch.ones(1, 2).long(), TypeError, "and got torch.int64"),
+        (("a",), torch.ones(2), ValueError, "one row for each of the 1 tokens, and got shape [2]"),
+        (("a",), torch.ones(2, 3), ValueError, "and got shape [2, 3]"),
+        (("a", "b"), torch.tensor([[1.0], [torch.nan]]), ValueError, "and got others for row 1"),
+    ],
+)
+def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
+    with pytest.raises(error, match=re.escape(sentence)):
+        Embeddings(tokens, vectors)
+
+
+def test_a_vector_without_numbers_cannot_be_made_up():
+    with pytest.raises(ValueError, match="dim takes a whole number of at least 1, and got 0"):
+        Embeddings.made_up(["a"], dim=0)
+
+
+def test_equal_looking_words_are_made_equal():
+    assert composed("i\u0307") != "i"
+    assert composed("gu\u0308nes\u0327") == "güneş"

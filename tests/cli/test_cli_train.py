@@ -1,16 +1,26 @@
-"""`glasshead train`, and what is done with its runs."""
+"""`glasshead train`, and what is done with its runs.
 
+`glasshead train write` as a process: killed, interrupted, and in two.
+`glasshead demo`: explains, trains, translates, and says where everything is.
+"""
+
+import dataclasses
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from glasshead.cli.output import print_text
+from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log
+from glasshead.tasks.translate import PRESETS
 from written import SMALL, written
 
 QUICK = [
@@ -243,3 +253,181 @@ def test_help_needs_no_library_of_training():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "set()"
     assert "--preset" in done.stdout
+
+
+LONG = ("stories=101", "dropout=0.1", "steps=300", "warmup=0", "validate_every=110", "save_every=7")
+
+
+def sets(*assignments):
+    return [part for each in assignments for part in ("--set", each)]
+
+
+def begin(folder, *more):
+    return ["train", "write", "--run", str(folder), "--preset", "nano", *sets(*SMALL), *more]
+
+
+def process(*arguments):
+    """The command as a process, on as many threads as the tests themselves."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "glasshead", *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def when_logged(running, folder, rows):
+    """Wait until the log of a run has so many rows."""
+    log = folder / "log.csv"
+    while running.poll() is None:
+        if log.exists() and log.read_text().count("\n") > rows:
+            return
+        time.sleep(0.002)
+    raise AssertionError(running.communicate())
+
+
+def assert_same(folder, whole):
+    for name in ("model.safetensors", "checkpoints/last.safetensors"):
+        own, other = load_file(folder / name), load_file(whole / name)
+        assert own.keys() == other.keys()
+        assert [key for key in own if not torch.equal(own[key], other[key])] == []
+    assert (folder / "metrics.json").read_text() == (whole / "metrics.json").read_text()
+    steps = [line.split(",")[0] for line in (folder / "log.csv").read_text().splitlines()]
+    assert steps == [line.split(",")[0] for line in (whole / "log.csv").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    _, told = (done := process(*begin(folder, *sets(*LONG)))).communicate()
+    assert done.returncode == 0, told
+    return folder
+
+
+@pytest.mark.parametrize("rows", [3, 17])
+def test_killed_it_goes_on_by_the_same_command_to_the_same_weights(command, tmp_path, whole, rows):
+    folder = tmp_path / "run"
+    running = process(*begin(folder, *sets(*LONG)))
+    when_logged(running, folder, rows)
+    running.kill()
+    running.communicate()
+    assert running.returncode == -signal.SIGKILL
+    assert command(*begin(folder, *sets(*LONG)), "--resume").code == 0
+    assert_same(folder, whole)
+
+
+def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
+    folder = tmp_path / "run"
+    running = process(*begin(folder, *sets(*LONG)))
+    when_logged(running, folder, 5)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate()
+    assert running.returncode == 130
+    assert "Traceback" not in told
+    assert "go on by the same command with --resume" in told.splitlines()[-1]
+    assert command("train", "write", "--run", folder, "--resume").code == 0
+    assert_same(folder, whole)
+
+
+def test_two_processes_reach_the_weights_of_one(command, tmp_path):
+    few = sets("stories=101", "dropout=0.0", "steps=5", "warmup=0", "optimizer=sgd")
+    assert command(*begin(tmp_path / "one", *few)).code == 0
+    two = process(
+        *begin(tmp_path / "two", *few),
+        "--devices",
+        "2",
+        "--strategy",
+        "ddp",
+        "--accelerator",
+        "cpu",
+    )
+    said, told = two.communicate()
+    assert two.returncode == 0, told
+    assert said.count("perplexity") == 1
+    one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name, tensor in one.items():
+        torch.testing.assert_close(both[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(command, tmp_path):
+    folder = tmp_path / "run"
+    running = process(*begin(folder, *sets(*LONG)))
+    when_logged(running, folder, 3)
+    for more in ((), ("--resume",)):
+        second = command(*begin(folder, *sets(*LONG)), *more)
+        assert second.code == 2
+        assert "another process is training in" in second.err
+    running.kill()
+    running.communicate()
+    assert command(*begin(folder, *sets(*LONG, "steps=130")), "--resume").code == 0
+    steps = [int(line.split(",")[0]) for line in (folder / "log.csv").read_text().splitlines()[1:]]
+    assert steps == sorted(set(steps))
+
+
+TITLES = (
+    "glasshead: attention you can see through",
+    "Attention, step by step: “shiny”",
+    "A translator, trained from nothing",
+    "A sentence that it has never seen",
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    tiny = PRESETS["tiny"]
+    quick = dataclasses.replace(
+        tiny,
+        data={**tiny.data, "made_up": 211, "vocabulary": 300},
+        model={**tiny.model, "d_model": 12, "num_heads": 3},
+        training={**tiny.training, "steps": 3, "warmup": 1, "validate_every": 2, "save_every": 1},
+    )
+    monkeypatch.setitem(PRESETS, "tiny", quick)
+
+
+def test_the_demo_does_all_that_it_says_and_trains_once(command, tmp_path):
+    folder = tmp_path / "new" / "demo"
+    first = command("demo", "--folder", folder)
+    assert first.code == 0
+    places = [first.out.index(title) for title in TITLES]
+    assert places == sorted(places)
+    assert "German: Kannst du mir helfen, diesen Satz zu übersetzen?" in first.out
+    assert f"{folder / 'glasshead.html'}  is all of this as a page" in first.out
+    assert first.out.endswith(f"\nglasshead studio {folder / 'translator'}\n")
+    assert "step 3 of 3: validation loss" in first.err
+    page = (folder / "glasshead.html").read_text()
+    assert page.count("<svg") == 1
+    assert "übersetzen" in page
+    assert "[0.3990, 0.3854, 0.8610]" in page
+    assert RunFolder(folder / "translator").read_metrics()["last"]["step"] == 3
+
+    again = command("demo", "--folder", folder)
+    assert "It is there already, from the last time" in again.err
+    assert again.out == first.out
+
+
+def test_the_demo_goes_on_where_it_was_interrupted(command, tmp_path, monkeypatch):
+    tiny = PRESETS["tiny"]
+    short = dataclasses.replace(tiny, training={**tiny.training, "steps": 2})
+    with monkeypatch.context() as patch:
+        patch.setitem(PRESETS, "tiny", short)
+        command("demo", "--folder", tmp_path)
+    # As if it had been stopped: the run is to have more steps than were made.
+    run = RunFolder(tmp_path / "translator")
+    config = run.read_config()
+    config["training"]["steps"] = 3
+    run.write_config(config)
+    went_on = command("demo", "--folder", tmp_path)
+    assert went_on.code == 0
+    assert "step 3 of 3: validation loss" in went_on.err
+    assert "step 2 of" not in went_on.err
+
+
+def test_what_is_no_folder_is_refused(command, tmp_path):
+    (tmp_path / "file").write_text("")
+    refused = command("demo", "--folder", tmp_path / "file")
+    assert refused.code == 2
+    assert "--folder takes a folder, and" in refused.err
+    assert refused.err.count("\n") == 1
+    assert "--folder takes a folder, and got nothing" in command("demo", "--folder", "").err

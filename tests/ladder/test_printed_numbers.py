@@ -1,12 +1,19 @@
-"""Every number that the texts print comes out, by the ladder and by `Attention`."""
+"""Every number that the texts print comes out, by the ladder and by `Attention`.
 
+The ladder hands its names on when they are used, and not before.
+"""
+
+import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import glasshead as gh
+from glasshead import ladder
 from glasshead.ladder import (
     HELLO_SHINY_SUN,
     CausalAttention,
@@ -19,10 +26,20 @@ from glasshead.ladder import (
 )
 
 NUMBERS = json.loads((Path(__file__).parents[1] / "data" / "seed_numbers.json").read_text())
+
+
 ARTICLE = NUMBERS["scaled_dot_product_article"]
+
+
 SHINY = NUMBERS["shiny_sun"]
+
+
 RAN = NUMBERS["ran_here"]
+
+
 JOURNEY = torch.tensor(NUMBERS["journey_inputs"])
+
+
 SHARPNESS = ARTICLE["softmax_sharpness"]
 
 
@@ -161,3 +178,29 @@ class TestRanHere:
 
     def test_no_number_is_left_out(self):
         assert len(RAN) == 3
+
+
+def test_the_worked_example_is_read_without_torch():
+    program = (
+        "import sys; from glasshead.ladder import HELLO_SHINY_SUN as a; "
+        "from glasshead.ladder.worked_example import HELLO_SHINY_SUN as b; "
+        "sys.exit(a is not b or 'torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ladder.__all__)
+def test_every_name_is_there(name):
+    assert getattr(ladder, name) is not None
+    assert name in dir(ladder)
+
+
+def test_type_checkers_see_the_same_names():
+    stub = ast.parse(Path(ladder.__file__).with_suffix(".pyi").read_text())
+    names = {alias.asname for line in stub.body for alias in line.names}
+    assert names == set(ladder.__all__)
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match=r"'glasshead\.ladder' has no attribute 'rung_9'"):
+        _ = ladder.rung_9

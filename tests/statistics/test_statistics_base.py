@@ -1,14 +1,24 @@
-"""What is asked for gets its names, or a sentence."""
+"""What is asked for gets its names, or a sentence.
 
+What does not fit is refused in one sentence, before anything is computed.
+"""
+
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
+import torch
 
+import glasshead as gh
 from glasshead.statistics import (
     ArgMax,
+    DistanceHistogram,
     Entropy,
     LogSumExp,
     MassOn,
+    PooledMap,
+    Received,
     Statistic,
     TopK,
     normalize_statistics,
@@ -102,3 +112,98 @@ def test_what_cannot_be_asked_is_refused(statistics, error, sentence):
 def test_a_long_value_is_cut_in_the_sentence():
     with pytest.raises(TypeError, match=r"and got str 'x{52}…\.$"):
         normalize_statistics("x" * 1000)
+
+
+# Three queries, five keys.
+PROBLEM = gh.Attention().trace(torch.ones(3, 2), torch.ones(5, 2), torch.ones(5, 7)).problem
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda: Received(last=0), ValueError, r"Received\(last=…\) .* at least 1, and got 0\."),
+        (lambda: Received(last=1.0), TypeError, r"Received\(last=…\) .*whole number.* got 1\.0\."),
+        (lambda: TopK(0), ValueError, r"TopK\(k\) .* at least 1, and got 0\."),
+        (lambda: TopK("3"), TypeError, r"TopK\(k\) .*whole number.* got str '3'\."),
+        (lambda: PooledMap(0, 2), ValueError, r"PooledMap\(rows\) .* at least 1, and got 0\."),
+        (lambda: PooledMap(2, -1), ValueError, r"PooledMap\(columns\) .* at least 1, .* -1\."),
+        (lambda: PooledMap(True, 2), TypeError, r"PooledMap\(rows\) .* got True\."),
+        (lambda: MassOn(0), TypeError, r"MassOn\(keys\) .* in a list, and got 0: .*MassOn\(\[0\]"),
+        (lambda: MassOn([-1]), ValueError, r"MassOn\(keys\) .* at least 0, and got -1\."),
+        (lambda: MassOn([0.5]), TypeError, r"MassOn\(keys\) .*whole number.* got 0\.5\."),
+        (lambda: MassOn([2, 0, 2]), ValueError, r"MassOn\(keys\) takes each key once, and got 2"),
+        (lambda: DistanceHistogram(3), TypeError, r"\(edges\) takes a list .* and got 3\."),
+        (lambda: DistanceHistogram([1]), ValueError, r"takes two numbers or more, .* got \[1\]\."),
+        (lambda: DistanceHistogram([]), ValueError, r"takes two numbers or more, .* got \[\]\."),
+        (lambda: DistanceHistogram([0, 2, 2]), ValueError, r"each above the last, .*\[0, 2, 2\]"),
+        (lambda: DistanceHistogram([2, 1]), ValueError, r"each above the last, and got \[2, 1\]"),
+        (lambda: DistanceHistogram([0, math.inf, 9]), ValueError, r"its last one aside, .* inf"),
+        (lambda: DistanceHistogram([0, -math.inf]), ValueError, r"a finite number, and got -inf"),
+        (lambda: DistanceHistogram([0, math.nan]), ValueError, r"a finite number, and got nan"),
+        (lambda: DistanceHistogram(["a", 1]), TypeError, r"takes a number, and got str 'a'\."),
+    ],
+)
+def test_refused_when_it_is_made(make, error, sentence):
+    with pytest.raises(error, match=sentence):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("statistic", "sentence"),
+    [
+        (Received(last=4), r"Received\(last=4\) takes at least 4 queries, and got 3: .*smaller"),
+        (TopK(6), r"TopK\(k=6\) takes at least 6 keys, and got 5: ask for a smaller k\."),
+        (MassOn([0, 5]), r"keys below the number of them, 5, and got 5: keys are counted from 0"),
+        (PooledMap(4, 5), r"PooledMap\(rows=4, columns=5\) .* got 3 and 5: ask for a smaller map"),
+        (PooledMap(3, 6), r"PooledMap\(rows=3, columns=6\) .* got 3 and 5: ask for a smaller map"),
+    ],
+    ids=str,
+)
+def test_refused_where_it_does_not_fit(statistic, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        statistic.check(PROBLEM)
+    x, y = torch.ones(3, 2), torch.ones(5, 2)
+    trace = gh.Attention().trace(x, y, y)
+    with pytest.raises(ValueError, match=sentence):
+        statistic.of(trace)
+
+
+@pytest.mark.parametrize(
+    "statistic", [Received(3), TopK(5), MassOn([4]), PooledMap(3, 5), LogSumExp()], ids=str
+)
+def test_the_largest_that_fits_is_taken(statistic):
+    statistic.check(PROBLEM)
+
+
+@pytest.mark.parametrize(
+    "normalizer", [gh.HardMax(), gh.Sparsemax(), gh.Entmax15(), gh.Sigmoid()], ids=str
+)
+def test_a_logsumexp_takes_exponentials(normalizer):
+    x = torch.ones(3, 2)
+    trace = gh.Attention(normalizer=normalizer).trace(x, x, x)
+    sentence = rf"LogSumExp\(\) takes weights .*Softmax\(\) or SoftmaxOne\(\).*{normalizer}"
+    sentence = sentence.removesuffix("()")
+    with pytest.raises(ValueError, match=sentence):
+        LogSumExp().check(trace.problem)
+    with pytest.raises(ValueError, match=sentence):
+        LogSumExp().of(trace)
+
+
+def test_a_subclass_that_normalizes_otherwise_has_no_logsumexp():
+    class Halved(gh.Softmax):
+        def normalize(self, scores):
+            return super().normalize(scores) / 2
+
+    x = torch.ones(3, 2)
+    trace = gh.Attention(normalizer=Halved()).trace(x, x, x)
+    with pytest.raises(ValueError, match=r"got those of Halved"):
+        LogSumExp().check(trace.problem)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    assert MassOn(np.array([0, 3])) == MassOn(torch.tensor([0, 3])) == MassOn([0, 3])
+    assert TopK(np.int64(3)) == TopK(3)
+    assert DistanceHistogram(np.array([0.0, np.inf])) == DistanceHistogram([0, math.inf])
+    assert [type(key) for key in MassOn(np.array([0, 3])).keys] == [int, int]
+    edges = DistanceHistogram(np.array([0, 3])).edges
+    assert [type(edge) for edge in edges] == [float, float]

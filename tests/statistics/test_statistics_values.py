@@ -1,4 +1,7 @@
-"""Statistics of matrices small enough to be done by hand, in every layout."""
+"""Statistics of matrices small enough to be done by hand, in every layout.
+
+Statistics of chunks of queries, joined, are those of the whole.
+"""
 
 import math
 
@@ -28,12 +31,18 @@ SCORES = [
     [LN3, -INF, -INF, LN3, LN2],
     [-INF, -INF, -INF, -INF, -INF],
 ]
+
+
 # The weights: sixths, then eighths.
 #   1/6 2/6 3/6  0   0
 #   3/8  0   0  3/8 2/8
 #    0   0   0   0   0
 HALVES = 1 / 6 * math.log(6) + 2 / 6 * LN3 + 3 / 6 * LN2
+
+
 EIGHTHS = 6 / 8 * math.log(8 / 3) + 2 / 8 * math.log(4)
+
+
 BY_HAND = [
     (LogSumExp(), [math.log(6), math.log(8), -INF]),
     (MaxWeight(), [1 / 2, 3 / 8, 0]),
@@ -178,3 +187,60 @@ def test_statistics_are_values():
     assert DistanceHistogram([0, 1]) == DistanceHistogram((0.0, 1.0))
     assert len({TopK(2), TopK(2), TopK(3), Entropy(), Entropy()}) == 3
     assert repr(MassOn([0])) == "MassOn(keys=(0,))"
+
+
+JOINED = [
+    LogSumExp(),
+    MaxWeight(),
+    ArgMax(),
+    MaxScore(),
+    Entropy(),
+    Received(),
+    MassOn([0, 5]),
+    MeanDistance(),
+    TopK(3),
+]
+
+
+@pytest.fixture(params=[(5, 3), (2, 3, 5, 3)], ids=["no heads", "heads"])
+def inputs(request):
+    # Seven queries at the end of eleven keys, of which the first chunk has three.
+    *leading, _, dim = request.param
+    query = torch.randn(*leading, 7, dim, dtype=torch.float64)
+    key = torch.randn(*leading, 11, dim, dtype=torch.float64)
+    return query, key
+
+
+def chunks(query, key, first_keys):
+    attention = gh.Attention(mask=gh.causal())
+    early = key[..., :first_keys, :]
+    return (
+        attention.trace(query, key, key),
+        attention.trace(query[..., :3, :], early, early, offset=4),
+        attention.trace(query[..., 3:, :], key, key, offset=7),
+    )
+
+
+@pytest.mark.parametrize("first_keys", [7, 11], ids=["growing", "all keys"])
+@pytest.mark.parametrize("statistic", JOINED, ids=str)
+def test_chunks_join_to_the_whole(statistic, inputs, first_keys):
+    whole, first, second = (statistic.of(trace) for trace in chunks(*inputs, first_keys))
+    joined = statistic.joined(first, second)
+    assert type(joined) is type(whole)
+    torch.testing.assert_close(joined, whole)
+
+
+def test_mass_is_added_whichever_chunk_has_more_keys():
+    short, long = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0, 5.0]])
+    expected = torch.tensor([[4.0, 6.0, 5.0]])
+    assert torch.equal(Received().joined(short, long), expected)
+    assert torch.equal(Received().joined(long, short), expected)
+
+
+@pytest.mark.parametrize(
+    "statistic", [Received(last=2), DistanceHistogram([0, 1, 5]), PooledMap(2, 3)], ids=str
+)
+def test_what_does_not_follow_from_chunks_is_refused(statistic, inputs):
+    _, first, second = (statistic.of(trace) for trace in chunks(*inputs, 11))
+    with pytest.raises(ValueError, match=r"does not follow from that of its chunks: observe it"):
+        statistic.joined(first, second)

@@ -1,5 +1,10 @@
-"""Reading: of a text by a model, layer by layer, for no longer than somebody waits."""
+"""Reading: of a text by a model, layer by layer, for no longer than somebody waits.
 
+Readings: each once for all who ask, within the memory, and those used last are kept.
+Subject: what a folder is taken for, and when it is loaded anew.
+"""
+
+import contextlib
 import os
 import threading
 
@@ -8,18 +13,30 @@ import torch
 from torch import nn
 
 import glasshead as gh
-from glasshead.studio.background_jobs import Busy, Cancelled, Forgotten, Refusal, TooMuch, Work
+from glasshead.studio.background_jobs import (
+    Busy,
+    Cancelled,
+    Forgotten,
+    NotThere,
+    Refusal,
+    TooMuch,
+    Work,
+)
 from glasshead.studio.cache import SizedCache
 from glasshead.studio.studio import Limits, Studio
+from glasshead.studio.subject import StudioSubject
 from glasshead.studio.views import reading as module
 from glasshead.studio.views.reading import is_read, read, run, tokens_of
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.open_reader import open_any_reader, open_reader
-from studio.asking import Asked
+from pretrained_folders import llama2c_files
+from studio.asking import Asked, soon
 from translated import translated
 from written import written
 
 LENGTH, LAYERS, HEADS = 13, 2, 3
+
+
 WIDTH = 12
 
 
@@ -229,3 +246,138 @@ def test_any_reader_opens_what_a_reader_of_texts_does_not(tmp_path):
     assert open_any_reader(folder).context is not None
     with pytest.raises(ValueError, match="translate"):
         open_reader(folder)
+
+
+class Sized:
+    def __init__(self, size):
+        self.size = size
+
+
+def test_the_reading_that_was_used_longest_ago_is_forgotten_first():
+    readings = SizedCache(10)
+    for key in "abc":
+        readings.get(key, lambda: Sized(3))
+    kept = readings.get("a", lambda: pytest.fail("it is there"))
+    assert kept.size == 3
+    with readings.reserved(4):
+        assert ["a" in readings, "b" in readings, "c" in readings] == [True, False, True]
+        readings.get("d", lambda: Sized(4))
+    assert "d" in readings
+    assert "c" not in readings
+
+
+@contextlib.contextmanager
+def being_read(readings, *told):
+    """Meanwhile somebody reads "a", who has told so much of it; what he has read, in the end."""
+    work, begun, go, results = Work(), threading.Event(), threading.Event(), []
+
+    def slow():
+        for each in told:
+            work.tell(*each)
+        begun.set()
+        assert go.wait(60)
+        return Sized(1)
+
+    reading = threading.Thread(target=lambda: results.append(readings.get("a", slow, work=work)))
+    reading.start()
+    try:
+        assert begun.wait(60)
+        yield results
+    finally:
+        go.set()
+        reading.join(60)
+
+
+def leave(readings):
+    """Ask for "a" as somebody who does not wait any more."""
+    gone = Work()
+    gone.cancel()
+    with pytest.raises(Cancelled):
+        readings.get("a", lambda: pytest.fail("it is read once"), gone.follow, gone)
+
+
+def test_who_asks_for_what_is_being_read_waits_for_it_and_is_told():
+    readings, second, found = SizedCache(10), Asked(None), []
+
+    def wait():
+        once = lambda: pytest.fail("it is read once")  # noqa: E731 - it is not called
+        found.append(readings.get("a", once, second.follow, second))
+
+    waiting = threading.Thread(target=wait)
+    with being_read(readings, ("heads.reading", 1, 3)) as results:
+        waiting.start()
+        assert soon(lambda: bool(second.told))
+        leave(readings)
+        assert not found
+    waiting.join(60)
+    assert set(second.told) == {("heads.reading", 1, 3)}
+    assert found == results
+    assert len(found) == 1
+
+
+def test_who_waits_for_what_tells_nothing_may_leave():
+    readings = SizedCache(10)
+    with being_read(readings):
+        leave(readings)
+
+
+def test_who_waits_reads_himself_where_the_first_has_left():
+    readings = SizedCache(10)
+    with pytest.raises(Cancelled):
+        readings.get("a", _leave)
+    assert readings.get("a", lambda: Sized(2)).size == 2
+
+
+def _leave():
+    raise Cancelled
+
+
+def test_a_folder_of_llama2c_is_a_model_that_reads(tmp_path):
+    subject = StudioSubject(llama2c_files(tmp_path / "model").parent)
+    assert subject.kind == "model"
+    reader = subject.reader()
+    assert reader.context == 31
+    assert [reader.token(token) for token in reader.encode(["abc aab"])[0]] == [
+        " ",
+        "abc",
+        " a",
+        "ab",
+    ]
+
+
+def test_each_folder_is_what_its_config_says(tmp_path):
+    assert StudioSubject().kind is None
+    assert StudioSubject(written(tmp_path / "writer").path).kind == "write"
+    assert StudioSubject(translated(tmp_path / "translator").path).kind == "translate"
+    x = torch.eye(3)
+    gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")
+    assert StudioSubject(tmp_path / "kept.safetensors").kind == "weights"
+
+
+def test_a_folder_with_nothing_in_it_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="has no run: there is no config.json in it"):
+        _ = StudioSubject(tmp_path).kind
+    with pytest.raises(NotThere, match="is no folder: name one of a run"):
+        _ = StudioSubject(tmp_path / "nowhere").kind
+
+
+def test_a_model_is_loaded_anew_where_its_weights_were_written_anew(tmp_path):
+    folder = written(tmp_path / "run")
+    subject = StudioSubject(folder.path)
+    first = subject.reader()
+    assert subject.reader() is first
+    os.utime(folder.weights, ns=(1, 1))
+    assert subject.reader() is not first
+
+
+def test_a_file_that_is_gone_and_a_run_that_does_not_translate_are_told(tmp_path):
+    with pytest.raises(NotThere, match="kept.safetensors is not there: check its name"):
+        _ = StudioSubject(tmp_path / "kept.safetensors").kind
+    for subject in (StudioSubject(), StudioSubject(written(tmp_path / "writer").path)):
+        with pytest.raises(NotThere, match="there is no translator here: start the studio with"):
+            subject.translator()
+
+
+def test_what_needs_a_model_is_refused_where_there_is_none():
+    with pytest.raises(NotThere, match="there is no model here: start the studio with the folder"):
+        StudioSubject().reader()

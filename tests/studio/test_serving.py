@@ -1,12 +1,23 @@
-"""Serving: which addresses are one's own, and what is said of them."""
+"""Serving: which addresses are one's own, and what is said of them.
 
+Who has a text read takes a slot, whichever route asks; what was read takes none.
+Where there is no browser: what is left out, and the command that would change it.
+"""
+
+import json
 import threading
 import urllib.request
 
 import pytest
+import torch
 
+import glasshead as gh
 from glasshead.studio.server import app
-from glasshead.studio.studio import Studio
+from glasshead.studio.server.app import application
+from glasshead.studio.studio import Limits, Studio
+from studio.asking import ask
+from studio.conftest import browser_or_none
+from written import written
 
 
 @pytest.mark.parametrize(
@@ -70,3 +81,56 @@ def test_a_server_answers_once_it_says_where_it_is(monkeypatch):
     assert "/?token=" in said[0]
     assert len(said[0].split("token=")[1]) >= 32
     assert said[1:] == [200, 200]
+
+
+PATHS = {
+    "heads/maps": "",
+    "heads/weights": "&layer=0&head=0",
+    "heads/along": "&layer=0&head=0",
+    "atlas/map": "&layer=0&head=0",
+    "atlas/tile": "&layer=0&head=0&level=0&row=0&column=0",
+    "atlas/tokens": "&start=0&stop=3",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run").path
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_text_is_read_in_a_slot_and_looked_at_without_one(folder, path):
+    studio = Studio(folder, Limits(jobs=1))
+    app, name = application(studio), studio.texts.add("a dog and a cat")
+
+    def status():
+        return ask(app, f"/api/{path}", query=f"text={name}{PATHS[path]}").status
+
+    with studio.slots.taken():
+        assert status() == 429
+    assert status() == 200
+    with studio.slots.taken():
+        assert status() == 200
+
+
+def test_stored_weights_take_no_slot(tmp_path):
+
+    x = torch.eye(3)
+    gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")
+    studio = Studio(tmp_path / "kept.safetensors", Limits(jobs=1))
+    with studio.slots.taken():
+        answer = ask(application(studio), "/api/atlas/map", query="layer=0&head=0")
+    assert json.loads(answer.body)["keys"] == 3
+
+
+SENTENCE = "^there is no Chromium or Chrome here: sudo apt-get install chromium$"
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)]
+)
+def test_without_a_browser_a_test_is_left_out_and_fails_in_ci(monkeypatch, tmp_path, ci, outcome):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match=SENTENCE), browser_or_none():
+        pass

@@ -1,21 +1,44 @@
-"""The view `steps` in a browser: its numbers, its sums, its controls, by mouse and by keyboard."""
+"""The view `steps` in a browser: its numbers, its sums, its controls, by mouse and by keyboard.
+
+The sums behind the cells of the view `steps`: each makes its cell, from those framed.
+The walk through the views that docs/studio.md takes, and its pictures.
+
+Models that nobody trained are walked through, and the pictures are thrown away. With the variables
+`GLASSHEAD_SHOWN`, a folder with what `SHOWN` names, and `GLASSHEAD_PICTURES`, those are shown, and
+the pictures kept: `make pictures` does it.
+"""
 
 import math
+import os
 import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
 import pytest
+import torch
 
+import glasshead as gh
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_words
-from glasshead.studio.views.steps_request import StepsRequest
+from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.keyboard import reached_by_tab
+from studio.small_runs import SmallRun
+from translated import translated
+from written import written
 
 SENTENCE = "I do not like rain"
+
+
 LONG = " ".join(["one two three four five six seven eight nine ten eleven twelve"] * 2)
+
+
 STEPS = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
+
+
 HOSTILE = "<img src=x onerror=alert(1)> \u202eabc\u0000 &amp; <script>"
 
 READ = """() => Object.fromEntries([...document.querySelectorAll("[data-matrix]")].map((table) => [
@@ -252,3 +275,161 @@ def test_the_picture_has_every_number(looking, serving, tmp_path):
     cells = page.locator("td[data-cell]").all_inner_texts()
     assert "−∞" in cells
     assert sorted(text for text in texts if text in set(cells)) == sorted(cells)
+
+
+LARGE = (("softmax", "50"), ("softmax-one", "50"))
+
+
+LINES = """() => [...document.querySelectorAll(".sum .line")].map((line) => {
+  const inside = (node) => [...node.childNodes].map(written).join("");
+  const written = (node) => node.nodeName === "SUP" ? `**(${inside(node)})`
+    : node.nodeName === "DATA" ? `(${node.value})` : node.nodeName === "#text" ? node.data : "";
+  return inside(line);
+})"""
+
+
+def check(lines, left, cell):
+    """Each side of each equation is the same number, and `left` stands for the cell."""
+    known = {}
+    for equation in (each for line in lines for each in line.split(",   ")):
+        name, *sides = equation.split(" = ")
+        for side in sides:
+            number = computed(side, known.get("Σ"))
+            if number is not None:
+                known.setdefault(name, number)
+                assert number == pytest.approx(known[name], rel=1e-9, abs=1e-12), equation
+    assert known[left] == pytest.approx(cell, rel=1e-9, abs=1e-12)
+
+
+def computed(side, total):
+    """What a side of an equation is as a number; None where it has only names, or compares."""
+    for sign, operator in (("·", "*"), ("−", "-"), ("²", "**2"), ("e**", "E**"), ("/ Σ", "/ T")):
+        side = side.replace(sign, operator)
+    if re.search(r"[a-zΣ<₀-₉]", side.replace("max(", "").replace("e-", "").replace("e+", "")):
+        return None
+    return eval(side, {"__builtins__": {}}, {"E": math.e, "T": total, "max": max})
+
+
+def test_each_sum_makes_its_cell(looking, serving):
+    look = looking(serving().url)
+    # Powers of large scores are written relative to the largest.
+    for normalizer, beta in [*((each, "1") for each in STEPS_NORMALIZERS), *LARGE]:
+        chosen: dict[str, Any] = {
+            "text": SENTENCE,
+            "mask": "window",
+            "normalizer": normalizer,
+            "beta": beta,
+        }
+        page = look.open(f"#steps?{urlencode(chosen)}")
+        matrices = steps_data(StepsRequest(**chosen), Limits())["matrices"]
+        asked = [("scores", 1, 3, "s"), ("scaled", 2, 1, "β·s"), ("context", 3, 2, "c₃")]
+        asked += [("weights", 2, column, "p") for column in range(5)]
+        for name, row, column, left in asked:
+            page.locator(f'[data-cell="{name}.{row}.{column}"]').focus()
+            cell = matrices[name][row][column]
+            assert float(page.locator(".sum .full").get_attribute("data-value")) == cell
+            check(page.evaluate(LINES), left, cell)
+
+
+def test_a_cell_frames_what_it_is_made_of(looking, serving):
+    page = looking(serving().url).open("#steps?mask=causal")
+    made = "() => [...document.querySelectorAll('td.made')].map((cell) => cell.dataset.cell).sort()"
+    expected = {
+        "scores.1.2": [
+            f"{name}.{word}.{i}" for name, word in (("keys", 2), ("queries", 1)) for i in range(3)
+        ],
+        "scaled.2.1": ["scores.2.1"],
+        "masked.2.1": ["scaled.2.1"],
+        "weights.1.0": [f"masked.1.{key}" for key in range(3)],
+        "weights.0.2": ["masked.0.2"],
+        "context.1.2": ["values.0.2", "values.1.2", "weights.1.0", "weights.1.1"],
+        "values.2.0": ["keys.2.0", "queries.2.0"],
+    }
+    for cell, cells in expected.items():
+        page.locator(f'[data-cell="{cell}"]').hover()
+        assert page.evaluate(made) == cells, cell
+        assert page.locator("td.at").get_attribute("data-cell") == cell
+    page.locator('[data-cell="masked.0.2"]').hover()
+    assert "“sun” comes after “Hello”" in page.locator(".sum").inner_text()
+    # Where the pointer leaves, the cell of before is shown again.
+    page.mouse.move(5, 5)
+    assert page.locator("td.at").get_attribute("data-cell") == "weights.1.1"
+
+
+STORY = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
+    "One day, she saw a big, red ball. She wanted to play with it, but it was too high."
+)
+
+
+SHOWN = ("translator", "model", "watched", "book.safetensors")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One picture of the walk.
+
+    Attributes:
+        name: Of the picture.
+        of: What is shown, one of `SHOWN`.
+        view: Which view of it.
+        state: What the address says of the view.
+        text: What is read, where the view reads something.
+        look: Of the browser: width, height, dark, language.
+    """
+
+    name: str
+    of: str
+    view: str
+    state: str = ""
+    text: str | None = None
+    look: dict[str, object] = field(default_factory=dict)
+
+
+SCENES = (
+    Scene("studio_steps", "translator", "steps", look={"width": 1440}),
+    Scene("studio_steps_chinese", "translator", "steps", look={"language": "zh-Hant"}),
+    Scene("studio_heads", "model", "heads", "layer=1&head=3&query=26&key=25", STORY),
+    Scene("studio_heads_dark", "model", "heads", "layer=1&head=3&scale=log", STORY, {"dark": True}),
+    Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
+    Scene("studio_atlas", "book.safetensors", "atlas"),
+    Scene("studio_atlas_near", "book.safetensors", "atlas", "zoom=5.6&y=30&x=30&i=30&j=29"),
+    Scene("studio_training", "watched", "training", look={"height": 1280}),
+)
+
+
+@pytest.fixture(scope="module")
+def shown_in_the_walk(tmp_path_factory) -> Path:
+    """The folder with all that is shown."""
+    if kept := os.environ.get("GLASSHEAD_SHOWN"):
+        return Path(kept)
+    folder = tmp_path_factory.mktemp("shown")
+    translated(folder / "translator")
+    written(folder / "model", "context_length=61", "num_layers=2", "num_heads=4")
+    SmallRun(folder / "watched").watch().go(53)
+    x = torch.randn(1, 2, 131, 5, generator=torch.Generator().manual_seed(3))
+    gh.Attention(mask=gh.causal()).weights(3 * x, x).save(folder / "book.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """Where pictures are put."""
+    kept = os.environ.get("GLASSHEAD_PICTURES")
+    return Path(kept) if kept else tmp_path_factory.mktemp("pictures")
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_picture_is_taken_of_each_view(scene, shown_in_the_walk, pictures, serving, looking):
+    served = serving(shown_in_the_walk / scene.of)
+    asked = [scene.state] if scene.state else []
+    if scene.text is not None:
+        asked.append(f"text={served.studio.texts.add(scene.text)}")
+    look = looking(served.url, **{"height": 800, **scene.look})
+    page = look.open(f"#{scene.view}?{'&'.join(asked)}")
+    # Whatever follows the first drawing, such as tiles that are on their way, has come.
+    page.wait_for_load_state("networkidle")
+    file = pictures / f"{scene.name}.png"
+    page.screenshot(path=file)
+    assert page.locator(f".view.{scene.view} .refused").count() == 0
+    assert file.stat().st_size > 10_000

@@ -1,4 +1,8 @@
-"""Labelled texts: read from every kind of table, and a share of them held out."""
+"""Labelled texts: read from every kind of table, and a share of them held out.
+
+Batches of labelled texts: what is read of each, and that no text hears of its neighbours.
+Settings of `classify`: presets, and what --set changes.
+"""
 
 import csv
 import gzip
@@ -7,10 +11,26 @@ import json
 import lzma
 
 import pytest
+import torch
 
-from glasshead.tasks.classify.train import ClassifyData, make_tokenizer, read_corpus, read_labelled
+import glasshead as gh
+from glasshead.models import ClassifierConfig
+from glasshead.tasks.classify import PRESETS, ClassifySettings
+from glasshead.tasks.classify.train import (
+    ClassifyData,
+    ClassifyObjective,
+    LabelledBatches,
+    encoded,
+    make_tokenizer,
+    read_corpus,
+    read_labelled,
+)
+from glasshead.tasks.tokenizers.train_tokenizer import words
+from glasshead.tasks.training import TrainingSettings
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
 ROWS = [("Not bad, at all.", "good"), ('Two\nlines, "quoted"', "bad"), ("Fine ☀", "good")]
 
 
@@ -177,3 +197,225 @@ def test_a_label_that_training_never_saw_is_told_by_file_and_line(
         f"{path}, line {line}: expected a label that there was in training, and got 'godo': did "
         "you mean 'good'?"
     )
+
+
+WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
+
+
+TOKENIZER = words([" ".join(WORDS)], 100)
+
+
+A, B, C, D, E, F, G, H = TOKENIZER.encode(" ".join(WORDS))
+
+
+PAD = TOKENIZER.pad_id
+
+
+LABELLED = [
+    ("a b c", "good"),
+    ("", "bad"),
+    ("d e f g h a b", "so so"),
+    ("c", "good"),
+    ("h h", "bad"),
+    ("b a d e f", "good"),
+    (" ", "so so"),
+]
+
+
+def data_of(**given):
+    return ClassifyData(**{"answers": ("bad", "good", "so so"), "batch_tokens": 17, **given})
+
+
+@pytest.fixture
+def batches():
+    return LabelledBatches(TOKENIZER, LABELLED, data_of(), seed=3)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "read"),
+    [
+        (3, 2, [A, B, C, G, H]),
+        (5, 0, [A, B, C, D, E]),
+        (1, 6, [A, C, D, E, F, G, H]),
+        (5, 3, [A, B, C, D, E, F, G, H]),
+        (4, 9, [A, B, C, D, E, F, G, H]),
+    ],
+)
+def test_of_a_long_text_the_first_and_the_last_tokens_are_read(first, last, read):
+    data = data_of(first=first, last=last)
+    assert encoded(TOKENIZER, [" ".join(WORDS), "h g", ""], data) == [read, [H, G], []]
+
+
+def test_texts_stand_side_by_side_with_their_lengths_and_answers(batches):
+    found = batches.collate([0, 1, 4])
+    assert found["tokens"].tolist() == [[A, B, C], [PAD, PAD, PAD], [H, H, PAD]]
+    assert found["lengths"].tolist() == [3, 0, 2]
+    assert found["answers"].tolist() == [1, 0, 0]
+
+
+def test_an_epoch_has_every_text_once_in_batches_that_fit(batches):
+    epochs = [batches.batches(epoch) for epoch in range(3)]
+    for epoch in epochs:
+        assert sorted(index for batch in epoch for index in batch) == [*range(len(LABELLED))]
+        for batch in epoch:
+            assert batches.collate(batch)["tokens"].numel() <= 17
+            assert batches.count(batch) == len(batch) == len(batches.collate(batch)["answers"])
+    assert epochs[0] == batches.batches(0)
+    assert epochs[0] != epochs[1] or epochs[1] != epochs[2]
+
+
+def model_of(**given):
+    torch.manual_seed(7)
+    sizes = {"vocab_size": TOKENIZER.vocab_size, "d_model": 12, "num_heads": 3, "num_layers": 2}
+    config = gh.ClassifierConfig(**{**sizes, "num_answers": 3, "dropout": 0.0, **given})
+    model = gh.Classifier(config).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.4 * torch.randn_like(parameter))
+    return model
+
+
+def learned(task, batch):
+    """The loss of a batch, and the gradient of every parameter."""
+    task.model.zero_grad()
+    loss = task.loss(batch)
+    loss.backward()
+    return loss.detach(), [p.grad.clone() for p in task.model.parameters()]
+
+
+SETTINGS = [
+    {"pooling": "max", "positions": "sinusoidal", "order": "post", "embedding_norm": True},
+    {"positions": "rotary", "norm": "rms", "feed_forward": "swiglu", "bias": False},
+    {"pooling": "mean", "positions": "alibi"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_batch_learns_what_its_texts_learn_alone(settings, batches):
+    task = ClassifyObjective(model_of(**settings), smoothing=0.2)
+    together, gradient = learned(task, batches.collate(range(7)))
+    apart = [learned(task, batches.collate([index])) for index in range(7)]
+    torch.testing.assert_close(together, sum(loss for loss, _ in apart))
+    for place, whole in enumerate(gradient):
+        torch.testing.assert_close(whole, sum(own[place] for _, own in apart))
+        assert whole.any()
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_what_stands_in_the_padding_changes_nothing(settings, batches):
+    task = ClassifyObjective(model_of(**settings))
+    batch = batches.collate(range(7))
+    real = torch.arange(7) < batch["lengths"][:, None]
+    noise = torch.randint(TOKENIZER.vocab_size, batch["tokens"].shape)
+    other = {**batch, "tokens": batch["tokens"].where(real, noise)}
+    assert not torch.equal(batch["tokens"], other["tokens"])
+    expected = learned(task, batch)
+    torch.testing.assert_close(learned(task, other), expected)
+
+
+class Fixed(torch.nn.Module):
+    """A classifier that gives what it was told to."""
+
+    def __init__(self, shares):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.tensor(shares).log())
+
+    def forward(self, tokens, lengths):
+        del lengths
+        return self.logits[: len(tokens)]
+
+
+def test_figures_by_hand_and_without_smoothing(batches):
+    # The right answers are good, bad and so so: numbers 1, 0 and 2.
+    shares = [[0.25, 0.5, 0.25], [0.125, 0.75, 0.125], [0.2, 0.2, 0.6]]
+    task, batch = ClassifyObjective(Fixed(shares), smoothing=0.3), batches.collate([0, 1, 2])
+    sums = {name: value.item() for name, value in task.validate(batch).items()}
+    loss = -torch.tensor([0.5, 0.125, 0.6]).log().sum().item()
+    assert sums == {"loss": pytest.approx(loss), "targets": 3, "right": 2}
+    assert task.metrics(sums) == {
+        "loss": pytest.approx(loss / 3),
+        "accuracy": pytest.approx(2 / 3),
+    }
+    smoothed = ClassifyObjective(Fixed(shares)).loss(batch)
+    assert smoothed.item() == pytest.approx(loss)
+    assert task.loss(batch).item() > loss + 0.01
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_parts_of_a_batch_sum_to_the_whole(parts, batches):
+    task = ClassifyObjective(model_of(), smoothing=0.2)
+    order = [3, 0, 6, 2, 1, 5, 4]
+    whole = task.validate(batches.collate(order))
+    dealt = [order[part::parts] for part in range(parts)]
+    sums = [task.validate(batches.collate(part)) for part in dealt]
+    for name in ("loss", "targets", "right"):
+        torch.testing.assert_close(sum(each[name] for each in sums), whole[name])
+    assert sum(map(batches.count, dealt)) == batches.count(order) == whole["targets"]
+    losses = [task.loss(batches.collate(part)) for part in dealt]
+    torch.testing.assert_close(sum(losses), task.loss(batches.collate(order)))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_whole(name):
+    settings = ClassifySettings.from_preset(name)
+    config = settings.model_config(vocab_size=7, num_answers=3)
+    assert (config.vocab_size, config.num_answers) == (7, 3)
+    told = json.loads(json.dumps(settings.to_json(config)))
+    assert told["task"] == "classify"
+    assert ClassifyData(**told["data"]) == settings.data
+    assert TrainingSettings(**told["training"]) == settings.training
+    assert ClassifierConfig.from_json(told["model"]) == config
+    # What is read of a text fits the model, and a batch.
+    assert settings.data.first + settings.data.last <= config.context_length
+    assert settings.data.first + settings.data.last <= settings.data.batch_tokens
+
+
+def test_assignments_go_where_their_key_belongs():
+    settings = ClassifySettings.from_preset(
+        "tiny",
+        ["label=stars", "first=31", "last=7", "label_smoothing=0.2", "word_dropout=0.3"],
+        ["a.csv"],
+        ["b.csv"],
+    )
+    data = settings.data
+    assert (data.label, data.text, data.first, data.last) == ("stars", "text", 31, 7)
+    assert [len(files) for files in (data.files, data.held_out_files)] == [1, 1]
+    assert settings.training.label_smoothing == 0.2
+    assert settings.model_config(vocab_size=7).word_dropout == 0.3
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("label_smoothing=1", "label_smoothing takes a share below 1, as in 0.1, and got 1."),
+        ("label_smoothing=-0.1", "label_smoothing takes a number from 0, and got -0.1."),
+        ("label_smoothing=much", "label_smoothing takes a number from 0, and got 'much'."),
+        ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2."),
+        ("held_out=0", "held_out takes a share between 0 and 1, as in 0.1, and got 0."),
+        ("tokenizer=xyz", "tokenizer takes one of words, bpe, wordpiece, and got 'xyz'."),
+        ("lowercase=maybe", "lowercase takes true or false, and got 'maybe'."),
+        ("vocabulary=0", "vocabulary takes a whole number of at least 1, and got 0"),
+        ("first=0", "first takes a whole number of at least 1, and got 0"),
+        ("last=-1", "last takes a whole number of at least 0, and got -1"),
+        ("blocks=-1", "blocks takes a whole number of at least 0, and got -1"),
+        ("batch_tokens=many", "batch_tokens takes a whole number of at least 1, and got str"),
+        ("text=3", "text takes the name of a column, and got 3."),
+        ("label=none", "label takes the name of a column, and got None."),
+        ("num_answers=3", "--set knows no 'num_answers'"),
+        ("answers=3", "--set knows no 'answers'"),
+        ("files=a.csv", "--set knows no 'files'"),
+        ("held_out_files=a.csv", "--set knows no 'held_out_files'"),
+        ("pooling=sum", "pooling takes one of 'mean', 'max', 'both', and got 'sum'."),
+        ("word_dropout=1", "word_dropout takes a probability from 0 to below 1, and got 1"),
+    ],
+)
+def test_bad_assignments_are_told(assignment, said):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        ClassifySettings.from_preset("tiny", [assignment])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_to_be_held_out_take_files_to_train_on():
+    with pytest.raises(ValueError, match="--held-out takes files beside those that are trained on"):
+        ClassifySettings.from_preset("tiny", held_out_files=["b.csv"])

@@ -1,12 +1,17 @@
-"""Little stories: the same for a seed, each hangs together, and those held out are never told."""
+"""Little stories: the same for a seed, each hangs together, and those held out are never told.
+
+Batches: every example once an epoch, little padding, and nothing but the seed and the epoch.
+"""
 
 import hashlib
 import re
 
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.stories import (
     BOYS,
     COLORS,
@@ -19,8 +24,14 @@ from glasshead.tasks.data.stories import (
 )
 
 TOLD = stories(2_000, seed=1)
+
+
 NAMES = {*GIRLS.split(), *BOYS.split()}
+
+
 THING = re.compile(rf"({'|'.join(COLORS.split())}) ({'|'.join(THINGS.split())})\b")
+
+
 PLACE = re.compile("|".join(where.split(maxsplit=1)[1] for where in PLACES))
 
 
@@ -104,3 +115,92 @@ def test_numbers_that_are_none():
         stories(-1)
     with pytest.raises(TypeError, match="seed takes a whole number.*got 0.5"):
         held_out(1, seed=0.5)
+
+
+SEEDS = st.integers(0, 2**32)
+
+
+EPOCHS = st.integers(0, 1000)
+
+
+# Of any kind, and so much alike that neighbours are not in the order of their lengths.
+LENGTHS = st.lists(st.integers(1, 41), max_size=97) | st.lists(st.integers(35, 41), min_size=29)
+
+
+@given(LENGTHS, st.integers(41, 211), SEEDS, EPOCHS)
+@settings(max_examples=200)
+def test_every_example_is_in_one_batch_that_holds_it(lengths, tokens, seed, epoch):
+    batches = by_length(lengths, tokens, seed, epoch)
+    assert sorted(i for batch in batches for i in batch) == [*range(len(lengths))]
+    for batch in batches:
+        assert 0 < len(batch) * max(lengths[i] for i in batch) <= tokens
+    assert batches == by_length(torch.tensor(lengths, dtype=torch.long), tokens, seed, epoch)
+
+
+@given(st.integers(0, 97), st.integers(1, 23), SEEDS, EPOCHS, st.booleans())
+@settings(max_examples=200)
+def test_every_example_is_in_one_batch_of_its_size(count, size, seed, epoch, drop_last):
+    batches = shuffled(count, size, seed, epoch, drop_last=drop_last)
+    seen = [i for batch in batches for i in batch]
+    assert len(seen) == len({*seen}) == (count - count % size if drop_last else count)
+    assert {*seen} <= {*range(count)}
+    assert all(len(batch) == size for batch in batches[:-1])
+    assert batches == shuffled(count, size, seed, epoch, drop_last=drop_last)
+
+
+def test_an_epoch_groups_and_orders_anew():
+    lengths = torch.randint(1, 31, (1009,)).tolist()
+    for make in (lambda *now: by_length(lengths, 307, *now), lambda *now: shuffled(1009, 13, *now)):
+        epochs = [make(3, 0), make(3, 1), make(4, 0)]
+        groups = [{frozenset(batch) for batch in batches} for batches in epochs]
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            assert epochs[i] != epochs[j]
+            # Grouped anew, too, not only put in another order.
+            assert len(groups[i] & groups[j]) < len(groups[i]) / 10
+    longest = [max(lengths[i] for i in batch) for batch in by_length(lengths, 307, 3, 0)]
+    assert longest != sorted(longest)
+    assert longest != sorted(longest, reverse=True)
+
+
+def test_little_is_padding():
+    # Lengths of sentences: some 13 words each, a few of them long.
+    lengths = (torch.randn(10_007).mul(0.4).exp() * 13).ceil().clamp(max=199).long().tolist()
+    batches = by_length(lengths, 3_001, seed=0, epoch=0)
+    padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
+    assert 1 - sum(lengths) / padded < 0.04
+    # Batches are full, as well.
+    assert len(batches) < 1.1 * sum(lengths) / 3_001
+
+
+def test_padding_is_beside_the_rows():
+    rows = [[5, 6, 7], [], [8]]
+    assert pad(rows, -100).tolist() == [[5, 6, 7], [-100] * 3, [8, -100, -100]]
+    assert pad(rows, 0, side="left").tolist() == [[5, 6, 7], [0, 0, 0], [0, 0, 8]]
+    assert pad(rows, 0).dtype == torch.int64
+    assert torch.equal(pad([torch.tensor([1, 2]), [3]], 0), torch.tensor([[1, 2], [3, 0]]))
+    assert pad([[], []], 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (
+            lambda: by_length([3, 7, 5], 6, 0, 0),
+            ValueError,
+            "example 1 has 7 tokens.*tokens=6: raise",
+        ),
+        (lambda: by_length([3, 0], 6, 0, 0), ValueError, "example 1 has 0 tokens.*leave empty"),
+        (lambda: by_length([[3, 1]], 6, 0, 0), ValueError, r"one number an example.*\[1, 2\]"),
+        (lambda: by_length([0.5], 6, 0, 0), TypeError, "lengths takes whole numbers"),
+        (lambda: by_length([1], 0, 0, 0), ValueError, "tokens takes.* at least 1, and got 0"),
+        (lambda: by_length([1], 2, -1, 0), ValueError, "seed takes.* at least 0, and got -1"),
+        (lambda: shuffled(3, 2, 0, -1), ValueError, "epoch takes.* at least 0, and got -1"),
+        (lambda: shuffled(3, 0, 0, 0), ValueError, "size takes.* at least 1, and got 0"),
+        (lambda: shuffled(-3, 1, 0, 0), ValueError, "count takes.* at least 0, and got -3"),
+        (lambda: pad([], 0), ValueError, "at least one row, and got none"),
+        (lambda: pad([[1]], 0, side="top"), ValueError, "'left' or 'right', and got 'top'"),
+    ],
+)
+def test_what_cannot_be_batched_is_said(make, error, match):
+    with pytest.raises(error, match=match):
+        make()

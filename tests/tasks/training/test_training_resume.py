@@ -1,10 +1,15 @@
-"""Going on with a run: what may change, what may not, and what an interruption leaves."""
+"""Going on with a run: what may change, what may not, and what an interruption leaves.
+
+A run that is killed at any moment goes on, and ends as one that was not.
+"""
 
 import dataclasses
 import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +23,8 @@ from glasshead.tasks.training import Interrupted
 
 # A source collates three batches for its fingerprint, before the first step.
 BEFORE = 3
+
+
 # The run of these tests, interrupted after step 7, as Lightning's Trainer once saved it.
 OF_TRAINER = Path(__file__).parents[2] / "data" / "run_of_trainer"
 
@@ -170,3 +177,12 @@ def test_a_checkpoint_that_is_none_is_named(tmp_path):
     folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:700])
     with pytest.raises(ValueError, match=r"last.safetensors is not a safetensors file"):
         run(tmp_path, resume=True)
+
+
+def test_runs_killed_at_many_moments_end_bit_identical(tmp_path):
+    script = Path(__file__).with_name("tiny_training_killed.py")
+    out = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.strip() == "29"

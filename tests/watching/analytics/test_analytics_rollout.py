@@ -1,4 +1,9 @@
-"""Rollout: equal to the product of whole matrices, whatever model and whatever rows."""
+"""Rollout: equal to the product of whole matrices, whatever model and whatever rows.
+
+Flow: equal to the least cut of the graph, which every set of nodes is tried for.
+"""
+
+import sys
 
 import pytest
 import torch
@@ -8,13 +13,19 @@ from torch.nn import functional as F
 import glasshead as gh
 import watched_models as models
 import watched_weights as eager
-from watching.analytics.direct import explicit, mixed, rolled_out
+from watching.analytics.direct import explicit, least_cut, mixed, rolled_out
 from watching.small import BATCH, LENGTH, watched
 
 NEAR = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+
+
 PADDED = (torch.arange(LENGTH) < torch.tensor([LENGTH, 4])[:, None])[:, None, None]
-EMPTY = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
-EMPTY[[0, 3]] = False
+
+
+ROLLOUT_EMPTY = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+
+
+ROLLOUT_EMPTY[[0, 3]] = False
 
 
 def kept(**asked):
@@ -22,7 +33,7 @@ def kept(**asked):
 
 
 @pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
-@pytest.mark.parametrize("mask", [None, PADDED, EMPTY, PADDED & EMPTY])
+@pytest.mark.parametrize("mask", [None, PADDED, ROLLOUT_EMPTY, PADDED & ROLLOUT_EMPTY])
 @pytest.mark.parametrize("residual", [0.5, 0.0, 0.3])
 def test_rows_are_those_of_the_product_of_whole_matrices(mask, residual):
     seen, model = kept(mask=mask)
@@ -41,7 +52,7 @@ def test_the_last_row_is_asked_unless_others_are_and_all_may_be():
 
 
 def test_a_query_that_sees_nothing_passes_on_the_residual_alone():
-    seen, _ = kept(mask=EMPTY)
+    seen, _ = kept(mask=ROLLOUT_EMPTY)
     expected = torch.zeros(BATCH, 1, LENGTH)
     expected[..., 0] = 0.25  # ½ of ½: nothing else reaches token 0
     torch.testing.assert_close(gh.rollout(seen, [0]), expected)
@@ -257,3 +268,81 @@ def test_more_rows_than_the_budget_has_room_for_are_refused():
     sentence = rf"^rollout takes at most budget={needed - 1} bytes, and 5 rows would need {needed}:"
     with pytest.raises(ValueError, match=sentence):
         gh.rollout(seen, range(5), budget=needed - 1)
+
+
+def cuts(matrices, rows, residual=0.5):
+    """The least cut from each input token to each of the rows, `[batch, rows, tokens]`."""
+    graphs = [mixed(matrix, residual) for matrix in matrices]
+    batch, tokens, _ = graphs[0].shape
+    return torch.tensor(
+        [
+            [[least_cut([g[text] for g in graphs], j, row) for j in range(tokens)] for row in rows]
+            for text in range(batch)
+        ]
+    )
+
+
+@pytest.mark.parametrize("residual", [0.5, 0.2])
+@pytest.mark.parametrize("sees", [lambda i, j: i >= j, lambda i, j: (i >= j) & (i != 2) & (j != 1)])
+def test_values_are_the_least_cuts(sees, residual):
+    places = torch.arange(7)
+    seen, model = watched([], keep="weights", mask=sees(places[:, None], places))
+    rows = [6, 3]
+    found = gh.flow(seen, rows, residual=residual)
+    assert found.shape == (BATCH, 2, 7)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, cuts(explicit(model), rows, residual).float(), **NEAR)
+
+
+def test_of_three_layers_of_a_model_of_transformers():
+    pytest.importorskip("transformers")
+    model, text = models.llama("sdpa", num_hidden_layers=3), models.tokens(1, 4)
+    with torch.no_grad(), gh.watch(model, keep="weights") as seen:
+        model(text)
+        said = models.llama("eager", num_hidden_layers=3)(text, output_attentions=True).attentions
+    torch.testing.assert_close(gh.flow(seen), cuts(said, [3]).float(), **NEAR)
+
+
+def test_of_one_layer_it_is_the_rollout_and_of_two_it_is_no_less():
+    seen, _ = watched([], keep="weights")
+    rows = range(7)
+    of_one = gh.flow(seen, rows, layers="layers.0")
+    torch.testing.assert_close(of_one, gh.rollout(seen, rows, layers="layers.0"))
+    # What a path carries is the product of its weights in a rollout, and the least in a flow.
+    assert bool((gh.flow(seen, rows) >= gh.rollout(seen, rows) - 1e-6).all())
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rule = gh.Attention()
+
+    def forward(self, x):
+        return self.rule(x, x, x)
+
+
+def test_by_hand():
+    # Two tokens that see each other alike: every pipe to a token's own place holds ¾, the others ¼.
+    model, x = torch.nn.Sequential(Layer(), Layer()), torch.zeros(1, 3, 2, 5)
+    with gh.watch(model, keep="weights") as seen:
+        model(x)
+    # From the other token, ¼ crosses in either layer; from its own, ¾ stays and ¼ goes round.
+    torch.testing.assert_close(gh.flow(seen), torch.tensor([[[0.5, 1.0]]]))
+
+
+def test_a_text_of_too_many_pipes_is_refused():
+    seen, _ = watched([], keep="weights")
+    gh.flow(seen, most_pairs=2 * 7 * 7)
+    sentence = (
+        "^flow takes at most most_pairs=97 of layers · tokens², and 2 layers of 7 tokens have 98: "
+        "take a shorter text, or rollout.$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        gh.flow(seen, most_pairs=97)
+
+
+def test_without_networkx_it_says_how_to_get_it(monkeypatch):
+    seen, _ = watched([], keep="weights")
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(ImportError, match="^flow takes networkx: pip install networkx.$"):
+        gh.flow(seen)

@@ -1,4 +1,8 @@
-"""What is seen while a model writes is what it sees in the whole text at once."""
+"""What is seen while a model writes is what it sees in the whole text at once.
+
+Beam search changes the order of its rows between steps, and each step is seen as it was.
+A text that is read piece by piece with a cache is seen as one.
+"""
 
 import pytest
 import torch
@@ -11,8 +15,14 @@ pytest.importorskip("transformers")
 
 # Of the sliding windows, 5 keys wide: some prompts are shorter, some longer.
 PROMPTS = [3, 8]
+
+
 NEW = 6
+
+
 CACHES = ["dynamic", "static"]
+
+
 DECODERS = [
     (models.llama, "eager"),
     (models.llama, "sdpa"),
@@ -82,3 +92,111 @@ def test_watched_it_writes_the_same_with_the_same_scores(build, mode, cache):
         watched = written(model, given, cache)
     assert torch.equal(watched.sequences, alone.sequences)
     assert all(map(torch.equal, watched.scores, alone.scores))
+
+
+pytest.importorskip("transformers")
+
+PROMPT = 5
+
+
+@pytest.mark.parametrize(
+    ("build", "mode"), [(models.llama, "sdpa"), (models.gpt2, "eager"), (models.mistral, "sdpa")]
+)
+def test_each_step_is_of_the_beams_that_it_goes_on_with(build, mode):
+    model = build(mode)
+    given = {"input_ids": models.tokens(2, PROMPT)}
+
+    def searched():
+        return model.generate(
+            **given,
+            max_new_tokens=NEW,
+            num_beams=3,
+            do_sample=False,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+
+    alone = searched()
+    with gh.watch(model, eager.STATISTICS) as seen:
+        output = searched()
+    assert torch.equal(output.sequences, alone.sequences)
+    assert torch.equal(output.sequences_scores, alone.sequences_scores)
+    assert all(map(torch.equal, output.scores, alone.scores))
+
+    rows = output.beam_indices[:, :NEW]
+    assert len(rows.unique()) > 2
+    for name, weights in eager.weights_of(build, {"input_ids": output.sequences[:, :-1]}).items():
+        for place, step in enumerate(seen[name].steps):
+            query, keys = PROMPT + place, PROMPT + place + 1
+            assert step.position == query
+            # The row that chose a word has read the one before it.
+            row = rows[:, place + 1]
+            received = step.received[row]
+            torch.testing.assert_close(received, weights[..., query, :keys], rtol=3e-5, atol=3e-5)
+
+
+pytest.importorskip("transformers")
+
+CHUNKS = [4, 1, 3, 1, 5]
+
+
+CHUNKS_DECODERS = [(build, mode) for build, mode in models.MODES if build in models.DECODERS]
+
+
+def cache_of(kind, model):
+    from transformers import DynamicCache, StaticCache
+
+    if kind == "static":
+        return StaticCache(config=model.config, max_cache_len=17)
+    return DynamicCache(config=model.config)
+
+
+def read(model, given, cache, chunks):
+    """Read a text piece by piece."""
+    start, mask = 0, given.get("attention_mask")
+    for length in chunks:
+        stop = start + length
+        piece = {"input_ids": given["input_ids"][:, start:stop]}
+        if mask is not None:
+            piece["attention_mask"] = mask[:, :stop]
+            piece["position_ids"] = given["position_ids"][:, start:stop]
+        model(**piece, past_key_values=cache)
+        start = stop
+
+
+def whole(build, side):
+    given = models.inputs(build, side, batch=3, length=sum(CHUNKS))
+    if side:
+        given["position_ids"] = (given["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    return given
+
+
+@pytest.mark.parametrize("side", [None, "left"])
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize(("build", "mode"), CHUNKS_DECODERS)
+def test_pieces_make_the_whole(build, mode, kind, side):
+    given = whole(build, side)
+    model = build(mode)
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
+        read(model, given, cache_of(kind, model), CHUNKS)
+    for name, one in eager.weights_of(build, given).items():
+        watched = seen[name]
+        assert [call.position for call in watched] == [0, 4, 5, 8, 9]
+        eager.check(watched, one, real=eager.real_queries(build, given, name))
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("build", [models.llama, models.mistral])
+def test_a_cache_that_begins_anew_begins_another_text(build, kind):
+    given = whole(build, None)
+    model = build("sdpa")
+    cache = cache_of(kind, model)
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
+        read(model, given, cache, [6, 1, 1])
+        cache.reset()
+        read(model, given, cache, [3, 4])
+    name = "model.layers.1.self_attn"
+    assert [len(text) for text in seen[name].texts] == [3, 2]
+    given = {"input_ids": given["input_ids"][:, :7]}
+    one = eager.weights_of(build, given)[name]
+    eager.check(seen[name], one)

@@ -1,7 +1,12 @@
-"""A watched model gives the same outputs, gradients and random numbers, bit for bit."""
+"""A watched model gives the same outputs, gradients and random numbers, bit for bit.
+
+Nothing of transformers or PyTorch stays replaced after the block.
+What is seen of a model of transformers is what it returns itself, in eager mode.
+"""
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 import glasshead as gh
@@ -135,3 +140,100 @@ def test_outputs_are_the_same_under_autocast(build, mode):
         with gh.watch(model, eager.STATISTICS):
             watched = model(**given, output_hidden_states=True)
     assert_same(tensors(watched), tensors(alone))
+
+
+pytest.importorskip("transformers")
+
+
+def looked_up():
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    return (
+        AttentionInterface.get_interface,
+        F.scaled_dot_product_attention,
+        F.multi_head_attention_forward,
+        ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", None),
+        dict(ALL_ATTENTION_FUNCTIONS),
+    )
+
+
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+def test_everything_is_as_it_was(mode):
+    before = looked_up()
+    model = models.llama(mode)
+    modules = {name: set(vars(module)) for name, module in model.named_modules()}
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]):
+        assert looked_up()[0] is not before[0]
+        model(models.tokens(2, 7))
+    assert looked_up() == before
+    assert modules == {name: set(vars(module)) for name, module in model.named_modules()}
+
+
+def test_everything_is_as_it_was_after_an_error_in_the_block():
+    before = looked_up()
+    model = models.llama("sdpa")
+
+    def fails():
+        model(models.tokens(2, 7))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"), gh.watch(model, [gh.Entropy()]):
+        fails()
+    assert looked_up() == before
+
+
+def test_everything_is_as_it_was_after_an_error_in_the_model():
+    before = looked_up()
+    model = models.llama("sdpa")
+    with pytest.raises(IndexError), gh.watch(model, [gh.Entropy()]):
+        model(models.tokens(2, 7) + models.VOCABULARY)
+    assert looked_up() == before
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        model(models.tokens(2, 7))
+    assert len(seen) == 2
+
+
+def test_everything_is_as_it_was_after_an_error_in_an_attention():
+    before = looked_up()
+    model = models.llama("eager")
+    given = models.inputs(models.llama) | {"attention_mask": torch.zeros(3, 1, 7, 5)}
+    with pytest.raises(RuntimeError, match="size of tensor"), gh.watch(model, [gh.Entropy()]):
+        model(**given)
+    assert looked_up() == before
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        model(models.tokens(2, 7))
+    assert len(seen) == 2
+
+
+pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("side", [None, "left", "right"])
+@pytest.mark.parametrize(("build", "mode"), models.MODES)
+def test_statistics_are_those_of_the_eager_weights(build, mode, side):
+    given = models.inputs(build, side)
+    model = build(mode)
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS, keep="weights") as seen:
+        model(**given)
+    weights = eager.weights_of(build, given)
+    assert set(seen) == set(weights)
+    for name in eager.compared(weights, mode, side):
+        eager.check(seen[name], weights[name], real=eager.real_queries(build, given, name))
+
+
+@pytest.mark.parametrize("build", [models.llama, models.bert, models.gpt2])
+def test_the_logsumexp_is_that_of_the_scores(build):
+    given = models.inputs(build, "left")
+    model = build("sdpa")
+    with torch.no_grad(), gh.watch(model, [gh.LogSumExp(), gh.MaxScore()], keep="weights") as seen:
+        model(**given)
+    for name, weights in eager.weights_of(build, given).items():
+        told = seen[name].log_sum_exp
+        assert torch.equal(told.isneginf(), (weights == 0).all(-1))
+        # The largest weight of a head's best row is exp(its score - that row's logsumexp).
+        scores = told + weights.amax(-1).log()
+        real = eager.real_queries(build, given, name)
+        if real is not None:
+            scores = scores.masked_fill(~real[:, None], -torch.inf)
+        largest = scores.nan_to_num(-torch.inf, neginf=-torch.inf).amax(-1)
+        torch.testing.assert_close(seen[name].max_score, largest, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,398 @@
+"""The page of the atlas in a browser: keyboard, languages, widths, and pictures.
+
+The cells of the atlas in a browser: their numbers, their colours, their words.
+The map of the atlas in a browser: what moves it, and what it asks for as it moves.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from xml.etree import ElementTree as ET
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import glasshead as gh
+from glasshead.drawing.page import hexadecimal, paint
+from glasshead.studio.strings import words
+from glasshead.studio.views import atlas as module
+from glasshead.tasks.write import Writer
+from studio.atlas.atlas_seen import (
+    BOTTOM,
+    LEFT,
+    drawn,
+    eventually,
+    heading,
+    level_of,
+    marked,
+    remembered,
+    said,
+    state,
+    value,
+)
+from studio.atlas.conftest import CONTEXT, KEYS
+from studio.atlas.small_atlases import of_blocks
+from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.keyboard import reached_by_tab
+
+
+def test_a_picture_has_what_is_seen(looking, stored, square, tmp_path):
+    page = looking(stored).open("#atlas?y=700&x=300&zoom=4&i=690&j=311")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    saved.value.save_as(tmp_path / "atlas.svg")
+    root = ET.parse(tmp_path / "atlas.svg").getroot()
+    said = " ".join(text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert f"{square[0, 0, 690, 311].item():.4f}" in said
+    assert "700" in said.split()
+    (image,) = root.iter("{http://www.w3.org/2000/svg}image")
+    assert image.get("href", "").startswith("data:image/png")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="PNG").click()
+    saved.value.save_as(tmp_path / "atlas.png")
+    assert (tmp_path / "atlas.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("dark", "width"), [*zip([False, True] * 2, WIDTHS, strict=True), (True, 390)]
+)
+def test_the_page_fits_and_is_accessible(looking, serving, run, dark, width):
+    look = looking(serving(run).url, width=width, dark=dark)
+    page = look.open("#atlas")
+    page.get_by_text("Choose a text").click()
+    assert look.overflow() == 0
+    assert look.violations() == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
+def test_all_of_it_is_seen_at_once(looking, serving, run, width, height):
+    page = looking(serving(run).url, width=width, height=height).open("#atlas")
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    canvas, help_ = (page.locator(f".atlas {each}").bounding_box() for each in ("canvas", "p.help"))
+    assert help_["y"] + help_["height"] <= height
+    assert help_["height"] < 30
+    assert canvas["width"] * canvas["height"] > 0.45 * width * height
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_all_is_said_in_each_language(looking, stored, language):
+    look = looking(stored, language=language)
+    text = look.open("#atlas").inner_text("body")
+    assert words(language)["atlas.legend"] in text
+    assert not re.findall(r"\b(?:atlas|shell)\.\w+", text)
+    assert not re.findall(r"\{\w+\}", text)
+    assert look.overflow() == 0
+
+
+def test_every_control_is_reached_by_tab(looking, serving, run):
+    page = looking(serving(run).url).open("#atlas")
+    page.get_by_text("Choose a text").click()
+    page.locator("main").focus()
+    name = "() => `${document.activeElement.tagName} ${document.activeElement.type ?? ''}`"
+    assert set(reached_by_tab(page, name)) >= {
+        "SUMMARY ",
+        "TEXTAREA textarea",
+        "INPUT file",
+        "BUTTON submit",
+        "SELECT select-one",
+        "INPUT radio",
+        "INPUT range",
+        "BUTTON button",
+        "CANVAS ",
+    }
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+STORY = "Once upon a time tom saw a big red ball and a dog. " * 9
+
+
+written_as = module._written
+
+
+@pytest.mark.parametrize("level", range(3))
+def test_each_number_under_the_cross_hair_is_the_librarys(looking, stored, square, level):
+    expected, block = of_blocks(square[0, 1], level), 2**level
+    place = f"y=600&x=600&zoom={-level + 0.1}"
+    page = looking(stored, height=480).open(f"#atlas?head=1&{place}&i=600&j=560")
+    assert level_of(page) == level
+    row, column = 600 // block, 560 // block
+    canvas = page.locator(".atlas canvas")
+    canvas.focus()
+    for key in ("", "Right", "Right", "Down", "Left", "Up", "Up"):
+        if key:
+            canvas.press(f"Shift+Arrow{key}")
+        row += {"Down": 1, "Up": -1}.get(key, 0)
+        column += {"Right": 1, "Left": -1}.get(key, 0)
+        drawn(page)
+        assert value(page) == pytest.approx(expected[row, column].item(), rel=1e-5)
+        assert heading(page, "keys") == said("Key", column * block, block)
+        assert heading(page, "queries") == said("Query", row * block, block)
+
+
+@pytest.mark.parametrize(
+    ("at", "zoom"), [((1012, 1012), -1.9), ((1012, 0), -0.9), ((0, 0), 3), ((1012, 1011), 6)]
+)
+def test_the_last_block_is_as_large_as_what_is_left(looking, stored, square, at, zoom):
+    page = looking(stored, height=480).open(
+        f"#atlas?y={at[0]}&x={at[1]}&zoom={zoom}&i={at[0]}&j={at[1]}"
+    )
+    level = max(0, math.ceil(-zoom))
+    expected = of_blocks(square[0, 0], level)[at[0] >> level, at[1] >> level]
+    assert level_of(page) == level
+    assert value(page) == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_each_cell_has_the_colour_of_its_number(looking, stored, square):
+    page = looking(stored).open("#atlas?scale=linear&top=0.1&y=300&x=290&zoom=3.5&i=1012&j=0")
+    width, height = page.locator(".atlas canvas").evaluate("c => [c.clientWidth, c.clientHeight]")
+    wide, high, zoom = width - LEFT, height - BOTTOM, 2**3.5
+    P = square[0, 0]
+    # Where an axis or the small map stands over them, cells are passed over.
+    cells = [(row, column) for row in range(290, 312) for column in range(270, 305)]
+    points = [
+        [LEFT + wide / 2 + (column + 0.5 - 290) * zoom, high / 2 + (row + 0.5 - 300) * zoom]
+        for row, column in cells
+    ]
+    found = page.locator(".atlas canvas").evaluate(
+        "(c, points) => { const whole = c.getContext('2d').getImageData(0, 0, c.width, c.height);"
+        "return points.map(([x, y]) => (Math.floor(y) * c.width + Math.floor(x)) * 4)"
+        ".map((at) => [...whole.data.slice(at, at + 3)]); }",
+        points,
+    )
+    for (row, column), color in zip(cells, found, strict=True):
+        place = min(64, math.floor(P[row, column].item() / 0.1 * 64 + 0.5))
+        near = {
+            hexadecimal(paint(each, dark=False))
+            for each in (max(place - 1, 0), place, min(place + 1, 64))
+        }
+        assert "#{:02x}{:02x}{:02x}".format(*color) in near
+    assert len({tuple(color) for color in found}) > 12
+
+
+def test_a_text_is_shown_along_both_axes(looking, serving, run):
+    look = looking(serving(run).url)
+    page = look.open("#atlas")
+    page.get_by_text("Choose a text").click()
+    page.get_by_label("Text, of any length").fill(STORY)
+    page.get_by_role("button", name="Read").click()
+    writer = Writer.load(run)
+    numbers = writer.tokenizer.encode(STORY)
+    part = page.locator(".atlas .part")
+    expect(part).to_contain_text(f"{CONTEXT} of its {len(numbers)} tokens")
+    drawn(page)
+    where = "#" + address(page).split("#")[1] + "&layer=1&head=2&y=40&x=30&zoom=4&i=41&j=22"
+    page = looking(serving(run).url).open(where)
+    with torch.inference_mode(), gh.watch(writer.model, keep="weights") as seen:
+        writer.model(torch.tensor([numbers[:CONTEXT]]))
+    P = [*seen.values()][1].weights[0, 2]
+    assert value(page) == pytest.approx(P[41, 22].item(), rel=1e-5)
+    tokens = [writer.tokenizer.token(number) for number in numbers]
+    assert (marked(page, "queries"), marked(page, "keys")) == (tokens[41], tokens[22])
+
+
+def test_every_token_that_is_seen_is_named_beside_its_cell(looking, serving, run, tmp_path):
+    page = looking(serving(run).url).open("#atlas")
+    page.get_by_text("Choose a text").click()
+    page.get_by_label("Text, of any length").fill("a dog saw tom")
+    page.get_by_role("button", name="Read").click()
+    expect(page.locator(".atlas section.keys")).to_contain_text("dog saw tom")
+    drawn(page)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    saved.value.save_as(tmp_path / "atlas.svg")
+    texts = [each.text for each in ET.parse(tmp_path / "atlas.svg").iter(f"{SVG}text")]
+    tokenizer = Writer.load(run).tokenizer
+    tokens = [tokenizer.token(number) for number in tokenizer.encode("a dog saw tom")]
+    assert Counter(texts) >= Counter(2 * [token.strip() or "␣" for token in tokens])
+
+
+def test_hostile_tokens_are_text(looking, serving, run, monkeypatch):
+    hostile = "<img src=x onerror=alert(1)>"
+    monkeypatch.setattr(module, "_written", lambda word: hostile + written_as(word + "\u202e\x00"))
+    page = looking(serving(run).url).open("#atlas?y=9&x=9&zoom=4&i=9&j=8")
+    assert marked(page, "keys").startswith(hostile)
+    assert marked(page, "queries").endswith("\\u202e\\x00")
+    assert page.locator(".atlas img").count() == 0
+
+
+def test_what_stands_beside_stored_weights_is_shown(looking, serving, square, tmp_path):
+    square.head(0, 0).save(tmp_path / "w.safetensors")
+    words = [f" w{place}" for place in range(KEYS)]
+    words[560] = "<img src=x onerror=alert(1)>\u202e"
+    (tmp_path / "w.tokens.json").write_text(json.dumps(words))
+    url = serving(tmp_path / "w.safetensors").url
+    page = looking(url).open("#atlas?y=600&x=560&zoom=5&i=600&j=560")
+    assert marked(page, "queries") == " w600"
+    assert marked(page, "keys") == "<img src=x onerror=alert(1)>\\u202e"
+    assert page.locator(".atlas img").count() == 0
+    (tmp_path / "w.tokens.json").write_text("[")
+    page = looking(url).open("#atlas?y=600&x=560&zoom=5&i=600&j=560")
+    assert "and has broken JSON: mend or remove it" in page.inner_text(".atlas .part")
+    assert (heading(page, "queries"), heading(page, "keys")) == ("Query 600", "Key 560")
+    assert value(page) == pytest.approx(square[0, 0, 600, 560].item(), rel=1e-5)
+
+
+def test_keys_and_buttons_move_the_map(looking, stored):
+    page = looking(stored).open("#atlas")
+    canvas = page.locator(".atlas canvas")
+    page.wait_for_function("() => location.hash.includes('i=')")
+    assert "zoom" not in state(page)
+    page.get_by_role("button", name="Closer").click()
+    page.wait_for_function("() => location.hash.includes('zoom=')")
+    first = state(page)
+    canvas.focus()
+    for key in ("+", "+", "+"):
+        canvas.press(key)
+    zoom = float(first["zoom"]) + 1.5
+    closer = remembered(page, zoom=pytest.approx(zoom, abs=1e-3))
+    canvas.press("ArrowRight")
+    canvas.press("ArrowDown")
+    step = 80 / 2 ** float(closer["zoom"])
+    x, y = (pytest.approx(float(closer[side]) + step, abs=0.1) for side in "xy")
+    moved = remembered(page, x=x, y=y)
+    # These are left to the page.
+    for key in ("End", "PageUp", "PageDown"):
+        canvas.press(key)
+    assert state(page) == moved
+    canvas.press("-")
+    page.get_by_role("button", name="Further away").click()
+    remembered(page, zoom=pytest.approx(zoom - 1.5, abs=1e-3))
+    canvas.press("Home")
+    remembered(page, zoom=None)
+
+
+def test_pointer_and_wheel_move_the_map(looking, stored, square):
+    page = looking(stored).open("#atlas?y=500&x=500&zoom=0.5&i=3&j=2")
+    box = page.locator(".atlas canvas").bounding_box()
+    middle = box["x"] + LEFT + (box["width"] - LEFT) / 2, box["y"] + (box["height"] - BOTTOM) / 2
+    page.mouse.move(middle[0] - 40.5, middle[1] + 60.5)
+    drawn(page)
+    query, key = (500 + math.floor(60.5 / 2**0.5), 500 + math.floor(-40.5 / 2**0.5))
+    assert value(page) == pytest.approx(square[0, 0, query, key].item(), rel=1e-5)
+    page.mouse.down()
+    page.mouse.move(middle[0], middle[1] + 60.5, steps=4)
+    page.mouse.up()
+    x = pytest.approx(500 - 40.5 / 2**0.5, abs=0.05)
+    remembered(page, x=x, i=str(query), j=str(key))
+    page.mouse.wheel(0, -250)
+    zoomed = remembered(page, zoom=pytest.approx(1.5, abs=1e-3))
+    # What was under the pointer is still there.
+    at = float(zoomed["y"]) + 60.5 / 2**1.5
+    assert at == pytest.approx(500 + 60.5 / 2**0.5, abs=0.5)
+
+
+def test_each_control_changes_what_is_seen(looking, stored, square):
+    page = looking(stored).open("#atlas?i=700&j=20&y=700&x=100&zoom=1")
+    assert value(page) == pytest.approx(square[0, 0, 700, 20].item(), rel=1e-5)
+    page.get_by_label("Head").select_option("1")
+    drawn(page)
+    assert value(page) == pytest.approx(square[0, 1, 700, 20].item(), rel=1e-5)
+    remembered(page, head="1")
+    legend = page.locator(".atlas .legend .ends")
+    assert legend.inner_text().split() == ["1.0·10⁻⁵", "0.0032", "1.0000"]
+    page.get_by_text("linear").click()
+    drawn(page)
+    # Its top is next above the largest mean weight of the coarsest tile.
+    most = of_blocks(square[0, 1], 2).max().item() / 4
+    top = next(one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1) if one >= most)
+    assert legend.inner_text().split()[2] == f"{top:.4f}"
+    slider = page.get_by_label("Top of the colour scale")
+    slider.focus()
+    slider.press("Home")
+    drawn(page)
+    assert legend.inner_text().split() == ["0", "0.5000", "1.0000"]
+    remembered(page, scale="linear")
+    assert value(page) == pytest.approx(square[0, 1, 700, 20].item(), rel=1e-5)
+
+
+def test_the_address_opens_the_same_again(looking, stored):
+    place = "#atlas?head=1&y=700&x=300&zoom=2.25&i=690&j=311&scale=linear&top=0.2"
+    page = looking(stored).open(place)
+    first = remembered(page, layer="0"), value(page), page.locator(".atlas .legend").inner_text()
+    again = looking(stored).open("#" + address(page).split("#")[1])
+    assert (state(again), value(again), again.locator(".atlas .legend").inner_text()) == first
+    assert first[0]["zoom"] == "2.25"
+
+
+def test_what_leaves_the_view_is_no_longer_asked_for(looking, stored):
+    look = looking(stored)
+    page, left = look.page, []
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    def gone(asked):
+        if "level=0" in asked.url:
+            left.append((asked.url, asked.failure))
+
+    page.on("requestfailed", gone)
+
+    look.open("#atlas")
+    page.route(re.compile("level=0"), hold)
+    page.locator(".atlas canvas").focus()
+    for _ in range(4):
+        page.keyboard.press("+")
+    # A map that rests asks for four at once; all are waited for as long as it rests.
+    assert eventually(page, lambda: len(held) >= 4)
+    assert not left
+    page.keyboard.press("Home")
+    assert eventually(page, lambda: len(left) == len(held))
+    assert len(held) <= 5
+    assert all("ABORTED" in why for _, why in left)
+    drawn(page)
+    for route in held:
+        route.abort()
+
+
+def without_overviews(page):
+    """Let the page think that no overview was made yet, whatever other pages have asked for."""
+
+    def told(route):
+        route.fulfill(json={**route.fetch().json(), "ready": False})
+
+    page.route(re.compile("atlas/map"), told)
+
+
+@pytest.mark.parametrize("what", ["overview", "tile"])
+def test_what_is_refused_for_now_is_asked_for_again(looking, stored, square, what):
+    look = looking(stored, expected=("429",))
+    refused = []
+
+    def refuse(route):
+        if len(refused) < 2:
+            refused.append(route.request.url)
+            route.fulfill(status=429, json={"detail": "2 pieces of work are under way."})
+        else:
+            route.fallback()
+
+    without_overviews(look.page)
+    look.page.route(re.compile(f"atlas/{what}"), refuse)
+    page = look.open("#atlas?i=700&j=20&y=700&x=100&zoom=1")
+    assert len(refused) == 2
+    assert value(page) == pytest.approx(square[0, 0, 700, 20].item(), rel=1e-5)
+    assert page.locator(".refused").count() == 0
+
+
+def test_one_overview_is_made_at_a_time(looking, stored):
+    look = looking(stored)
+    page, held, left = look.page, [], []
+    page.on("requestfailed", lambda asked: left.append(asked.url))
+
+    def hold(route):
+        held.append(route)
+
+    page.route(re.compile("atlas/overview.*head=0"), hold)
+    without_overviews(page)
+    page.goto(f"{stored}#atlas")
+    page.wait_for_selector(".atlas .surveying progress")
+    page.get_by_label("Head").select_option("1")
+    drawn(page)
+    assert eventually(page, lambda: bool(left))
+    assert len(held) == 1
+    assert held[0].request.url in left
+    held[0].abort()

@@ -1,0 +1,374 @@
+"""The grid of all heads in a browser: their maps, their roles, and which of them opens first.
+
+The page of the heads in a browser: keyboard, texts, languages, widths, and pictures.
+The head that is open, in a browser: its numbers, its colours, its bars, its text.
+"""
+
+import json
+import re
+import struct
+from xml.etree import ElementTree as ET
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from glasshead.models.saving import write_weights
+from glasshead.studio.strings import words
+from glasshead.studio.views import heads
+from glasshead.tasks.write import Writer
+from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.heads.heads_seen import (
+    COLORS,
+    HEADS,
+    LAYERS,
+    OPEN,
+    TEXT,
+    close,
+    colors,
+    place_of,
+    small,
+)
+from studio.keyboard import reached_by_tab
+from written import written
+
+
+def test_the_grid_shows_what_heads_do(looking, place, reading):
+    url, view = place
+    page = looking(url).open(view)
+    told, maps = heads.summary(reading), heads.small_maps(reading)
+    length = reading.length
+    assert f"Tokens: {length}. Layers: 2. Heads: 6." in page.locator(".said").inner_text()
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            button = small(page, layer, head)
+            assert float(button.get_attribute("data-entropy")) == told["entropy"][layer][head]
+            role = told["roles"][layer][head]
+            said = words("en")[f"heads.role.{role or 'none'}"]
+            assert button.get_attribute("aria-label") == (
+                f"Layer {layer}, head {head}: {said}, mean entropy "
+                f"{told['entropy'][layer][head]:.2f} nats"
+            )
+            canvas = button.locator("canvas")
+            side = canvas.evaluate("(canvas) => canvas.clientWidth") / length
+            middles = [
+                ((at % length + 0.5) * side, (at // length + 0.5) * side) for at in range(length**2)
+            ]
+            pixels = canvas.evaluate(COLORS, middles)
+            expected = colors(maps[layer * HEADS + head, :, :-1])
+            assert all(map(close, pixels, [cell for row in expected for cell in row]))
+    for role in told["scores"]:
+        count = sum(row.count(role) for row in told["roles"])
+        assert page.locator(f'.roles [data-role="{role}"]').inner_text() == str(count)
+
+
+@pytest.mark.parametrize("asked", ["", "&layer=7&head=2", "&layer=0&head=3"])
+def test_the_most_telling_head_is_opened_where_none_is_asked_that_is_there(
+    looking, place, reading, asked
+):
+    url, view = place
+    page = looking(url).open(view + asked)
+    layer, head = heads.summary(reading)["first"]
+    assert page.locator(".one .head h2").inner_text().startswith(f"Layer {layer}, head {head}")
+    assert f"layer={layer}&head={head}" in address(page)
+    assert small(page, layer, head).get_attribute("aria-current") == "true"
+
+
+def test_the_maps_and_the_open_head_are_seen_at_once(looking, place):
+    url, view = place
+    page = looking(url, width=1440).open(view)
+    grid, map_ = page.locator(".all table").bounding_box(), page.locator(".map").bounding_box()
+    assert grid["y"] < 250
+    assert grid["x"] + grid["width"] <= map_["x"]
+    assert map_["y"] + map_["height"] <= 900
+
+
+def test_roles_are_tagged_where_a_head_has_one(tmp_path, serving, looking):
+    run = written(tmp_path / "run", "context_length=47")
+    model = Writer.load(run.path).model
+    # Without queries a head looks at all keys alike.
+    with torch.no_grad():
+        for parameter in model.blocks[0].attention.parameters():
+            parameter.zero_()
+    write_weights(model, run.weights)
+    served = serving(run.path)
+    page = looking(served.url).open(f"#heads?text={served.studio.texts.add(TEXT)}&layer=0&head=1")
+    for head in range(HEADS):
+        assert small(page, 0, head).get_attribute("data-role") == "broad"
+        assert small(page, 0, head).locator(".role").inner_text() == "broad"
+        assert small(page, 1, head).get_attribute("data-role") != "broad"
+    assert page.locator('.roles [data-role="broad"]').inner_text() == str(HEADS)
+    assert page.locator(".one .head .tag").inner_text() == "broad"
+    assert "broad" in page.locator(".roles .here").inner_text()
+
+
+def test_all_can_be_done_by_keyboard(looking, place, reading):
+    url, view = place
+    page = looking(url).open(view)
+    page.locator("summary").focus()
+    page.keyboard.press("Enter")
+    name = "() => document.activeElement.type || document.activeElement.className"
+    reached = reached_by_tab(page, name, times=8)
+    assert reached[:3] == ["textarea", "submit", "file"]
+    assert reached[3:] == ["radio", "checkbox", "scroll", "button", ""]
+    page.keyboard.press("Shift+Tab")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    expect(small(page, 1, 1)).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator(".one .head h2")).to_contain_text("Layer 1, head 2")
+    expect(small(page, 1, 2)).to_have_attribute("aria-current", "true")
+    page.keyboard.press("Tab")
+    expect(page.locator(".map canvas")).to_be_focused()
+    last = reading.length - 1
+    here = lambda row: int(page.locator(f'[data-row="{row}"]').get_attribute("data-value"))  # noqa: E731
+    assert (here("query"), here("key")) == (last, 0)
+    for key, query_and_key in (
+        ("End", (last, last)),
+        ("PageUp", (last - 10, last)),
+        ("ArrowLeft", (last - 10, last - 1)),
+        ("ArrowDown", (last - 9, last - 1)),
+        ("Home", (last - 9, 0)),
+        ("ArrowUp", (last - 10, 0)),
+        ("ArrowRight", (last - 10, 1)),
+        ("PageDown", (last, 1)),
+    ):
+        page.keyboard.press(key)
+        assert (here("query"), here("key")) == query_and_key
+    page.wait_for_url(f"**query={last}&key=1*")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Space")
+    expect(page.locator(".one .head h2")).to_contain_text("Layer 0, head 2")
+    assert (here("query"), here("key")) == (last, 1)
+    assert "layer=0&head=2" in address(page)
+
+
+def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_path):
+    url, view = place
+    page = looking(url, expected=("400", "413")).open(view)
+    choose = page.get_by_text("Choose a text")
+    choose.click()
+    page.locator("textarea").fill("a dog")
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".said")).to_contain_text("Tokens: 5.")
+    expect(page.locator("textarea")).not_to_be_visible()
+    choose.click()
+    page.locator("textarea").fill("   ")
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".wrong")).to_contain_text("a text takes a word at least")
+    (tmp_path / "text.txt").write_text("Tom saw a ball. " * 4)
+    page.locator('input[type="file"]').set_input_files(tmp_path / "text.txt")
+    expect(page.locator(".said")).to_contain_text(
+        "The text is cut: the model read 47 of its 64 tokens."
+    )
+    expect(page.locator(".wrong")).to_be_empty()
+    (tmp_path / "large.txt").write_bytes(b"a" * (2**23 + 1))
+    page.locator('input[type="file"]').set_input_files(tmp_path / "large.txt")
+    expect(page.locator(".wrong")).to_contain_text(
+        "at most 8 388 608 bytes, and this file has 8 388 609"
+    )
+
+
+def test_hostile_tokens_stay_text(looking, place):
+    url, view = place
+    hostile = [
+        '<img src=x onerror="document.title=1">',
+        "\\u202eevil",
+        "\\x00",
+        "</script>",
+        "&lt;b&gt;",
+    ]
+    look = looking(url)
+
+    def answer(route):
+        result = json.loads(route.fetch().text().splitlines()[-1])
+        for name in ("tokens", "running"):
+            result["result"][name][: len(hostile)] = hostile
+        route.fulfill(body=json.dumps(result) + "\n", content_type="application/x-ndjson")
+
+    look.page.route("**/api/heads/reading*", answer)
+    page = look.open(view + "&layer=1&head=2&query=0&key=1")
+    assert page.locator('[data-row="query"] b').inner_text() == hostile[0]
+    assert page.locator(".tokens span").nth(0).text_content().strip() == hostile[0]
+    assert page.locator(".heads img, .heads script, .heads b b").count() == 0
+    assert page.title() != "1"
+
+
+def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
+    page = opened.page
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    svg = ET.parse(saved.value.path()).getroot()
+    texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
+    small_maps = 1 + LAYERS + LAYERS * HEADS
+    assert texts[small_maps] == "Layer 1, head 2"
+    assert len(texts) == small_maps + 1 + 2 * reading.length + 3
+    assert sum(one.tag.endswith("image") for one in svg.iter()) == LAYERS * HEADS + 1
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="PNG").click()
+    content = saved.value.path().read_bytes()
+    width, height = struct.unpack(">2I", content[16:24])
+    assert (width, height) == (2 * float(svg.get("width")), 2 * float(svg.get("height")))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_nothing_is_wider_than_the_page_and_all_is_accessible(looking, place, dark):
+    url, view = place
+    look = looking(url, dark=dark)
+    look.open(view + OPEN)
+    for width in WIDTHS:
+        look.resize(width)
+        assert look.overflow() == 0
+        box = look.page.locator(".map canvas").bounding_box()
+        assert box["x"] + box["width"] <= width
+    assert look.violations() == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_its_words(looking, place, language):
+    url, view = place
+    look = looking(url, language=language, width=390)
+    page = look.open(view + OPEN)
+    assert page.locator("html").get_attribute("lang") == language
+    assert not re.search(r"heads\.[a-z_]", page.locator("main").inner_text())
+    assert words(language)["heads.roles"] in page.locator("main").inner_text()
+    assert look.overflow() == 0
+    seen = page.locator("main").inner_html()
+    assert "{" not in seen
+
+
+# Walks with the cross-hair through all cells, and gathers what is read there.
+WALK = """(count) => {
+  const canvas = document.querySelector(".map canvas");
+  const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const read = (row) => Number(document.querySelector(`[data-row="${row}"]`).dataset.value);
+  for (let at = 0; at < 2 * count; at += 1) press("PageUp");
+  const cells = [];
+  for (let query = 0; query < count; query += 1) {
+    press("Home");
+    for (let key = 0; key < count; key += 1) {
+      cells.push(["query", "key", "weight", "rank", "entropy", "distance", "received"].map(read));
+      press("ArrowRight");
+    }
+    press("ArrowDown");
+  }
+  return cells;
+}"""
+
+
+def test_under_the_cross_hair_stand_the_librarys_numbers_cell_by_cell(opened, reading):
+    length = reading.length
+    P, (entropy, distance, received) = heads.whole_map(reading, 1, 2), heads.along(reading, 1, 2)
+    found = opened.page.evaluate(WALK, length)
+    assert len(found) == length**2
+    for *place, weight, rank, entropy_, distance_, received_ in found:
+        query, key = map(int, place)
+        assert weight == P[query, key].item()
+        assert rank == (1 + (P[query] > P[query, key]).sum().item() if weight else 0)
+        assert entropy_ == entropy[query].item()
+        assert distance_ == distance[query].item()
+        assert received_ == received[key].item()
+    assert {tuple(map(int, cell[:2])) for cell in found} == {
+        (query, key) for query in range(length) for key in range(length)
+    }
+    told = heads.summary(reading)
+    for role, scores in told["scores"].items():
+        value = opened.page.locator(f'[data-score="{role}"]').get_attribute("data-value")
+        assert (float(value) if value else None) == scores[1][2]
+
+
+@pytest.mark.parametrize(
+    ("state", "chosen"),
+    [
+        ("", {}),
+        ("&scale=log", {"logarithmic": True}),
+        ("&sink=off", {"skip": 1}),
+        ("&scale=log&sink=off", {"logarithmic": True, "skip": 1}),
+    ],
+)
+def test_cells_have_the_colours_of_their_weights(looking, place, reading, state, chosen):
+    url, view = place
+    page = looking(url).open(view + OPEN + state)
+    P, length = heads.whole_map(reading, 1, 2), reading.length
+    canvas = page.locator(".map canvas")
+    cell = float(canvas.get_attribute("data-cell"))
+    skip = chosen.get("skip", 0)
+    places = [
+        [(key + 0.3) * cell, (query + 0.3) * cell]
+        for query in range(length)
+        for key in range(skip, length)
+    ]
+    found = canvas.evaluate(COLORS, places)
+    assert all(map(close, found, [color for row in colors(P, **chosen) for color in row]))
+    if skip:
+        (grey,) = canvas.evaluate(COLORS, [[0.3 * cell, (length - 0.7) * cell]])
+        rule = page.evaluate("getComputedStyle(document.body).getPropertyValue('--rule').trim()")
+        assert close(grey, rule)
+    top_weight = float(page.locator(".one p.key [data-value]").get_attribute("data-value"))
+    assert top_weight == P[:, skip:].max().item()
+
+
+def test_controls_change_colours_and_the_address_and_no_number(opened, reading):
+    page = opened.page
+    picture = """
+      [".map canvas", ".small canvas"].map((one) => document.querySelector(one).toDataURL()).join()
+    """
+    seen = [page.evaluate(picture)]
+    weight = page.locator('[data-row="weight"]').get_attribute("data-value")
+    for control, state in (
+        ("logarithmic", "scale=log"),
+        ("With the first token", "sink=off"),
+    ):
+        page.get_by_text(control, exact=True).click()
+        assert state in address(page)
+        seen.append(page.evaluate(picture))
+        assert page.locator('[data-row="weight"]').get_attribute("data-value") == weight
+    assert len(set(seen)) == 3
+    assert float(weight) == heads.whole_map(reading, 1, 2)[5, 3].item()
+
+
+def test_a_token_that_is_pointed_at_becomes_the_query_and_shades_the_text(opened, reading):
+    page = opened.page
+    tokens = page.locator(".tokens span")
+    assert tokens.count() == reading.length
+    tokens.nth(7).hover()
+    assert page.locator('[data-row="query"]').get_attribute("data-value") == "7"
+    assert page.locator('[data-row="key"]').get_attribute("data-value") == "3"
+    row = heads.whole_map(reading, 1, 2)[7]
+    for key in range(reading.length):
+        expected = f"w{place_of(row[key].item(), row.max().item(), False)}" if row[key] else ""
+        names = (tokens.nth(key).get_attribute("class") or "").split()
+        assert [name for name in names if name not in ("asks", "asked")] == expected.split()
+    assert "asks" in tokens.nth(7).get_attribute("class")
+    assert "".join(tokens.all_text_contents()) == TEXT
+
+
+def test_the_address_opens_the_same_again(opened, looking, place):
+    page = opened.page
+    page.get_by_text("logarithmic", exact=True).click()
+    page.locator(".map canvas").focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_url("**query=6**")
+    other = looking(place[0])
+    again = other.open("#" + address(page).split("#")[1])
+    assert again.locator(".one .head h2").inner_text() == page.locator(".one .head h2").inner_text()
+    for row in ("query", "key", "weight", "rank", "entropy", "distance", "received"):
+        cell = f'[data-row="{row}"]'
+        assert again.locator(cell).inner_text() == page.locator(cell).inner_text()
+    assert again.locator("textarea").input_value() == TEXT
+    assert again.get_by_label("logarithmic").is_checked()
+
+
+def test_bars_along_the_axes_are_as_long_as_their_numbers(opened, reading):
+    along = heads.along(reading, 1, 2)
+    paths = opened.page.locator(".map path").evaluate_all(
+        "(paths) => paths.map((path) => path.getAttribute('d'))"
+    )
+    assert len(paths) == 3
+    for path, numbers in zip(paths, along, strict=True):
+        long = torch.tensor([float(one) for one in re.findall(r"[hv]([\d.e-]+)", path)])
+        torch.testing.assert_close(long / long.max(), numbers / numbers.max(), rtol=1e-5, atol=1e-6)
