@@ -56,7 +56,7 @@ def test_the_page_names_answers_alike(browser):
     both = modules()["dom.js"] + modules()["source.js"]
     source = re.sub("^(export |import .*;$)", "", both, flags=re.MULTILINE)
     page = browser.new_page()
-    key = page.evaluate(f"(given) => {{ {source}\nreturn keyOf('heads/map', given); }}", given)
+    key = page.evaluate(f"(held) => {{ {source}\nreturn keyOf('heads/map', held); }}", given)
     page.close()
     assert key_of("heads/map", given) == key
     assert key.startswith("heads/map|a=7|b=0.1|big=100000000000000|long=123456.789|off=false|on=tr")
