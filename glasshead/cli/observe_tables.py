@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, fsum
+from math import ceil
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
@@ -15,7 +15,7 @@ import glasshead as gh
 from glasshead.drawing import HeatMap, Table, number
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
 from glasshead.drawing.heat_map import heat_map_html, heat_map_lines
-from glasshead.drawing.pooling import Grid, Value
+from glasshead.drawing.pooling import Grid, Value, sum_columns
 from glasshead.drawing.printable import visible
 from glasshead.statistics import DistanceHistogram, PooledMap
 from glasshead.statistics.reductions import edges
@@ -73,12 +73,8 @@ class WeightsMap(Block):
         """Return the cells, neighbouring columns added where there are more than `most`."""
         together = ceil((len(self.column_edges) - 1) / most)
         edges = (*self.column_edges[:-1:together], self.column_edges[-1])
-        values = tuple(
-            tuple(_total(row[place : place + together]) for place in range(0, len(row), together))
-            for row in self.values
-        )
         return Grid(
-            values,
+            tuple(sum_columns(tuple(row), together) for row in self.values),
             self._named(self.row_edges),
             self._named(edges),
             row_block=_largest(self.row_edges),
@@ -98,12 +94,6 @@ class WeightsMap(Block):
 
 def _largest(edges: Sequence[int]) -> int:
     return max(stop - start for start, stop in pairwise(edges))
-
-
-def _total(cells: Sequence[Value]) -> Value:
-    """Sum the cells that are not hidden; None where all are."""
-    seen = [cell for cell in cells if cell is not None]
-    return fsum(seen) if seen else None
 
 
 _BETWEEN = 2

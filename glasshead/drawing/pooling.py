@@ -100,7 +100,7 @@ def pooled(grid: Grid, most_rows: int, most_columns: int) -> Grid:
     column_block = ceil(len(grid.columns) / most_columns)
     if row_block == column_block == 1:
         return grid
-    summed = [_summed(row, column_block) for row in grid.values]
+    summed = [sum_columns(row, column_block) for row in grid.values]
     return Grid(
         values=tuple(
             _mean(summed[start : start + row_block]) for start in range(0, len(summed), row_block)
@@ -113,7 +113,7 @@ def pooled(grid: Grid, most_rows: int, most_columns: int) -> Grid:
     )
 
 
-def _summed(row: tuple[Value, ...], block: int) -> tuple[Value, ...]:
+def sum_columns(row: tuple[Value, ...], block: int) -> tuple[Value, ...]:
     """Sum a row over blocks of columns."""
     if block == 1:
         return row

@@ -125,7 +125,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def check_inputs(query: Any, key: Any, value: Any) -> None:
@@ -143,7 +143,7 @@ def check_inputs(query: Any, key: Any, value: Any) -> None:
 def _check_input(name: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} takes a torch.Tensor, and got {type(tensor).__name__}.")
-    if tensor.dtype not in _FLOATS:
+    if tensor.dtype not in FLOATS:
         raise TypeError(
             f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: "
             f"convert it with {name}.float()."

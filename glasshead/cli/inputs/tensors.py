@@ -14,7 +14,7 @@ from glasshead.cli.inputs.files import STANDARD_INPUT, read_bytes, shown
 from glasshead.cli.inputs.messages import listed
 from glasshead.explanation.embeddings import Projection
 from glasshead.files import read_regular
-from glasshead.recipe.validation import check_inputs
+from glasshead.recipe.validation import FLOATS, check_inputs
 
 _SUFFIX = ".safetensors"
 
@@ -60,7 +60,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 _NEEDED, _INPUT_ROLES = ("query", "key"), ("query", "key", "value")
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LAYOUT = "[length, dim], [heads, length, dim] or [batch, heads, length, dim]"
 
 
@@ -114,7 +113,7 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
 
 
 def _check_tensor(name: str, tensor: Tensor) -> None:
-    if tensor.dtype not in _FLOATS:
+    if tensor.dtype not in FLOATS:
         raise ValueError(
             f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: convert "
             f"it by .float()."

@@ -33,7 +33,7 @@ from glasshead.statistics.reductions import (
 ROW_STATS = 9
 # float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
 MANY = 2**20
-# The row statistic that answers each reduction to one.
+# The row statistic that is the result of each of these reductions.
 _ROWS = {LogSum: LOG_SUM, EntropySum: ENTROPY, ScoreSum: SCORES, DistanceSum: DISTANCES}
 _KNOWN = (*_ROWS, BlockSum, DiagonalSum, Largest, LargestWeights, TimesKeys, TimesQueries)
 
@@ -48,8 +48,8 @@ class RecipeTensors(NamedTuple):
         bounds: The first key that each query sees, and the one after the last,
             `[#batch, 2, queries]`; `visible`, `rule` and `bias` hide more of them.
         offsets: The position of query 0 among the keys, `[#batch]`.
-        visible: Which pairs are visible, `[#batch, #heads, #queries, #keys]`.
-        bias: Added to the scores, `[#batch, #heads, #queries, #keys]`; -inf hides.
+        visible: Which pairs are visible, `[#batch, #heads, #queries, keys]`.
+        bias: Added to the scores, `[#batch, #heads, #queries, keys]`; -inf hides.
         table: Added along the diagonals, `[#batch, #heads, queries + keys - 1]`: pair
             (i, j) reads place queries - 1 - i + j.
         sink: A score without a key for each head, `[#heads]`.

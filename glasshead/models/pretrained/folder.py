@@ -132,7 +132,7 @@ def _too_large(where: str, name: str, value: int) -> ValueError:
 
 ANEW = "take it anew"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 class StoredTensors(Mapping[str, Tensor]):
@@ -227,7 +227,7 @@ def _single_file(folder: Path) -> Path:
             f"{printable(str(folder))} has {len(files)} files of weights and no {_INDEX}: put the "
             "index beside them."
         )
-    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise ValueError(
             f"{printable(str(folder))} has its weights in {printable(pickled[0])} alone, which is "

@@ -109,7 +109,7 @@ class Mask(Part, ABC):
     def key_range(self, tile: Tile) -> range:
         """Return a range that holds every key visible to the tile, without evaluating each pair.
 
-        The answer is a range that holds every visible key; between its ends some may be hidden.
+        Between its ends some may be hidden.
 
         >>> import glasshead as gh
         >>> gh.window(before=9).key_range(gh.Tile(range(500, 600), range(100_000)))
@@ -120,8 +120,8 @@ class Mask(Part, ABC):
     def intervals(self, tile: Tile) -> Intervals | None:
         """Return the one range of keys that each query of the tile sees, or None.
 
-        None where they are not, or where that would have to be read from numbers that are not
-        known yet: while torch.compile traces, and on the meta device.
+        None where a query sees keys with a gap between them, or where that would have to be read
+        from numbers that are not known yet: while torch.compile traces, and on the meta device.
 
         >>> import glasshead as gh
         >>> tile = gh.Tile(range(2), range(5), offset=3)

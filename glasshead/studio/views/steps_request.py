@@ -38,7 +38,7 @@ class StepsRequest:
         beta: One of `BETAS`; None: 1 for the worked example, whose score is the bare product, else
             1/√d.
         mask: One of `MASKS`.
-        normalizer: One of `NORMALIZERS`.
+        normalizer: One of `STEPS_NORMALIZERS`.
         heads: Number of heads.
         head: Index of the shown head, from 0.
         query: Position of the explained word, from 0; None: "shiny" in the worked example, else

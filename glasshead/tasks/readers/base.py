@@ -41,7 +41,7 @@ class Reader:
     name: str
     kind: Kind
     model: nn.Module
-    read: Callable[[Int[Tensor, "pieces length"]], Any]
+    read: Callable[[Int[Tensor, "texts length"]], Any]
     encode: Callable[[Sequence[str]], list[list[int]]]
     token: Callable[[int], str]
     ordinary: Sequence[int]

@@ -16,6 +16,8 @@ from glasshead.tasks.data.tables import read_texts, text_files
 from glasshead.tasks.readers.base import Reader
 
 FileName = str | os.PathLike[str]
+# Longer strings are no names of files.
+_LONGEST_NAME = 1024
 
 
 class Texts(NamedTuple):
@@ -79,8 +81,6 @@ def as_argument(option: str, value: Any = None) -> str:
     return option if value is None else f"{option}={value}"
 
 
-# Longer strings are no names of files.
-_LONGEST_NAME = 1024
 # A length that is not asked for is no longer than this.
 _MAX_LENGTH = 1024
 _TOKENS_AT_ONCE = 8192

@@ -13,14 +13,13 @@ from tokenizers import Tokenizer as Inner
 from torch import Tensor, nn
 
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
-from glasshead.models.pretrained.folder import ANEW, StoredTensors, check_numbers
+from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.tokenizers.chunks import affixes, check_length, encode_in_chunks, told_panics
 from glasshead.tasks.tokenizers.tokenizer import cutting
 
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # Maximum sizes of the files that transformers reads beside the weights.
 _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
     (".txt", ".model", ".jinja", ".bpe", ".spm", ".vocab", ".tiktoken", ".py"), TOKENIZER_BYTES
@@ -114,7 +113,7 @@ def _check_files(folder: Path) -> None:
         try:
             # Transformers ignores dangling links, too.
             if file.exists() and not file.is_dir():
-                check_regular(file, None if file.suffix in (".safetensors", *_PICKLED) else most)
+                check_regular(file, None if file.suffix in (".safetensors", *PICKLED) else most)
         except OSError as error:
             raise type(error)(
                 f"{shown(file)} cannot be read ({error.strerror}): put the file of the model "
@@ -129,7 +128,7 @@ def _check_weights(folder: Path) -> None:
     """
     if any(folder.glob("*.safetensors")):
         return
-    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise ValueError(
             f"{shown(folder)} has its weights in {pickled[0]} alone, which is pickled and could "

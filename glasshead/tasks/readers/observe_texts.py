@@ -21,8 +21,6 @@ from glasshead.watching.corpus import CorpusResult, CorpusStatistics
 
 # Statistics by position are those of chunks which have all positions.
 _BY_POSITION = (("key",), ("row", "column"))
-
-
 # The tokens must fit into the header of a safetensors file.
 _MAX_TOKENS = 2**20
 
@@ -50,7 +48,8 @@ class TextObserver:
         self._statistics = statistics
         text = torch.empty(1, 1, chunks.length, 1, device="meta")
         Attention().plan(text, text, text, statistics=dict(statistics))
-        # Texts of several lengths have each its own positions; pieces have them all, but the last.
+        # Texts of several lengths have each its own positions; chunks of one length have them
+        # all, but the last.
         of_full = {
             name: one
             for name, one in statistics.items()

@@ -23,6 +23,8 @@ from glasshead.watching.alarms.probe import Every, Probe
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+# The heads are read at every fourth row of log.csv.
 _ROWS = 4
 COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score")
 

@@ -88,7 +88,7 @@ class Checkpoints:
         with self._whole() as model:
             checkpoint = {
                 "step": step,
-                "model": _weights(model),
+                "model": _weights(model.state_dict()),
                 "optimizer": self._optimizer_state(model),
                 "random": _random_state(),
                 "identity": self._identity,
@@ -99,7 +99,7 @@ class Checkpoints:
     def weights(self) -> dict[str, Tensor]:
         """Return the full weights of the task's model; of a sharded one, in rank 0 alone."""
         with self._whole() as model:
-            return _weights(model)
+            return _weights(model.state_dict())
 
     def _write(self, checkpoint: dict[str, Any], rate: float) -> None:
         path, step = self._folder.checkpoint, checkpoint["step"]
@@ -141,8 +141,9 @@ class Checkpoints:
         return FullyShardedDataParallel.optim_state_dict(model, self._optimizer)
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
+def _weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a module whose `model` is the task's, by the names in that."""
+    return {name.removeprefix("model."): tensor for name, tensor in state.items()}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -161,9 +162,7 @@ def _of_trainer(checkpoint: dict[str, Any]) -> dict[str, Any]:
     parts = checkpoint["callbacks"]
     return {
         "step": checkpoint["global_step"],
-        "model": {
-            name.removeprefix("model."): tensor for name, tensor in checkpoint["state_dict"].items()
-        },
+        "model": _weights(checkpoint["state_dict"]),
         "optimizer": checkpoint["optimizer_states"][0],
         "random": parts["RandomState"],
         "identity": parts["Saving"],
