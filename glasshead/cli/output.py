@@ -288,7 +288,7 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
         ) from error
 
 
-def _refusal(path: Path, error: OSError, kind: Kind = PAGE) -> OSError:
+def _refusal(path: Path, error: OSError, kind: Kind) -> OSError:
     return OSError(
         f"{kind.noun} cannot be written to {shown(path)} ({error.strerror}): name another place."
     )

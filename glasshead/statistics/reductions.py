@@ -60,7 +60,7 @@ class Reduction(ABC):
         """Compute the results for these rows, `[*batch, heads, …]` each."""
 
     def numbers(self, queries: int, keys: int) -> int:
-        """Count the numbers of one head's result; sums in float64 count twice more."""
+        """Count the numbers of one head's result; those summed in float64 count three times."""
         del keys
         return queries
 

@@ -104,14 +104,6 @@ class Summary(Printed):
             caption=f"{name}{pattern and f' of {pattern}'}, {statistic.unit}: {of}",
         )
 
-    def __str__(self) -> str:
-        return self.document().text()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.document()._repr_html_()
-
 
 def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     """Reduce a statistic over all calls to one number per head."""

@@ -38,15 +38,15 @@ class Windows:
         self.batch_size = batch_size
         self._within = torch.arange(length + 1)
 
-    def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "pieces length"]]:
+    def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "windows length"]]:
         """Collate the windows at these positions to `tokens` and next-token `targets`."""
         places = torch.tensor(indices)[:, None] + self._within
         last = len(self.tokens) - 1
-        pieces = self.tokens[places.clamp(max=last)]
-        targets = pieces[:, 1:]
+        windows = self.tokens[places.clamp(max=last)]
+        targets = windows[:, 1:]
         if int(places[:, -1].max()) > last:
             targets = targets.masked_fill(places[:, 1:] > last, IGNORED)
-        return {"tokens": pieces[:, :-1], "targets": targets}
+        return {"tokens": windows[:, :-1], "targets": targets}
 
     def count(self, indices: Sequence[int]) -> int:
         """Return the number of targets."""
@@ -79,10 +79,10 @@ class TrainingWindows(Windows):
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         spare = len(self.tokens) - self.length
         first = int(torch.randint(min(self.length, spare), (), generator=generator))
-        pieces = (len(self.tokens) - 1 - first) // self.length
-        places = (first + self.length * torch.randperm(pieces, generator=generator)).tolist()
-        size = min(self.batch_size, pieces)
-        return [places[i : i + size] for i in range(0, pieces - size + 1, size)]
+        count = (len(self.tokens) - 1 - first) // self.length
+        places = (first + self.length * torch.randperm(count, generator=generator)).tolist()
+        size = min(self.batch_size, count)
+        return [places[i : i + size] for i in range(0, count - size + 1, size)]
 
 
 class HeldOutWindows(Windows):
