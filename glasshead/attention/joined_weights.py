@@ -49,6 +49,13 @@ class JoinedWeights(LazyMatrix):
     """
 
     def __init__(self, parts: Sequence[Weights], first_keys: Sequence[int]) -> None:
+        try:
+            parts, first_keys = list(parts), list(first_keys)
+        except TypeError:
+            raise TypeError(
+                f"JoinedWeights takes a list of Weights and one of their first keys, and got "
+                f"{type(parts).__name__} and {type(first_keys).__name__}."
+            ) from None
         for part in parts:
             if not isinstance(part, Weights):
                 raise TypeError(f"JoinedWeights takes Weights, and got {type(part).__name__}.")
@@ -119,7 +126,7 @@ class JoinedWeights(LazyMatrix):
     def _pairs(self, rows: range, columns: range) -> int:
         parts = self._parts_of(rows)
         own = (part._pairs(own_rows, _within(columns, keys)) for part, own_rows, keys in parts)
-        return max(super()._pairs(rows, columns), *own)
+        return max((super()._pairs(rows, columns), *own))
 
     def _seen(self, rows: range) -> range:
         seen = [

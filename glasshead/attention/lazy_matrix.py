@@ -118,13 +118,14 @@ class LazyMatrix(ABC):
         ValueError where the part would take more than 2 GiB.
         """
         index = full_index(index, len(self.shape))
-        for part, length in zip(index[:-2], self.shape, strict=False):
-            if not isinstance(part, slice):
-                _leading_place(part, length)
+        leading = tuple(
+            _leading_part(part, length)
+            for part, length in zip(index[:-2], self.shape, strict=False)
+        )
         rows, row_index = range_of(index[-2], self.shape[-2], self._rows)
         columns, column_index = range_of(index[-1], self.shape[-1], self._columns)
         self._check_budget(rows, columns, _BUDGET, "this part of W", "ask for less")
-        return self.tile(rows, columns)[(*index[:-2], row_index, column_index)]
+        return self.tile(rows, columns)[(*leading, row_index, column_index)]
 
     def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
         """Compute the whole matrix.
@@ -213,6 +214,10 @@ class LazyMatrix(ABC):
                 f"{name} takes [..., {length}, n] that broadcasts to {leading}, "
                 f"and got {list(factor.shape)}."
             )
+        if factor.layout != torch.strided:
+            raise TypeError(
+                f"{name} takes a dense tensor, and got {factor.layout}: convert it by .to_dense()."
+            )
         if factor.device != self.device:
             raise ValueError(
                 f"{name} takes a tensor on {self.device}, and got one on {factor.device}."
@@ -222,6 +227,12 @@ class LazyMatrix(ABC):
 
 def _leading_place(place: int, length: int) -> int:
     return inside(place, length, "entries along a leading axis")
+
+
+def _leading_part(part: Part, length: int) -> Part:
+    if isinstance(part, slice):
+        return slice(*_ends(part, length))
+    return _leading_place(part, length)
 
 
 class Transposed(LazyMatrix):
@@ -371,4 +382,6 @@ def _ends(part: slice, length: int) -> tuple[int, int, int]:
     for end in (part.start, part.stop):
         if end is not None:
             _range_part(end)
-    return part.indices(length)
+    start, stop, step = part.indices(length)
+    # A longer step takes the first alone, and PyTorch knows none above 64 bits.
+    return start, stop, min(step, max(length, 1))

@@ -30,7 +30,7 @@ from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Score
 from glasshead.recipe.tile import Span, with_heads
-from glasshead.recipe.validation import check_inputs
+from glasshead.recipe.validation import check_inputs, offset_of, positive, whole_number
 from glasshead.statistics.reductions import BlockSum, Largest, LogSum, TimesQueries
 
 _KIND = "weights"
@@ -247,9 +247,13 @@ class Weights(LazyMatrix):
         Errors: any, where the description is corrupted.
         """
         recipe = {name: deserialize(data[name], name, tensors) for name in _RECIPE}
+        recipe["offset"] = offset_of(recipe["offset"], "offset")
+        recipe["axes"] = whole_number(recipe["axes"], "axes", least=2)
+        if recipe["softcap"] is not None:
+            recipe["softcap"] = positive(recipe["softcap"], "softcap")
         query, key = tensors["query"], tensors["key"]
         problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
-        rows = KnownRows(*(tensors[name] for name in _ROWS)) if _ROWS[0] in tensors else None
+        rows = KnownRows(*(tensors[name] for name in _ROWS)) if {*_ROWS} & {*tensors} else None
         parts = (
             (problem.score, Score),
             (problem.normalizer, Normalizer),
@@ -261,7 +265,11 @@ class Weights(LazyMatrix):
         check_inputs(query, key, key)
         problem.check()
         for numbers in (tensors["logsumexp"], *(rows or ())):
-            if numbers is None or numbers.shape != query.shape[:-1]:
+            if (
+                numbers is None
+                or numbers.shape != query.shape[:-1]
+                or not numbers.is_floating_point()
+            ):
                 raise ValueError("what is known of rows is not one number a query")
         return cls(problem, tensors["logsumexp"], rows)
 

@@ -174,6 +174,13 @@ def test_rows_that_are_computed_besides_count_too():
         (lambda W: W.dense(budget="1"), TypeError, "budget"),
         (lambda W: W @ torch.ones(5, 1), ValueError, r"^W(.T)? @ [RL] takes \[..., 1[37], n\]"),
         (lambda W: W @ [1.0], TypeError, r"^W(.T)? @ [RL] takes a floating-point tensor, and got"),
+        (
+            lambda W: W @ torch.eye(W.shape[-1]).to_sparse(),
+            TypeError,
+            "takes a dense tensor, and got",
+        ),
+        (lambda W: W[::-1], ValueError, r"^W\[…\] takes slices with steps above 0, and got -1"),
+        (lambda W: W[0, 1.5:], TypeError, r"^W\[…\] takes whole numbers, slices and an ellipsis"),
         (lambda W: W.pooled(18, 2), ValueError, r"^pooled\(rows\) takes at most 1[37], and got 18"),
         (lambda W: W.pooled(2, 0), ValueError, r"^pooled\(columns\) takes a whole number of at le"),
     ],
@@ -181,6 +188,13 @@ def test_rows_that_are_computed_besides_count_too():
 def test_what_no_matrix_takes(make, ask, error, sentence):
     with pytest.raises(error, match=sentence):
         ask(make()[0])
+
+
+def test_no_rows_and_steps_beyond_the_end_are_those_of_the_matrix(make):
+    W, P = make()
+    assert W[0, 0, 3:1].shape == P[0, 0, 3:1].shape
+    assert W[..., 5:5, 2:4].shape == P[..., 5:5, 2:4].shape
+    torch.testing.assert_close(W[:: 2**70, :, :: 2**70, 1 :: 2**70], P[:1, :, :1, 1:2])
 
 
 def test_the_axes_are_named_as_they_are():
@@ -270,6 +284,10 @@ def test_joined_weights_of_a_part_of_ones_own_are_not_written(tmp_path):
         lambda told: told.update(first_keys=[0, -1, 2]),
         lambda told: told.update(first_keys=[0, "1", 2]),
         lambda told: told.update(recipes=[], first_keys=[]),
+        lambda told: told["recipes"][1].update(softcap="much"),
+        lambda told: told["recipes"][1].update(softcap=10**400),
+        lambda told: told["recipes"][1].update(offset=None),
+        lambda told: told["recipes"][1].update(axes="all"),
     ],
 )
 def test_joined_weights_that_were_tampered_with_are_refused(tmp_path, change):
@@ -281,6 +299,20 @@ def test_joined_weights_that_were_tampered_with_are_refused(tmp_path, change):
     save_file(load_file(file), file, metadata={"glasshead": json.dumps(told)})
     with pytest.raises(ValueError, match="description of joined weights that cannot be understood"):
         gh.JoinedWeights.load(file)
+
+
+def test_joined_weights_with_half_of_what_is_known_of_rows_are_refused(tmp_path):
+    file = tmp_path / "joined.safetensors"
+    joined()[0].save(file)
+    with safe_open(file, "pt") as opened:
+        told = opened.metadata()
+    for name in ("1.largest_score", "1.largest_weight"):
+        tensors = load_file(file)
+        whole = {**tensors, name: tensors[name].long()}
+        for damaged in ({k: x for k, x in tensors.items() if k != name}, whole):
+            save_file(damaged, tmp_path / "damaged", metadata=told)
+            with pytest.raises(ValueError, match="joined weights that cannot be understood"):
+                gh.JoinedWeights.load(tmp_path / "damaged")
 
 
 @pytest.mark.parametrize(
@@ -303,3 +335,6 @@ def test_what_cannot_be_joined(parts, first_keys, error, sentence):
         gh.JoinedWeights([one_call(*part) for part in parts], first_keys)
     with pytest.raises(TypeError, match="JoinedWeights takes Weights, and got Tensor"):
         gh.JoinedWeights([torch.ones(3, 5)], [0])
+    for wrong in ((None, [0]), ([one_call(3, 5)], 0)):
+        with pytest.raises(TypeError, match="takes a list of Weights and one of their first keys"):
+            gh.JoinedWeights(*wrong)
