@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from glasshead.attention import tensor_files as files
 from glasshead.attention.tensor_files import from_json, to_json
+from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.settings import TrainingSettings
 from glasshead.tasks.training.stopping import check_weights, on_rank_zero
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
 _KIND = "checkpoint"
+# The examples of a run, and what was done with them.
+_EXAMPLES = {"examples": "trained on", "held_out": "validated with"}
 
 
 class Stateful(Protocol):
@@ -67,15 +70,20 @@ class Checkpoints:
 
         Each process has its own random state. A checkpoint has that of rank 0; the other ranks are
         seeded from the step. Call it last, as setting up models draws random numbers.
+
+        Errors: a ValueError where a part is malformed.
         """
         rank, step = self._fabric.global_rank, 0
         if checkpoint is not None:
             step = checkpoint["step"]
-            self._optimizer.load_state_dict(checkpoint["optimizer"])
-            for name, part in self._parts.items():
-                part.load_state_dict(checkpoint[name])
+            with files.understood(self._folder.checkpoint, _KIND):
+                self._optimizer.load_state_dict(checkpoint["optimizer"])
+                _check_shapes(self._optimizer)
+                for name, part in self._parts.items():
+                    part.load_state_dict(checkpoint[name])
         if checkpoint is not None and rank == 0:
-            _restore_random(checkpoint["random"])
+            with files.understood(self._folder.checkpoint, _KIND):
+                _restore_random(checkpoint["random"])
         else:
             _seed((self._identity["settings"]["seed"], rank, step))
         return step
@@ -141,6 +149,19 @@ class Checkpoints:
         return FullyShardedDataParallel.optim_state_dict(model, self._optimizer)
 
 
+def _check_shapes(optimizer: Optimizer) -> None:
+    """Check that the state of each parameter fits it, as fused kernels read beyond smaller ones.
+
+    Errors: a ValueError where it does not.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, own in state.items():
+            if isinstance(own, Tensor) and own.ndim and own.shape != parameter.shape:
+                raise ValueError(
+                    f"{name} of {list(parameter.shape)} parameters is {list(own.shape)}"
+                )
+
+
 def _weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a module whose `model` is the task's, by the names in that."""
     return {name.removeprefix("model."): tensor for name, tensor in state.items()}
@@ -154,7 +175,29 @@ def read(path: Path) -> dict[str, Any]:
     description, tensors = files.read(path, _KIND)
     with files.understood(path, _KIND):
         checkpoint = unpack(description["tree"], tensors)
-        return _of_trainer(checkpoint) if "global_step" in checkpoint else checkpoint
+        if "global_step" in checkpoint:
+            checkpoint = _of_trainer(checkpoint)
+        _check_parts(checkpoint)
+        return checkpoint
+
+
+def _check_parts(checkpoint: dict[str, Any]) -> None:
+    """Check the parts of a checkpoint that are used before a module or an optimizer takes them.
+
+    Errors: any, where one is missing or of another kind.
+    """
+    whole_number(checkpoint["step"], "step", least=1)
+    whole_number(checkpoint["best"]["worse"], "worse")
+    for name in ("epoch", "position"):
+        whole_number(checkpoint["batches"][name], name)
+    parts = (checkpoint[name] for name in ("model", "optimizer", "random", "identity", "log"))
+    identity = checkpoint["identity"]
+    for part in (*parts, identity["settings"], {name: identity[name] for name in _EXAMPLES}):
+        if not isinstance(part, dict):
+            raise TypeError(f"{type(part).__name__} is no part of it")
+    for name, tensor in checkpoint["model"].items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is no tensor")
 
 
 def _of_trainer(checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -283,7 +326,7 @@ def check_resumable(
     for name, value in own["settings"].items():
         if found["settings"].get(name) != value:
             raise changed_setting(folder, name, found["settings"].get(name), value)
-    for name, what in (("examples", "trained on"), ("held_out", "validated with")):
+    for name, what in _EXAMPLES.items():
         if found[name] != own[name]:
             raise ValueError(
                 f"the run in {folder.path} was {what} other examples: go on with those, or train "
@@ -316,7 +359,7 @@ def check_unfinished(
     if done >= settings.steps:
         raise ValueError(
             f"the run in {folder.path} has finished, with {done} steps of {settings.steps}: to go "
-            f"on, ask for more, as by --set steps={2 * settings.steps}."
+            f"on, ask for more, as by --set steps={2 * done}."
         )
     if settings.patience is not None and worse >= settings.patience:
         raise ValueError(

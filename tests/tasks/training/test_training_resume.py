@@ -19,10 +19,12 @@ from torch import nn
 
 from glasshead.attention import tensor_files as files
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training import Interrupted
+from glasshead.tasks.training import Interrupted, checkpoints
 
 # A source collates three batches for its fingerprint, before the first step.
 BEFORE = 3
+# The parts of a checkpoint.
+PARTS = ("step", "model", "optimizer", "random", "identity", "batches", "best", "log")
 
 
 # The run of these tests, interrupted after step 7, as Lightning's Trainer once saved it.
@@ -177,6 +179,46 @@ def test_a_checkpoint_that_is_none_is_named(tmp_path):
     folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:700])
     with pytest.raises(ValueError, match=r"last.safetensors is not a safetensors file"):
         run(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(lambda saved, part=part: saved.pop(part) for part in PARTS),
+        lambda saved: saved.update(step="3"),
+        lambda saved: saved.update(step=-3),
+        lambda saved: saved["batches"].update(position=-1),
+        lambda saved: saved["best"].update(worse=None),
+        lambda saved: saved["best"].pop("last"),
+        lambda saved: saved["log"].pop("sum"),
+        lambda saved: saved["identity"].pop("examples"),
+        lambda saved: saved["identity"].update(settings=[]),
+        lambda saved: saved["random"].update(torch=saved["random"]["torch"][:5]),
+        lambda saved: saved["random"].pop("python"),
+        lambda saved: saved["optimizer"].update(param_groups=[]),
+        lambda saved: saved["model"].update({"0.weight": 1}),
+        lambda saved: saved["optimizer"]["state"][0].update(exp_avg=torch.zeros(1)),
+    ],
+)
+def test_a_checkpoint_with_damaged_parts_is_named_and_kept(tmp_path, change):
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(4))
+    file = RunFolder(tmp_path).checkpoint
+    saved = checkpoints.read(file)
+    change(saved)
+    tree, tensors = checkpoints.pack(saved)
+    files.write(file, "checkpoint", {"tree": tree}, tensors)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=r"last.safetensors has a description of checkpoint that"):
+        run(tmp_path, resume=True)
+    assert file.read_bytes() == before
+
+
+def test_a_finished_run_says_how_many_steps_go_on(tmp_path):
+    run(tmp_path)
+    shorter = dataclasses.replace(SETTINGS, steps=6)
+    with pytest.raises(ValueError, match="13 steps of 6: to go on, ask for more, as by .*=26"):
+        run(tmp_path, shorter, resume=True)
 
 
 def test_runs_killed_at_many_moments_end_bit_identical(tmp_path):
