@@ -52,7 +52,13 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
             f"texts takes texts, or the Path of a file, and got {source!r}, which is a file: give "
             f"Path({source!r})."
         )
-    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    try:
+        given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    except TypeError:
+        raise TypeError(
+            f"texts takes one text or several, as strings or Paths of files, and got "
+            f"{type(source).__name__}: give a list of them."
+        ) from None
     for one in given:
         if not isinstance(one, str | os.PathLike):
             raise TypeError(
@@ -75,10 +81,10 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
 def as_argument(option: str, value: Any = None) -> str:
     """Spell an option as an argument of Python, for errors.
 
-    >>> as_argument("length"), as_argument("length", 64)
-    ('length', 'length=64')
+    >>> as_argument("length"), as_argument("length", "whole")
+    ('length', "length='whole'")
     """
-    return option if value is None else f"{option}={value}"
+    return option if value is None else f"{option}={value!r}"
 
 
 # A length that is not asked for is no longer than this.

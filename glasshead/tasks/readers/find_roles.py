@@ -205,9 +205,9 @@ def find_roles(
         model, tokenizer: As of `observe_texts`.
         texts: As of `observe_texts`; None: repeated random tokens.
         length: Tokens per chunk of the texts, or "whole"; None: the context of the model, at most
-            1024.
-        period: Number of random tokens that are repeated; None: 25, or as many as fit twice into
-            the context.
+            1024. It takes texts.
+        period: Number of random tokens that are repeated, without texts; None: 25, or as many as
+            fit twice into the context.
         seed: Random seed of these tokens.
         near, thresholds: As of `head_roles`.
         progress: Called with the number of batches done, and the total.
@@ -228,6 +228,10 @@ def find_roles(
     ('blocks.0.attention', torch.Size([4, 3]))
     """
     near, required = whole_number(near, "near"), thresholds_of(thresholds)
+    if texts is None and length is not None:
+        raise ValueError("length cuts texts into chunks, and got no texts: give some, or period.")
+    if texts is not None and period is not None:
+        raise ValueError("period is that of random tokens, and got texts too: leave one out.")
     reader = reader_of_model(model, tokenizer, default_device())
     if texts is None:
         if period is not None:

@@ -99,8 +99,25 @@ def reader_of_transformers(name: str, model: nn.Module, tokenizer: Any, file: st
 
 
 def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts length"]) -> Any:
-    """Run a model of transformers without its head, whose logits are not needed."""
+    """Run a model of transformers without its head, whose logits are not needed.
+
+    Errors: a ValueError for a token that the model does not know.
+    """
+    known = _vocabulary_size(model)
+    if known is not None and tokens.numel() and (most := int(tokens.max())) >= known:
+        raise ValueError(
+            f"{type(model).__name__} takes tokens from 0 to {known - 1}, and its tokenizer gave "
+            f"{most}: take the tokenizer that belongs to the model."
+        )
     return model.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **options)
+
+
+def _vocabulary_size(model: Any) -> int | None:
+    """Return the number of token embeddings; None where the model does not tell."""
+    try:
+        return getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except (AttributeError, NotImplementedError):
+        return None
 
 
 def _check_files(folder: Path) -> None:

@@ -119,6 +119,11 @@ def reader_of_model(
     Errors: a TypeError or ValueError where they do not go together; those of `open_reader`.
     """
     if not isinstance(model, nn.Module):
+        if not isinstance(model, str | os.PathLike):
+            raise TypeError(
+                f"model takes a torch.nn.Module, or the folder of one, and got "
+                f"{type(model).__name__}."
+            )
         if tokenizer is not None:
             raise ValueError(
                 f"the folder {shown(Path(model))} has a tokenizer of its own: leave tokenizer out."

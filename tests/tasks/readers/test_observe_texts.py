@@ -155,17 +155,23 @@ def test_the_model_keeps_no_hook_where_progress_fails(model, observed):
         ({"texts": []}, ValueError, "texts takes one text at least, or the Path of a"),
         ({"texts": [" ", ""]}, ValueError, "2 texts has no text in it: give some with a word"),
         ({"texts": [3]}, TypeError, "texts takes strings, or Paths of files, and got int"),
+        ({"texts": None}, TypeError, "texts takes one text or several, .* and got NoneType"),
         ({"texts": Path("none.txt")}, OSError, "there is no file none.txt"),
         ({"texts": __file__}, ValueError, r"which is a file: give Path\("),
         ({"tokenizer": None}, TypeError, "tokenizer takes that of the model"),
         ({"tokenizer": str}, TypeError, "give the one that LanguageModel was trained with"),
+        (
+            {"model": 5},
+            TypeError,
+            "model takes a torch.nn.Module, or the folder of one, and got int",
+        ),
         ({"model": "folder"}, ValueError, "the folder folder has a tokenizer of its own"),
         ({"length": 0}, ValueError, "length takes"),
         ({"length": "all"}, TypeError, "length takes"),
         (
             {"truncate": True},
             ValueError,
-            "truncate=True cuts texts that are read whole",
+            "truncate=True cuts texts that are read whole: add length='whole', or leave it out",
         ),
         ({"length": 99}, ValueError, "take length=7, or another up to 7"),
     ],
@@ -197,6 +203,8 @@ def test_roles_on_random_tokens_follow_from_the_seed(model):
     ("given", "sentence"),
     [
         ({"period": 1}, "period takes"),
+        ({"texts": TEXTS, "period": 3}, "period is that of random tokens, and got texts too"),
+        ({"length": 5}, "length cuts texts into chunks, and got no texts"),
         ({"period": 5}, "period takes at most 3 tokens, and got 5"),
         ({"texts": "cat"}, "among 3 tokens at least, and 1 text has 1"),
         ({"thresholds": {"last": 0.5}}, "a role is one of"),
@@ -205,3 +213,25 @@ def test_roles_on_random_tokens_follow_from_the_seed(model):
 def test_roles_that_cannot_be_found_are_refused(model, given, sentence):
     with pytest.raises(ValueError, match=sentence):
         gh.find_roles(model, tokenizer=TOKENIZER, **given)
+
+
+def test_the_tokenizer_of_a_larger_model_is_refused():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=5,
+        hidden_size=12,
+        intermediate_size=7,
+        num_hidden_layers=1,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=TOKENIZER.inner, eos_token="<|end|>"
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    for call in (
+        lambda: gh.observe_texts(model, TEXTS, STATISTICS, tokenizer=tokenizer),
+        lambda: gh.find_roles(model, tokenizer=tokenizer),
+    ):
+        with pytest.raises(ValueError, match="takes tokens from 0 to 4, and its tokenizer gave"):
+            call()
