@@ -1,4 +1,4 @@
-"""What is trained: the protocols of a task and its examples, their batches, and cross-entropy."""
+"""Tasks: the protocols of a task and its examples, their batches, and cross-entropy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

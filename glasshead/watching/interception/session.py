@@ -35,7 +35,7 @@ def _never() -> bool:
 
 
 class CallContext(NamedTuple):
-    """What is known of a call of an attention beside its inputs.
+    """The context of an attention call: its mask conversions, output and logsumexps.
 
     Attributes:
         masks: The conversions of mask tensors.
