@@ -101,8 +101,7 @@ _HOMES = {
         "repeated_random_tokens",
         "rollout",
     ),
-    "glasshead.watching.corpus": ("CorpusResult", "CorpusStatistics"),
-    "glasshead.watching.loading": ("load",),
+    "glasshead.watching.corpus": ("CorpusResult", "CorpusStatistics", "load"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -98,6 +98,6 @@ from glasshead.watching.analytics import repeated_random_tokens as repeated_rand
 from glasshead.watching.analytics import rollout as rollout
 from glasshead.watching.corpus import CorpusResult as CorpusResult
 from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
-from glasshead.watching.loading import load as load
+from glasshead.watching.corpus import load as load
 
 __version__: str

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from glasshead.watching.corpus.result import CorpusResult, LayerStatistics
+from glasshead.watching.corpus.result import CorpusResult, LayerStatistics, load
 
 if TYPE_CHECKING:
     from glasshead.watching.corpus.corpus_statistics import CorpusStatistics
 
-__all__ = ["CorpusResult", "CorpusStatistics", "LayerStatistics"]
+__all__ = ["CorpusResult", "CorpusStatistics", "LayerStatistics", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,10 @@
-"""Corpus results: the statistics of each layer and head over a corpus, reduced over all ranks."""
+"""Corpus results: the statistics of each layer and head over a corpus; and `load`, for any file."""
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -11,12 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 import glasshead.statistics as known_statistics
+from glasshead.attention import JoinedWeights, Observation, Weights
 from glasshead.attention.io import UnknownStatistic, describe_values, found
-from glasshead.attention.tensor_files import read, understood, write
+from glasshead.attention.tensor_files import READERS, description_of, read, understood, write
 from glasshead.attention.to_pandas import import_pandas
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic
-from glasshead.watching.seen import Summary, counted
+from glasshead.watching.seen import Seen, Summary, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -362,3 +364,35 @@ def _checked_tokens(tokens: Any) -> tuple[str, ...] | None:
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise ValueError("its tokens are not a list of texts")
     return tuple(tokens)
+
+
+def load(
+    file: str | os.PathLike[str],
+) -> "Observation | Weights | JoinedWeights | Seen | CorpusResult":
+    """Read a file written by `save` or `glasshead observe --save`.
+
+    The file gives the type: an `Observation` or the `Weights` of one attention, the `JoinedWeights`
+    of a text that grew call by call, the `Seen` of a watched model, or the `CorpusResult` of a
+    corpus. No code of the file is run.
+
+    Errors: an OSError where the file cannot be read; a ValueError where it holds none of these.
+
+    >>> import tempfile
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x, file = torch.eye(3), Path(tempfile.mkdtemp()) / "seen.safetensors"
+    >>> gh.Attention(mask=gh.causal()).observe(x, x, x, [gh.Entropy()]).save(file)
+    >>> print(gh.load(file))
+    Observation of 3 queries
+    context  [3, 3]
+    entropy  [3]     0.000 … 1.058  mean 0.570  nats
+    """
+    description = description_of(file)
+    reader = READERS[description["kind"]]
+    if reader == Weights.__name__ and "recipe" not in description:
+        raise ValueError(
+            f"{Path(file)} holds the parameters of a model, without its config: load the folder "
+            f"that it is in, as by gh.Writer.load."
+        )
+    kinds = Observation, Weights, JoinedWeights, Seen, CorpusResult
+    return next(kind for kind in kinds if reader == kind.__name__).load(file)

@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 from glasshead.attention import Attention
 from glasshead.layers import MultiHeadAttention
 from glasshead.recipe.biases import Bias
-from glasshead.watching.ablation import without_heads
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED
 from glasshead.watching.interception.session import (
@@ -23,6 +22,7 @@ from glasshead.watching.interception.session import (
     Patch,
     Session,
     intercepted,
+    without_heads,
 )
 from glasshead.watching.interception.torch_attention import (
     by_name,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,7 @@ from torch._higher_order_ops.utils import _in_hop_compile
 from torch._subclasses.fake_tensor import is_fake
 from torch.utils._python_dispatch import _disable_current_modes
 
-from glasshead.watching.ablation import Ablater
-from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.captured_call import CapturedCall, MaskReader
 from glasshead.watching.errors import (
     NUMBERLESS,
     UNDER_VMAP,
@@ -22,7 +21,6 @@ from glasshead.watching.errors import (
     UnseenError,
     unreadable,
 )
-from glasshead.watching.interception.masks import MaskReader
 from glasshead.watching.watcher import Watcher
 
 _C: Any = torch._C  # noqa: SLF001 - it has no other name
@@ -50,6 +48,18 @@ class CallContext(NamedTuple):
     logsumexps: Sequence[Tensor] = ()
 
 
+class Ablation(Protocol):
+    """What the session asks of an open ablation."""
+
+    def removed(self, module: nn.Module | None, count: int | None) -> Sequence[int]:
+        """Return the heads to ablate in an attention that has run."""
+        ...
+
+    def record_compiled(self) -> None:
+        """Record that a module is being compiled."""
+        ...
+
+
 class Session:
     """The open watches and ablations of one thread, what they change, and the call in progress.
 
@@ -67,7 +77,7 @@ class Session:
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
-        self.ablaters: list[Ablater] = []
+        self.ablaters: list[Ablation] = []
         self.masks = MaskReader()
         self.modes: list[OneThread] = []
         self.crosses: Callable[[], bool] = _never
@@ -92,7 +102,7 @@ class Session:
 
     @contextmanager
     def ablating(
-        self, ablater: Ablater, patches: Sequence["Patch"], mode: AbstractContextManager[Any]
+        self, ablater: Ablation, patches: Sequence["Patch"], mode: AbstractContextManager[Any]
     ) -> Iterator[None]:
         """Open an ablater, as `watching` opens a watcher."""
         with self._among(self.ablaters, ablater, self._ablate_changes, patches, mode):
@@ -129,7 +139,7 @@ class Session:
         return bool(self.watchers or self._removing) and not self._inside
 
     @property
-    def _removing(self) -> list[Ablater]:
+    def _removing(self) -> list[Ablation]:
         """The ablaters that apply to the current call.
 
         PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
@@ -261,6 +271,17 @@ class Session:
         Errors: a ValueError for a head out of range.
         """
         return sorted({head for one in self._removing for head in one.removed(module, count)})
+
+
+def without_heads(x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
+    """Set some heads to 0 along an axis; no gradient flows through them.
+
+    >>> without_heads(torch.ones(2, 3), [0, 2], axis=-1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    if not heads:
+        return x
+    return x.index_fill(axis, torch.tensor(heads, device=x.device), 0.0)
 
 
 def _in_backward() -> bool:

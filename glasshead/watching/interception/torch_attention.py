@@ -14,14 +14,13 @@ from torch.nn import functional as F
 from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, dense, padding
 from glasshead.recipe.problem import Problem
-from glasshead.watching.ablation import without_heads
 from glasshead.watching.captured_call import (
     CapturedCall,
     first_keys,
     position_among,
     problem_from_inputs,
 )
-from glasshead.watching.interception.session import CallContext
+from glasshead.watching.interception.session import CallContext, without_heads
 
 
 def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]]:

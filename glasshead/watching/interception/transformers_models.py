@@ -2,24 +2,26 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from inspect import signature
 from typing import Any, NamedTuple
 
+import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
-from glasshead.watching.ablation import without_heads
 from glasshead.watching.captured_call import (
     CapturedCall,
+    MaskReader,
     first_keys,
     position_among,
     problem_from_inputs,
 )
-from glasshead.watching.interception.masks import MaskReader, RuleMask
-from glasshead.watching.interception.session import THREADS, Patch, Session
+from glasshead.watching.interception.session import THREADS, Patch, Session, without_heads
 from glasshead.watching.interception.torch_attention import of_rows
 
 _Function = Callable[..., Any]
@@ -222,3 +224,28 @@ def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:
         return None
     sinks = given.get("s_aux")
     return getattr(given["module"], "sinks", None) if sinks is None else sinks
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RuleMask(Mask):
+    """A mask in which pair (i, j) is visible where rule(batch, head, i, j) is true, for all heads.
+
+    Attributes:
+        rule: The `mask_mod` of a BlockMask.
+        batch: The batch size.
+
+    Source: Dong et al. 2024 (FlexAttention), section 3.
+    """
+
+    rule: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    batch: int
+
+    def visible(self, tile: Tile) -> Bool[Tensor, "batch 1 queries keys"]:
+        rows = torch.arange(tile.queries.start, tile.queries.stop, device=tile.device)
+        batch = torch.arange(self.batch, device=tile.device)
+        head = torch.zeros((), dtype=torch.int64, device=tile.device)
+        seen = self.rule(batch[:, None, None], head, rows[:, None], tile.columns())
+        return seen.expand(self.batch, *tile.shape)[:, None]
+
+    def __repr__(self) -> str:
+        return f"RuleMask({getattr(self.rule, '__name__', self.rule)})"
