@@ -28,12 +28,24 @@ def demo(
     folder: Annotated[
         str, Option(metavar="DIR", help="Where the page and the translator are put.")
     ] = "demo",
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Resume the training that was interrupted in DIR. Without it, the demo resumes "
+            "where there is one to resume.",
+        ),
+    ] = False,
 ) -> None:
     """Explain the worked example, train a translator, and see which words it looks at."""
     check_extra("train", "glasshead demo")
     place = output_folder(folder, "--folder")
     page, run = place / _PAGE, place / _RUN
     check_target(page)
+    if resume and not (run / "config.json").exists():
+        raise FileNotFoundError(
+            f"{shown(run)} has no run to resume: leave --resume out to begin one."
+        )
     from glasshead.drawing import Document, Heading, Paragraph
 
     explanation = explain_sentence(None, None, recipe_for(None, None), lang="en").document()
@@ -41,7 +53,7 @@ def demo(
     typer.echo()
     print_drawing(explanation)
     _print(Paragraph(_TRAINING), title="A translator, trained from nothing")
-    translator = trained(run)
+    translator = trained(run, shlex.join(["glasshead", "demo", "--folder", folder]))
     blocks = _translated(translator)
     _print(*blocks, title="A sentence that it has never seen")
     all_parts = Document(
@@ -89,8 +101,12 @@ def _translated(translator: "TextTranslator") -> "list[Block]":
     ]
 
 
-def trained(run: Path) -> "TextTranslator":
+def trained(run: Path, command: str) -> "TextTranslator":
     """Train the translator in a folder to its end; a finished one is loaded.
+
+    Args:
+        run: The folder.
+        command: The command that trains it, for the README of the run.
 
     Errors: an OSError or ValueError where the folder has another run.
     """
@@ -106,7 +122,7 @@ def trained(run: Path) -> "TextTranslator":
     with folder.locked():
         if not folder.config.exists():
             settings = TranslateSettings.from_preset("tiny")
-            prepared = TRANSLATE.begin(settings, folder, "glasshead demo")
+            prepared = TRANSLATE.begin(settings, folder, command)
             train_run(prepared, folder, cpu, resume=False)
         else:
             train_run(TRANSLATE.go_on(folder), folder, cpu, resume=True)

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from safetensors.torch import load_file
 
 from glasshead.cli.output import print_text
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training import read_attention_log
+from glasshead.tasks.training import loop, read_attention_log
 from glasshead.tasks.translate import PRESETS
 from written import SMALL, written
 
@@ -110,6 +111,7 @@ def test_a_run_goes_on_by_the_same_command_and_further(command, tmp_path):
     assert command(*begin).code == 0
     more = command(*begin, "--resume", "--set", "steps=6")
     assert more.code == 0
+    assert f"Resuming {tmp_path / 'run'} at step 4 of 6.\n" in more.err
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["last"]["step"] == 6
     assert json.loads((tmp_path / "run" / "config.json").read_text())["training"]["steps"] == 6
     other = command(*begin, "--resume", "--set", "d_model=24")
@@ -420,8 +422,31 @@ def test_the_demo_goes_on_where_it_was_interrupted(command, tmp_path, monkeypatc
     run.write_config(config)
     went_on = command("demo", "--folder", tmp_path)
     assert went_on.code == 0
+    assert f"Resuming {run.path} at step 2 of 3.\n" in went_on.err
     assert "step 3 of 3: validation loss" in went_on.err
-    assert "step 2 of" not in went_on.err
+    assert "step 2 of 3: " not in went_on.err
+
+
+def test_the_demo_is_resumed_as_it_says_and_as_the_readme_says(command, tmp_path, monkeypatch):
+    begin = ("demo", "--folder", tmp_path / "the demo")
+    run = tmp_path / "the demo" / "translator"
+    nothing = command(*begin, "--resume")
+    assert (nothing.code, nothing.out) == (2, "")
+    assert f"{run} has no run to resume: leave --resume out to begin one." in nothing.err
+    with monkeypatch.context() as patch:
+        # As if Ctrl-C were pressed during the first step.
+        patch.setattr(loop, "any_of", lambda fabric, own: True)
+        stopped = command(*begin)
+    assert stopped.code == 130
+    advice = f"after step 1 of 3, and is saved in {run}: go on by the same command with --resume."
+    assert stopped.err.endswith(f"training was interrupted {advice}\n")
+    readme = (run / "README.md").read_text()
+    written = re.search(r"Made by\n\n    (.*)\n\nand, .*, the same command with `--resume`", readme)
+    assert shlex.split(written[1]) == ["glasshead", *map(str, begin)]
+    went_on = command(*begin, "--resume")
+    assert went_on.code == 0
+    assert f"Resuming {run} at step 1 of 3.\n" in went_on.err
+    assert "step 3 of 3: validation loss" in went_on.err
 
 
 def test_what_is_no_folder_is_refused(command, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.training import checkpoints, logs
 from glasshead.tasks.training.attention_log import AttentionWriter
 from glasshead.tasks.training.checkpoints import Checkpoints
@@ -90,6 +90,8 @@ def train(
             checkpoints.check_resumable(checkpoint, identity, task.model, folder)
             checkpoints.check_unfinished(checkpoint, settings, folder)
             task.model.load_state_dict(checkpoint["model"])
+        if resume and leads():
+            _print_resuming(0 if checkpoint is None else checkpoint["step"], run)
         with Interruption() as interruption:
             loggers = logs.loggers(folder)
             try:
@@ -195,6 +197,16 @@ def _loop(
             if stop:
                 break
     return best.figures
+
+
+def _print_resuming(step: int, run: _Run) -> None:
+    why = "" if step else ", as it has no checkpoint yet"
+    Console(stderr=True).print(
+        f"Resuming {run.folder.path} at step {step} of {run.settings.steps}{why}.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _interrupted(step: int, run: _Run) -> Interrupted:

@@ -61,6 +61,14 @@ def test_an_interrupted_run_goes_on_as_if_it_was_not(tmp_path, whole, step, numb
     torch.manual_seed(1234)
     random.seed(5)
     assert everything(run(tmp_path, resume=True)) == whole
+    assert f"Resuming {tmp_path} at step {step} of 13.\n" in capfd.readouterr().err
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path, whole, capfd):
+    run(tmp_path).checkpoint.unlink()
+    assert everything(run(tmp_path, resume=True)) == whole
+    told = f"Resuming {tmp_path} at step 0 of 13, as it has no checkpoint yet.\n"
+    assert told in capfd.readouterr().err
 
 
 def test_a_run_that_the_trainer_of_lightning_saved_goes_on(tmp_path, tmp_path_factory):
