@@ -1,120 +1,40 @@
-"""glasshead: attention you can see through."""
+"""glasshead: attention you can see through.
 
-import importlib
+Its names are in `__init__.pyi`, each with its module, and are imported when they are first used.
+"""
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
-
-_HOMES = {
-    "glasshead.attention": ("Attention", "JoinedWeights", "Observation", "Plan", "Weights"),
-    "glasshead.diagnosis": ("Diagnosis", "diagnose"),
-    "glasshead.explanation": ("Explanation", "explain"),
-    "glasshead.layers": (
-        "DecoderBlock",
-        "EncoderBlock",
-        "FeedForward",
-        "GatedFeedForward",
-        "H2O",
-        "KVCache",
-        "KeyValueCache",
-        "Learned",
-        "MultiHeadAttention",
-        "PostNorm",
-        "PreNorm",
-        "Rotary",
-        "Sinks",
-        "Sinusoidal",
-        "SnapKV",
-        "TOVA",
-    ),
-    "glasshead.models": (
-        "Classifier",
-        "ClassifierConfig",
-        "Encoder",
-        "EncoderConfig",
-        "LanguageModel",
-        "LanguageModelConfig",
-        "MaskedLanguageModel",
-        "Translator",
-        "TranslatorConfig",
-    ),
-    "glasshead.models.decoding": ("Beam", "Greedy", "Sampling", "generate", "stream"),
-    "glasshead.models.pretrained": ("load_pretrained",),
-    "glasshead.recipe.biases": ("ALiBi", "Bias", "RelativeBias"),
-    "glasshead.recipe.masks": (
-        "Mask",
-        "causal",
-        "dense",
-        "documents",
-        "from_additive",
-        "from_huggingface",
-        "from_torch_mha",
-        "padding",
-        "prefix",
-        "window",
-    ),
-    "glasshead.recipe.normalizers": (
-        "Entmax15",
-        "HardMax",
-        "Normalizer",
-        "Sigmoid",
-        "Softmax",
-        "SoftmaxOne",
-        "Sparsemax",
-    ),
-    "glasshead.recipe.scores": (
-        "Additive",
-        "Cosine",
-        "Dot",
-        "Gaussian",
-        "InnerProduct",
-        "ScaledDot",
-        "Score",
-    ),
-    "glasshead.recipe.tile": ("Tile",),
-    "glasshead.recipe.problem": ("Trace",),
-    "glasshead.statistics": (
-        "ArgMax",
-        "DistanceHistogram",
-        "Entropy",
-        "LogSumExp",
-        "MassOn",
-        "MaxScore",
-        "MaxWeight",
-        "MeanDistance",
-        "PooledMap",
-        "Received",
-        "Statistic",
-        "TopK",
-    ),
-    "glasshead.studio.report": ("Report",),
-    "glasshead.tasks.readers.find_roles": ("find_roles",),
-    "glasshead.tasks.readers.observe_texts": ("observe_texts",),
-    "glasshead.tasks.write": ("Writer",),
-    "glasshead.watching": ("Seen", "ablate", "watch"),
-    "glasshead.watching.alarms": ("Alarm", "AlarmRule"),
-    "glasshead.watching.analytics": (
-        "HeadRoles",
-        "Patterns",
-        "eviction_scores",
-        "flow",
-        "head_roles",
-        "patterns",
-        "repeated_random_tokens",
-        "rollout",
-    ),
-    "glasshead.watching.corpus": ("CorpusResult", "CorpusStatistics", "load"),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'glasshead' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make `__getattr__`, `__dir__` and `__all__` of a package from the imports of its stub.
+
+    >>> get, _, names = lazy_names("glasshead")
+    >>> "Attention" in names, get("Entropy").__module__
+    (True, 'glasshead.statistics.per_query')
+    """
+    module = sys.modules[package]
+    stub = Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8")
+    lines = [line for line in ast.parse(stub).body if isinstance(line, ast.ImportFrom)]
+    homes = {
+        alias.name: "." * line.level + (line.module or "") for line in lines for alias in line.names
+    }
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name], package), name)
+        setattr(module, name, value)
+        return value
+
+    return get, lambda: sorted({*vars(module), *homes}), list(homes)
 
 
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+__getattr__, __dir__, __all__ = lazy_names(__name__)

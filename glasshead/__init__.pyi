@@ -1,3 +1,5 @@
+import collections.abc
+
 from glasshead.attention import Attention as Attention
 from glasshead.attention import JoinedWeights as JoinedWeights
 from glasshead.attention import Observation as Observation
@@ -101,3 +103,9 @@ from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
 from glasshead.watching.corpus import load as load
 
 __version__: str
+
+def lazy_names(
+    package: str,
+) -> tuple[
+    collections.abc.Callable[[str], object], collections.abc.Callable[[], list[str]], list[str]
+]: ...

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -110,7 +109,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     place = path.resolve()
     if place.exists() and not (place.is_file() or place.is_dir()):
         raise OSError(errno.EINVAL, "a file that is not regular is there", str(path))
-    beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+    beside = place.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         beside.touch()
         mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)

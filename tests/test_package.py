@@ -1,6 +1,7 @@
 """The face of the package: lazy, typed, and cheap to ask."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,28 +10,39 @@ import pytest
 
 import glasshead
 
-FOLDER = Path(glasshead.__file__).parent
+DRAWING = {"rich.console", "jinja2", "markupsafe", "glasshead.drawing.document"}
+OTHERS = {"numba", "networkx", "matplotlib", "pandas", "typer", "pydantic", "transformers"}
 
 
-def test_importing_the_package_imports_nothing_heavy():
-    heavy = ["torch", "numpy", "rich", "typer", "matplotlib", "numba"]
-    code = f"import sys, glasshead; print([m for m in {heavy} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("statement", "not_needed"),
+    [
+        ("import glasshead", {"torch", "numpy", "rich", "jaxtyping"} | DRAWING | OTHERS),
+        ("import glasshead; glasshead.Attention", DRAWING | OTHERS),
+        ("from glasshead.drawing import printable", {"torch", "numpy"} | DRAWING | OTHERS),
+        ("import glasshead.explanation.translations", {"torch", "numpy"} | OTHERS),
+    ],
+)
+def test_an_import_brings_nothing_that_it_does_not_need(statement, not_needed):
+    code = f"{statement}\nimport sys; print(sorted({not_needed} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
 
-def test_the_stub_names_what_the_package_hands_on():
-    tree = ast.parse((FOLDER / "__init__.pyi").read_text())
-    stub = {
-        alias.asname: node.module
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert stub == glasshead._HOME
+@pytest.mark.parametrize("package", ["", ".drawing", ".explanation", ".ladder"])
+def test_a_package_hands_on_the_names_of_its_stub_from_their_modules(package):
+    module = importlib.import_module(f"glasshead{package}")
+    stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
+    lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
+    assert [alias.asname for line in lines for alias in line.names] == module.__all__
+    for line in lines:
+        home = importlib.import_module("." * line.level + line.module, module.__name__)
+        for alias in line.names:
+            assert getattr(module, alias.asname) is getattr(home, alias.name)
+            assert alias.asname in dir(module)
 
 
-@pytest.mark.parametrize("name", sorted(glasshead._HOME))
+@pytest.mark.parametrize("name", sorted(glasshead.__all__))
 def test_every_name_is_there_and_documented(name):
     value = getattr(glasshead, name)
     assert value.__doc__

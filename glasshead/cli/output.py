@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Annotated, Any, Self
 
 from rich.console import Console, RenderableType
-from rich.progress import Progress
 from typer import Option
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
@@ -160,6 +159,8 @@ class Counter:
     """
 
     def __init__(self, doing: str, *, shown: bool = True) -> None:
+        from rich.progress import Progress
+
         console = Console(stderr=True)
         hidden = not (shown and console.is_terminal)
         self._bar = Progress(console=console, transient=True, disable=hidden)

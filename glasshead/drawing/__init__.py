@@ -25,33 +25,11 @@ Two words
 `rich.print(document)` draws in colour, `document.text(width)` plainly, `document.html()` a whole
 page, and a notebook shows the document by itself. The few phrases that blocks add are `Words`,
 which the caller translates: `Document(..., language="tr", words=Words.translated(gettext))`. Text
-from users is never read as markup.
+from users is never read as markup. Names are fetched when they are used: making text printable is
+quick to import.
 """
 
-from glasshead.drawing.bands import Bands
-from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
-from glasshead.drawing.document import Document, Formula, Heading, Note, Paragraph
-from glasshead.drawing.heat_map import HeatMap
-from glasshead.drawing.numbers import number, vector
+from glasshead import lazy_names
 from glasshead.drawing.printable import printable, shorten, visible
-from glasshead.drawing.table import Table
 
-__all__ = [
-    "ENGLISH",
-    "Bands",
-    "Block",
-    "Canvas",
-    "Document",
-    "Formula",
-    "Heading",
-    "HeatMap",
-    "Note",
-    "Paragraph",
-    "Table",
-    "Words",
-    "number",
-    "printable",
-    "shorten",
-    "vector",
-    "visible",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__)

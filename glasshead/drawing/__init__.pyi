@@ -1,0 +1,17 @@
+from .bands import Bands as Bands
+from .block import ENGLISH as ENGLISH
+from .block import Block as Block
+from .block import Canvas as Canvas
+from .block import Words as Words
+from .document import Document as Document
+from .document import Formula as Formula
+from .document import Heading as Heading
+from .document import Note as Note
+from .document import Paragraph as Paragraph
+from .heat_map import HeatMap as HeatMap
+from .numbers import number as number
+from .numbers import vector as vector
+from .printable import printable as printable
+from .printable import shorten as shorten
+from .printable import visible as visible
+from .table import Table as Table

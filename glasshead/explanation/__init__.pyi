@@ -1,0 +1,3 @@
+from .explain_trace import explain as explain
+from .explanation import Explanation as Explanation
+from .explanation import Step as Step
