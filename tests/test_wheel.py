@@ -1,6 +1,9 @@
 """What is installed from a wheel, and what an sdist holds: both are built, and tried elsewhere."""
 
+import email
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -8,11 +11,16 @@ import tarfile
 import urllib.request
 import venv
 import zipfile
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from blocked import beyond, blocking
+from scripts import ROOT, script
+
+ADDRESS = "https://example.org/owner/glasshead"
+README_LINK = re.compile(r"\]\(([^)]+)\)")
 TITLES = {
     "en": "Attention, step by step",
     "tr": "Dikkat mekanizması, adım adım",
@@ -20,24 +28,56 @@ TITLES = {
     "zh-Hant": "一步一步看注意力：「",
     "zh-Hans": "一步一步看注意力：“",
 }
-STUDIO_ALONE = """
+SERVE = """
 import sys
-sys.modules |= dict.fromkeys(["lightning", "transformers", "sacrebleu", "matplotlib", "pandas"])
 from glasshead.cli import main
 sys.argv = ["glasshead", "studio", "--no-open"]
 main()
 """
 
 
+def build(source: Path, folder: Path, *options: str, address: str = "") -> None:
+    """Build a wheel, an sdist, or both from a folder with the project."""
+    pytest.importorskip("build")
+    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", folder]
+    environment = {**os.environ, "GLASSHEAD_REPOSITORY": address}
+    done = subprocess.run(
+        [*command, source], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory) -> Path:
-    """A folder with the wheel and the sdist."""
-    pytest.importorskip("build")
+    """A folder with the wheel and the sdist, whose repository has an address."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build(ROOT, folder, address=ADDRESS)
     return folder
+
+
+@pytest.fixture(scope="session")
+def unpacked(built, tmp_path_factory) -> Path:
+    """The folder in the sdist."""
+    folder = tmp_path_factory.mktemp("sdist")
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (only,) = folder.iterdir()
+    return only
+
+
+def metadata(folder: Path) -> Message:
+    """The metadata of the wheel in a folder; its payload is the long description."""
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+def description(found: Message) -> str:
+    content = found.get_payload(decode=True)
+    assert isinstance(content, bytes)
+    return content.decode()
 
 
 @pytest.fixture(scope="session")
@@ -77,10 +117,8 @@ def test_an_installed_wheel_explains_in_each_language(installed, tmp_path, langu
     assert "0.2291" in text
 
 
-def test_an_installed_wheel_serves_the_studio_without_what_training_and_models_need(
-    installed, tmp_path
-):
-    command = [installed / "python", "-u", "-c", STUDIO_ALONE]
+def test_an_installed_wheel_serves_the_studio_with_its_extra_alone(installed, tmp_path):
+    command = [installed / "python", "-u", "-c", blocking(beyond("studio")) + SERVE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         try:
             assert server.stdout is not None
@@ -104,15 +142,130 @@ def test_a_wheel_holds_every_file_of_the_package(built):
     assert packed == files
 
 
-def test_the_tests_run_from_an_sdist(built, installed, tmp_path):
-    (sdist,) = built.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (folder,) = tmp_path.iterdir()
-    assert (folder / "conftest.py").is_file()
+def test_the_tests_run_from_an_sdist(installed, unpacked):
     tests = ["tests/recipe/test_parts.py", "tests/test_package.py", "docs/statistics.md"]
     told = run(
-        installed, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=folder
+        installed, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=unpacked
     )
     assert "passed" in told
     assert "failed" not in told
+
+
+def test_the_long_description_names_places_by_their_full_address(built):
+    found = metadata(built)
+    urls = dict(url.split(", ") for url in found.get_all("Project-URL"))
+    assert urls["Homepage"] == ADDRESS
+    assert urls["Changelog"] == f"{ADDRESS}/blob/HEAD/CHANGELOG.md"
+    written = description(found)
+    assert f"]({ADDRESS}/raw/HEAD/docs/pictures/studio_heads.png)" in written
+    assert f"]({ADDRESS}/blob/HEAD/docs/watch.md)" in written
+    elsewhere = [place for place in README_LINK.findall(written) if not place.startswith("http")]
+    assert elsewhere == []
+
+
+def test_without_an_address_a_wheel_is_built_without_links_and_pictures(unpacked, tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(unpacked, source)
+    # What an sdist has settled already.
+    (source / "PKG-INFO").unlink()
+    build(source, tmp_path / "dist", "--wheel")
+    found = metadata(tmp_path / "dist")
+    assert found.get_all("Project-URL") is None
+    assert found.get_all("Dynamic") is None
+    written = description(found)
+    assert "one example for each kind of model" in written
+    assert "docs/watch.md" not in written
+    assert "![" not in written
+
+
+def test_a_wheel_of_an_sdist_has_the_address_of_the_sdist(unpacked, tmp_path):
+    build(unpacked, tmp_path, "--wheel")
+    found = metadata(tmp_path)
+    assert f"Homepage, {ADDRESS}" in found.get_all("Project-URL")
+    assert f"{ADDRESS}/blob/HEAD/docs/watch.md" in description(found)
+
+
+@pytest.fixture(scope="module")
+def hook():
+    pytest.importorskip("hatchling")
+    return script("hatch_build.py")
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://example.org/owner/glasshead.git", ADDRESS),
+        ("https://example.org/owner/glasshead/", ADDRESS),
+        ("https://somebody:secret@example.org/owner/glasshead", ADDRESS),
+        ("git@example.org:owner/glasshead.git", ADDRESS),
+        ("ssh://git@example.org:2222/owner/glasshead.git", ADDRESS),
+        ("http://localhost:3000/owner/glasshead", "http://localhost:3000/owner/glasshead"),
+        ("/srv/git/glasshead.git", None),
+        ("file:///srv/git/glasshead.git", None),
+        ("https://example.org", None),
+        ("", None),
+    ],
+)
+def test_the_address_of_a_remote_is_a_page_without_a_password(hook, remote, address):
+    assert hook.web_address(remote) == address
+
+
+def test_the_address_is_that_of_the_clone_unless_it_is_given(hook, tmp_path, monkeypatch):
+    monkeypatch.delenv("GLASSHEAD_REPOSITORY", raising=False)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "init", "-q", clone], check=True)
+    assert hook.repository(clone) is None
+    remote = "git@example.org:owner/glasshead.git"
+    subprocess.run(["git", "-C", clone, "remote", "add", "origin", remote], check=True)
+    assert hook.repository(clone) == ADDRESS
+    # An sdist that lies in somebody's clone is not of that clone.
+    sdist = clone / "sdist"
+    sdist.mkdir()
+    assert hook.repository(sdist) is None
+    monkeypatch.setenv("GLASSHEAD_REPOSITORY", "https://example.org/other")
+    assert hook.repository(clone) == "https://example.org/other"
+    monkeypatch.setenv("GLASSHEAD_REPOSITORY", "glasshead")
+    with pytest.raises(ValueError, match="takes an address such as https://.*and got 'glasshead'"):
+        hook.repository(clone)
+
+
+def test_a_long_description_leaves_code_and_full_addresses_as_they_are(hook):
+    text = """\
+# A
+
+![A picture
+of two lines](a/b.png)
+
+[`x`](docs/x.md#y), [there](#here), [web](https://w.org).
+
+```python
+x[0](docs/x.md)
+```
+"""
+    assert (
+        hook.long_description(text, ADDRESS)
+        == f"""\
+# A
+
+![A picture
+of two lines]({ADDRESS}/raw/HEAD/a/b.png)
+
+[`x`]({ADDRESS}/blob/HEAD/docs/x.md#y), [there](#here), [web](https://w.org).
+
+```python
+x[0](docs/x.md)
+```
+"""
+    )
+    assert (
+        hook.long_description(text, None)
+        == """\
+# A
+
+`x`, [there](#here), [web](https://w.org).
+
+```python
+x[0](docs/x.md)
+```
+"""
+    )

@@ -1,0 +1,103 @@
+"""Build hook: project URLs and the long description, from the repository's address."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+ADDRESS = "GLASSHEAD_REPOSITORY"
+# A picture or a link of Markdown, to a place that is neither an address nor on the page itself.
+_LINK = re.compile(
+    r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?!https?:|mailto:|#)(?P<place>[^)\s]+)\)"
+)
+_CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+_SSH = re.compile(r"(?:ssh://)?git@(?P<host>[^:/]+)(?::[0-9]+/|[:/])(?P<path>.+)")
+
+
+class RepositoryMetadata(MetadataHookInterface):
+    """Fill in `project.readme` and `project.urls`, which depend on where the repository is."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set what is not set yet; an sdist has it in its PKG-INFO."""
+        root = Path(self.root)
+        address = repository(root)
+        if "readme" not in metadata:
+            text = (root / "README.md").read_text(encoding="utf-8")
+            metadata["readme"] = {
+                "content-type": "text/markdown",
+                "text": long_description(text, address),
+            }
+        if "urls" not in metadata:
+            metadata["urls"] = {} if address is None else project_urls(address)
+
+
+def project_urls(address: str) -> dict[str, str]:
+    """Return the project URLs of a repository."""
+    return {
+        "Homepage": address,
+        "Documentation": f"{address}/tree/HEAD/docs",
+        "Changelog": f"{address}/blob/HEAD/CHANGELOG.md",
+        "Issues": f"{address}/issues",
+    }
+
+
+def repository(root: Path) -> str | None:
+    """Return the web address of the repository, or None where nobody knows it.
+
+    The variable GLASSHEAD_REPOSITORY goes before the remote `origin` of a clone.
+
+    Errors: a ValueError where the variable holds no address.
+    """
+    given = os.environ.get(ADDRESS)
+    if given:
+        address = web_address(given)
+        if address is None:
+            raise ValueError(
+                f"{ADDRESS} takes an address such as https://example.org/owner/glasshead, and got "
+                f"{given!r}: correct it, or leave it out."
+            )
+        return address
+    # An unpacked sdist may lie in somebody else's clone.
+    if not (root / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(root), "remote", "get-url", "origin"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError:
+        return None
+    return web_address(done.stdout.strip()) if done.returncode == 0 else None
+
+
+def web_address(written: str) -> str | None:
+    """Return the https address of a remote, without user and password; None for a path."""
+    ssh = _SSH.fullmatch(written)
+    if ssh:
+        written = f"https://{ssh['host']}/{ssh['path']}"
+    parts = urlsplit(written)
+    path = parts.path.rstrip("/").removesuffix(".git")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not path:
+        return None
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{path}"
+
+
+def long_description(text: str, address: str | None) -> str:
+    """Return the README for a page elsewhere: links and pictures by their full address.
+
+    Without an address a link becomes its text, and a picture is left out.
+    """
+
+    def moved(found: re.Match[str]) -> str:
+        if address is None:
+            return "" if found["picture"] else found["text"]
+        kind = "raw" if found["picture"] else "blob"
+        return f"{found['picture']}[{found['text']}]({address}/{kind}/HEAD/{found['place']})"
+
+    parts = _CODE.split(text)
+    # Every other part is code, which stays as it is.
+    parts[::2] = [re.sub(r"\n{3,}", "\n\n", _LINK.sub(moved, part)) for part in parts[::2]]
+    return "".join(parts)
