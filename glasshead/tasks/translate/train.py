@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +19,9 @@ from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
+
+if TYPE_CHECKING:
+    from glasshead.tasks.data.sentences import Pair
 
 TOKENIZERS = ("bpe", "wordpiece", "words")
 
@@ -256,10 +260,23 @@ def _whole(pairs: Pairs) -> Pairs:
 def _made_up(data: TranslateData) -> ParallelCorpus:
     from glasshead.tasks.data.sentences import held_out, pairs
 
-    return ParallelCorpus(
-        [(pair.german, pair.english) for pair in pairs(data.made_up)],
-        [(pair.german, pair.english) for pair in held_out(_MADE_UP)],
-    )
+    return ParallelCorpus(_typed(pairs(data.made_up)), _typed(held_out(_MADE_UP)))
+
+
+# The punctuation that generated pairs lack, in turn: none of it in half of them.
+_LACKING = ("", "", "", ",", ".?", ",.?")
+
+
+def _typed(generated: "Sequence[Pair]") -> Pairs:
+    """Return sentences with the punctuation that people type: all, no comma, no end mark, none.
+
+    A translation has an end mark where its source has one. English has no comma here.
+    """
+    typed = []
+    for pair, lacking in zip(generated, cycle(_LACKING), strict=False):
+        without = str.maketrans("", "", lacking)
+        typed.append((pair.german.translate(without), pair.english.translate(without)))
+    return typed
 
 
 # Muon converges in fewer steps than AdamW: Jordan et al. 2024.

@@ -8,13 +8,15 @@ import gzip
 import json
 import lzma
 import math
+import re
+from collections import Counter
 
 import pytest
 import torch
 
 import glasshead as gh
 from glasshead.models import TranslatorConfig
-from glasshead.tasks.data.sentences import HELD_OUT
+from glasshead.tasks.data.sentences import HELD_OUT, held_out, pairs
 from glasshead.tasks.tokenizers.train_tokenizer import words
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.training.task import IGNORED
@@ -29,6 +31,9 @@ from glasshead.tasks.translate.train import (
 )
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
+WORD = re.compile(r"\w+")
 
 
 ONE = [("Guten Morgen", "Good morning"), ("Danke, gut", "Fine, thanks")]
@@ -183,8 +188,27 @@ def test_without_files_german_is_made_up_and_the_sentence_of_the_texts_held_out(
     corpus = read_corpus(TranslateData(made_up=1009))
     assert len(corpus.training) == 1009
     assert not {*corpus.training} & {*corpus.held_out}
-    german = {text for text, _ in corpus.training}
-    assert HELD_OUT.german not in german
+    german = {" ".join(WORD.findall(text)) for text, _ in corpus.training}
+    assert " ".join(WORD.findall(HELD_OUT.german)) not in german
+
+
+def test_made_up_german_comes_with_its_punctuation_and_without():
+    corpus = read_corpus(TranslateData(made_up=1009))
+    generated = pairs(1009), held_out(len(corpus.held_out))
+    for part, whole in zip((corpus.training, corpus.held_out), generated, strict=True):
+        kinds = Counter()
+        for (german, english), pair in zip(part, whole, strict=True):
+            assert WORD.findall(german) == WORD.findall(pair.german)
+            assert WORD.findall(english) == WORD.findall(pair.english)
+            # English ends as its German does.
+            assert german[-1] == pair.german[-1] or german[-1].isalpha()
+            assert english[-1] == pair.english[-1] or english[-1].isalpha()
+            assert german[-1].isalpha() == english[-1].isalpha()
+            if "," in pair.german:
+                kinds["," in german, german[-1] in ".?"] += 1
+        assert len(kinds) == 4
+        assert min(kinds.values()) > kinds.total() / 10
+        assert kinds[True, True] > kinds.total() / 3
 
 
 def test_other_pairs_and_divisions_are_another_corpus(parallel):
