@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import check_extra, print_stderr
+from glasshead.cli.inputs.messages import check_extra, print_stderr, print_unknown
 from glasshead.cli.output import check_target, print_drawing, print_json, print_text, write_page
 
 if TYPE_CHECKING:
@@ -52,10 +52,13 @@ def classify(
     from glasshead.tasks.classify import TextClassifier, token_attention
 
     classifier = TextClassifier.load(run)
+    told: set[str] = set()
     width = max(map(len, classifier.settings.data.answers))
     page: list[Block] = []
     for lines in texts_of(tuple(texts or ())):
-        for text, answer in zip(lines.texts, classifier.classify(lines.texts), strict=True):
+        answers = classifier.classify(lines.texts)
+        print_unknown(classifier.tokenizer, lines.texts, told)
+        for text, answer in zip(lines.texts, answers, strict=True):
             _print(text, answer, width, json=json)
             if not text.strip() or not (attention or page_file):
                 continue

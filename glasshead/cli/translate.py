@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import check_extra, print_stderr, whole_number
+from glasshead.cli.inputs.messages import (
+    check_extra,
+    print_stderr,
+    print_unknown,
+    whole_number,
+)
 from glasshead.cli.output import check_target, print_drawing, print_text, write_page
 
 if TYPE_CHECKING:
@@ -89,8 +94,11 @@ def translate(
     translator = TextTranslator.load(run)
     check_choice(translator, layer, head)
     alignments: list[tuple[Translation, Alignment]] = []
+    told: set[str] = set()
     for lines in texts_of(tuple(texts or ())):
-        for translation in translator.translate(lines.texts, strategy, name=lines.name):
+        translations = translator.translate(lines.texts, strategy, name=lines.name)
+        print_unknown(translator.tokenizer, lines.texts, told)
+        for translation in translations:
             print_text(translation.text, end="\n")
             if not drawn:
                 continue

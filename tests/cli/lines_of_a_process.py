@@ -1,6 +1,7 @@
-"""The program as a process with which one talks line by line."""
+"""The program as a process with which one talks line by line, and the notes that it writes."""
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -57,3 +58,12 @@ def talking(*arguments):
             yield Talk(process)
         finally:
             process.kill()
+
+
+def noted(errors):
+    """The words that notes on standard error call unknown, in order; nothing else stands there."""
+    note = (
+        "unknown words?: (.+), for which the model has no token, so that it reads them all alike.\n"
+    )
+    assert not re.sub(note, "", errors)
+    return [word for words in re.findall(note, errors) for word in re.findall("'(.+?)'", words)]

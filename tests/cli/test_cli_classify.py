@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from classified import SMALL, classified, table, texts
-from cli.lines_of_a_process import talking
+from cli.lines_of_a_process import noted, talking
 from glasshead.cli.inputs.files import texts_of
 from glasshead.tasks.classify import TextClassifier
 from translated import translated
@@ -18,7 +18,8 @@ QUICK = [
     for part in ("--set", each)
 ]
 REVIEWS = [(text, ("good", "bad")[n % 2]) for n, text in enumerate(texts(53, seed=3))]
-TEXTS = ["Not bad at all.", "", "dull, dull, dull", "  ", "☀ good"]
+TEXTS = ["Not bad at all.", "", "dull, dull, dull", "  ", "☀ good, at All"]
+UNKNOWN = ["at", "all", ".", ",", "☀", "All"]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_a_run_is_trained_used_and_evaluated(command, tmp_path):
         assert figures["accuracy"] == pytest.approx(best["accuracy"], rel=1e-6)
         assert figures["texts"] == 7
     told = command("classify", folder, "Not bad at all.")
-    assert (told.code, told.err) == (0, "")
+    assert (told.code, noted(told.err)) == (0, UNKNOWN[:3])
     assert re.fullmatch(r"(bad |good)  \d\.\d{3}  Not bad at all\.\n", told.out)
 
 
@@ -152,9 +153,12 @@ def expected_of(run, some):
 
 def test_every_text_has_a_line_and_an_empty_one_an_empty_line(command, run):
     outcome = command("classify", run, *TEXTS)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, noted(outcome.err)) == (0, UNKNOWN)
+    assert outcome.err.startswith("unknown words: 'at', 'all', '.', ',', '☀', 'All', for which the")
     assert outcome.out.split("\n") == [*expected_of(run, TEXTS), ""]
     assert command("classify", run, "").out == "\n"
+    assert command("classify", run, "good bad").err == ""
+    assert command("classify", run, "a well", "well").err.startswith("unknown word: 'well', for")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -162,7 +166,7 @@ def test_every_text_has_a_line_and_an_empty_one_an_empty_line(command, run):
 def test_lines_of_standard_input_are_texts(command, run, typed, end, last):
     typed((end.join(TEXTS) + end * last).encode())
     outcome = command("classify", run)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, noted(outcome.err)) == (0, UNKNOWN)
     assert outcome.out == command("classify", run, *TEXTS).out
 
 
@@ -227,7 +231,8 @@ def test_a_line_is_answered_at_once_and_an_interruption_causes_no_word(run):
         assert talk.answer("Not bad at all.").endswith("Not bad at all.\n")
         assert talk.answer("") == "\n"
         talk.interrupt()
-        assert talk.left() == (130, "", "")
+        code, out, err = talk.left()
+    assert (code, out, noted(err)) == (130, "", UNKNOWN[:3])
 
 
 def test_a_line_is_answered_in_json_and_a_bad_one_ends_the_process_at_once(run):
@@ -238,8 +243,9 @@ def test_a_line_is_answered_in_json_and_a_bad_one_ends_the_process_at_once(run):
             assert json.loads(answer)["text"] == text
         talk.write(b"\xff\n")
         code, out, err = talk.left()
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "standard input, line 3: expected UTF-8 text" in err
+    note, error = err.splitlines(keepends=True)
+    assert (code, out, noted(note)) == (2, "", UNKNOWN[:3])
+    assert "standard input, line 3: expected UTF-8 text" in error
 
 
 def test_standard_input_that_is_closed_is_told(run, monkeypatch, command):

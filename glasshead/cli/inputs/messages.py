@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from glasshead.drawing.printable import nearest
+
+if TYPE_CHECKING:
+    from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
@@ -131,6 +134,23 @@ def check_extra_of(folder: Path, command: str) -> None:
     from glasshead.tasks.run_folder import is_of_huggingface
 
     check_extra("hf" if is_of_huggingface(folder) else "train", command)
+
+
+def print_unknown(tokenizer: "Tokenizer", texts: Iterable[str], told: set[str]) -> None:
+    """Print the words that become the unknown token, in one sentence, each once.
+
+    Args:
+        tokenizer: The tokenizer; one of bytes knows every text.
+        texts: The texts.
+        told: Those that were printed before; new ones are added.
+    """
+    unknown = [word for word in tokenizer.unknown_words(texts) if word not in told]
+    if unknown:
+        told.update(unknown)
+        print_stderr(
+            f"unknown word{'s' * (len(unknown) > 1)}: {listed(map(quoted, unknown))}, for which "
+            f"the model has no token, so that it reads them all alike."
+        )
 
 
 def print_stderr(text: str) -> None:

@@ -133,6 +133,21 @@ class Tokenizer:
         encoded = self.inner.encode_batch_fast(chunks, add_special_tokens=False)
         return [each.ids for each in encoded]
 
+    def unknown_words(self, texts: Iterable[str]) -> list[str]:
+        """Return the parts of texts that become the unknown token, each once, in order.
+
+        Errors: as for `encode_batch`.
+        """
+        unknown, parts = self.unknown_id, dict[str, None]()
+        if unknown == self.end_id:
+            return []
+        for text in map(_checked, texts):
+            with told_panics(self.where):
+                encoding = self.inner.encode(text, add_special_tokens=False)
+            pairs = zip(encoding.ids, encoding.offsets, strict=True)
+            parts |= {text[slice(*span)]: None for token, span in pairs if token == unknown}
+        return [*parts]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Decode token ids to a text; special tokens are skipped, except the unknown token.
 

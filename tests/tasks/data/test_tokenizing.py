@@ -57,6 +57,24 @@ def test_an_unknown_character_is_seen():
     assert tokenizer.decode([5, 6, 1, 4]) == "su<unk>n"
 
 
+@pytest.mark.parametrize(
+    ("kind", "unknown"),
+    [
+        ("words", ["İstanbul", ":", "ΣΟΦΟΣ"]),
+        # The other two tell "Sun" from "sun".
+        ("wordpiece", ["İstanbul", ":", "Sun", "ΣΟΦΟΣ"]),
+        ("characters", ["İ", "l", ":", "S", "Σ", "Ο", "Φ"]),
+        # Bytes spell any word.
+        ("bpe", []),
+    ],
+)
+def test_words_that_become_the_unknown_token_are_named_once_as_they_are_written(kind, unknown):
+    tokenizer = MAKERS[kind](["the sun, sees a tub"])
+    assert (
+        tokenizer.unknown_words(["the tub", "", "İstanbul: a Sun sees ΣΟΦΟΣ", "ΣΟΦΟΣ"]) == unknown
+    )
+
+
 @every_kind
 def test_special_tokens_come_first_and_are_not_text(kind):
     tokenizer = KINDS[kind]
