@@ -1,11 +1,12 @@
 """The command `classify`: label texts with a trained classifier."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import check_extra, print_stderr, print_unknown
+from glasshead.cli.inputs.messages import check_extra, check_task, print_stderr, print_unknown
 from glasshead.cli.output import check_target, print_drawing, print_json, print_text, write_page
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def classify(
     from glasshead.drawing import Document, Heading, Paragraph
     from glasshead.tasks.classify import TextClassifier, token_attention
 
+    check_task(Path(run), "classify", "classify")
     classifier = TextClassifier.load(run)
     told: set[str] = set()
     width = max(map(len, classifier.settings.data.answers))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +10,14 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from glasshead.cli.inputs.files import output_file, shown
-from glasshead.cli.inputs.messages import check_extra, listed, print_stderr, quoted, whole_number
+from glasshead.cli.inputs.messages import (
+    check_extra,
+    check_task,
+    listed,
+    print_stderr,
+    quoted,
+    whole_number,
+)
 from glasshead.cli.output import Counter, Kind, check_target, print_drawing, print_json, write_bytes
 from glasshead.cli.train import print_figures
 
@@ -76,6 +84,7 @@ def classify(run: _Run, files: _Files = None, *, json: _Json = False) -> None:
     from glasshead.tasks.classify import TextClassifier
     from glasshead.tasks.classify import evaluate as evaluate_labels
 
+    check_task(Path(run), "classify", "evaluate classify")
     classifier = TextClassifier.load(run)
     with Counter("evaluating") as counter:
         evaluation = evaluate_labels(classifier, tuple(files or ()), counter.show)
@@ -131,6 +140,7 @@ def translate(
     file = output_file(save, "--save")
     if file is not None:
         check_target(file, _TRANSLATIONS)
+    check_task(Path(run), "translate", "evaluate translate")
     translator = TextTranslator.load(run)
     with Counter("translating") as counter:
         result = evaluate_translations(translator, tuple(files or ()), strategy, counter.show)
@@ -169,6 +179,7 @@ def write(
     from glasshead.tasks.write import Writer
     from glasshead.tasks.write import evaluate as evaluate_text
 
+    check_task(Path(run), "write", "evaluate write")
     writer = Writer.load(run)
     with Counter("evaluating") as counter:
         figures = evaluate_text(writer, tuple(files or ()), field, counter.show)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from glasshead.cli.attention_options import parse_recipe
-from glasshead.cli.inputs.files import input_file, output_file, shown
+from glasshead.cli.inputs.files import check_sentence, input_file, output_file, shown
 from glasshead.cli.inputs.messages import listed, number_option, print_stderr
 from glasshead.cli.output import (
     OUTPUT,
@@ -148,6 +148,8 @@ def explain(
     vectors_file = input_file(vectors, "--vectors")
     weights_file = input_file(weights, "--weights")
     page_file = output_file(html, "--html")
+    if vectors_file is None:
+        check_sentence(text)
     recipe = recipe_for(
         text,
         vectors_file,

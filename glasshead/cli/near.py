@@ -1,12 +1,13 @@
 """The command `near`: nearest neighbours of a word in a trained embedding space."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file
-from glasshead.cli.inputs.messages import check_extra, whole_number
+from glasshead.cli.inputs.messages import check_extra, check_task, whole_number
 from glasshead.cli.output import PICTURE, check_target, write_bytes
 from glasshead.drawing.printable import visible
 
@@ -35,6 +36,7 @@ def near(
     from glasshead.tasks.embedding_space import EmbeddingSpace
     from glasshead.tasks.write import Writer
 
+    check_task(Path(run), "write", "near")
     writer = Writer.load(run)
     space = EmbeddingSpace(writer.model.embedding.tokens.weight, writer.tokenizer)
     neighbors = space.near(word, count)

@@ -16,8 +16,15 @@ from glasshead.cli.attention_options import (
     parse_mask,
     parse_statistics,
 )
-from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import check_extra, one_of, print_stderr, quoted, whole_number
+from glasshead.cli.inputs.files import check_sentence, input_file, output_file, shown
+from glasshead.cli.inputs.messages import (
+    check_extra_of,
+    check_task,
+    one_of,
+    print_stderr,
+    quoted,
+    whole_number,
+)
 from glasshead.cli.output import (
     OBSERVATION,
     OUTPUT,
@@ -190,6 +197,8 @@ def observe(
         raise ValueError(
             "--truncate goes with --text FILE and --length whole: add them, or leave it out."
         )
+    if vectors_file is None:
+        check_sentence(subject)
     bands = parse_mask("none" if mask is None else mask)
     asked = parse_statistics(statistics)
     engine = one_of("auto" if engine is None else engine, ENGINES, "--engine")
@@ -244,7 +253,8 @@ def _observe_model(
         if layer is not None and layer < 0:
             raise ValueError(f"--layer takes a layer, counted from 0, and got {layer}.")
         outputs.check(head, [*text_files(text), *_model_files(folder)])
-        _check_libraries(folder)
+        check_extra_of(folder, "glasshead observe MODEL")
+        check_task(folder, "write", "observe")
         return asked
 
     # Of several processes, one may find wrong what others do not; they check the options where
@@ -336,15 +346,6 @@ def _model_files(folder: Path) -> list[Path]:
 
     own = list(folder.iterdir()) if folder.is_dir() else []
     return [*own, RunFolder(folder).checkpoint]
-
-
-def _check_libraries(folder: Path) -> None:
-    from glasshead.tasks.run_folder import is_of_huggingface
-
-    if is_of_huggingface(folder):
-        check_extra("hf", "glasshead observe MODEL")
-    else:
-        check_extra("train", "glasshead observe RUN")
 
 
 def _length(written: str | None) -> int | str | None:

@@ -15,6 +15,7 @@ from glasshead.cli.inputs.messages import (
     as_option,
     check_extra,
     check_extra_of,
+    check_task,
     print_stderr,
     unseen_as_value_error,
     whole_number,
@@ -118,6 +119,7 @@ def roles(
     check_extra_of(folder, "glasshead roles MODEL")
     if picture_file is not None:
         check_extra("train", "glasshead roles --png", ("matplotlib",))
+    check_task(folder, "write", "roles")
     from glasshead.tasks.readers.open_reader import open_reader
 
     reader = open_reader(folder)

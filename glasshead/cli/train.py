@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import check_extra, print_stderr, whole_number
+from glasshead.cli.inputs.messages import check_extra, check_task, print_stderr, whole_number
 from glasshead.cli.output import going_on
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _prepare(
 
     job = _job(task)
     if resume:
+        check_task(folder.path, task, f"train {task} --resume")
         prepared = job.go_on(folder, preset, *assigned)
         check_hardware(hardware, prepared.settings.training.optimizer, resume=True)
         return prepared

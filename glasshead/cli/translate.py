@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -9,6 +10,7 @@ from typer import Argument, Option
 from glasshead.cli.inputs.files import output_file, shown, texts_of
 from glasshead.cli.inputs.messages import (
     check_extra,
+    check_task,
     print_stderr,
     print_unknown,
     whole_number,
@@ -91,6 +93,7 @@ def translate(
     from glasshead.tasks.translate import TextTranslator, align, check_choice
 
     strategy = Beam(beam, length_penalty=length_penalty)
+    check_task(Path(run), "translate", "translate")
     translator = TextTranslator.load(run)
     check_choice(translator, layer, head)
     alignments: list[tuple[Translation, Alignment]] = []

@@ -1,11 +1,12 @@
 """The command `write`: generate text with a language model."""
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import check_extra, whole_number
+from glasshead.cli.inputs.messages import check_extra, check_task, whole_number
 from glasshead.cli.output import print_text
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def write(
     stops = tuple(text.replace(r"\n", "\n") for text in stop or ())
     if "" in stops:
         raise ValueError("--stop takes a text of a character at least, and got '': leave it out.")
+    check_task(Path(model), "write", "write")
     pieces = Writer.load(model).write(prompt, strategy, max_tokens=tokens, stop=stops)
     print_text(prompt)
     for piece in pieces:

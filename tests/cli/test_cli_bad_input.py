@@ -8,6 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 import glasshead.cli.explain as tracing
+from classified import classified
+from translated import translated
+from written import written
 
 SENTENCE = "the shiny sun and the moon"
 
@@ -131,6 +134,94 @@ CASES = [
     (["explian"], "No such command 'explian'. Did you mean 'explain'? See glasshead --help."),
     (["--beta", "1"], "No such option: --beta"),
 ]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each task, and a model of Hugging Face."""
+    folder = tmp_path_factory.mktemp("runs")
+    classified(folder / "classify")
+    translated(folder / "translate")
+    written(folder / "write")
+    (folder / "other").mkdir()
+    (folder / "other" / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "text.txt").write_text("One day")
+    return folder
+
+
+LOOK = {
+    "classify": "holds a classifier: look into that by glasshead classify {} TEXT --attention",
+    "translate": "holds a translator: look into that by glasshead translate {} TEXT --attention",
+    "write": "holds a language model: look into that by glasshead write {} --prompt TEXT",
+    "other": "holds a model of Hugging Face: look into that by glasshead observe {} --text FILE",
+}
+NEEDS = {"classify": "a classifier", "translate": "a translator", "write": "a language model"}
+
+
+@pytest.mark.parametrize(
+    ("used", "needed", "options", "found"),
+    [
+        *(
+            (used, "write", options, found)
+            for used, options in [
+                ("write", []),
+                ("near", ["day"]),
+                ("roles", []),
+                ("observe", ["--text", "text.txt"]),
+                ("evaluate write", []),
+            ]
+            for found in ("classify", "translate")
+        ),
+        ("classify", "classify", ["day"], "translate"),
+        ("classify", "classify", ["day"], "write"),
+        ("evaluate classify", "classify", [], "translate"),
+        ("translate", "translate", ["day"], "classify"),
+        ("translate", "translate", ["day"], "other"),
+        ("evaluate translate", "translate", [], "write"),
+    ],
+)
+def test_a_model_of_another_task_is_named_with_what_it_is_used_by(
+    command, runs, monkeypatch, used, needed, options, found
+):
+    monkeypatch.chdir(runs)
+    outcome = command(*used.split(), found, *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    look = f"{LOOK[found].format(found)} or glasshead studio {found}"
+    assert outcome.err == (
+        f"glasshead: error: glasshead {used} needs {NEEDS[needed]}, and {found} {look}, or name a "
+        f"run of glasshead train {needed}.\n"
+    )
+
+
+@pytest.mark.parametrize("used", ["explain", "observe"])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "write",
+            "write is a folder: look into the model in it by glasshead observe write --text F",
+        ),
+        (
+            ".",
+            ". is a folder: look into the model in it by glasshead observe . --text FILE, or glas",
+        ),
+        (
+            "text.txt",
+            "text.txt is a file: write the sentence itself, or have a model read the file ",
+        ),
+        ("write/none", "there is no write/none: check its name."),
+    ],
+)
+def test_a_name_of_a_folder_or_a_file_is_no_sentence(
+    command, runs, monkeypatch, used, text, sentence
+):
+    monkeypatch.chdir(runs)
+    outcome = command(used, text)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
+    assert f"TEXT takes a sentence, and {sentence}" in outcome.err
+    # A slash makes no name of what has no folder.
+    assert command(used, "he/she").code == 0
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), CASES)

@@ -76,7 +76,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     assert "the texts are not those that the run in" in other.err
     # A run of another task is none to go on with.
     other = command("train", "translate", "--run", folder, "--resume")
-    assert "has a run of the task 'classify', and one of 'translate' is to be had" in other.err
+    assert f"train translate --resume needs a translator, and {folder} holds a class" in other.err
 
 
 def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
@@ -213,7 +213,10 @@ def test_a_mark_at_the_beginning_is_no_text(command, run, typed):
 def test_runs_that_are_none(command, run, tmp_path):
     other = translated(tmp_path / "other").path
     for place, said in [
-        (other, "has a run of the task 'translate', and one of 'classify' is to be had"),
+        (
+            other,
+            f"glasshead classify needs a classifier, and {other} holds a translator: look into",
+        ),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere: check its name."),
         (run / "config.json", "a run is a folder, and"),
@@ -221,9 +224,6 @@ def test_runs_that_are_none(command, run, tmp_path):
         outcome = command("classify", place, "good")
         assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")
         assert said in outcome.err
-    wrong = command("write", run, "--prompt", "good")
-    assert "has a run of the task 'classify', and one of 'write' is to be had" in wrong.err
-    assert wrong.code == 2
 
 
 def test_a_line_is_answered_at_once_and_an_interruption_causes_no_word(run):

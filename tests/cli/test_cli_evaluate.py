@@ -174,9 +174,12 @@ def test_runs_that_are_none_or_anothers(
     (tmp_path / "broken" / "config.json").write_text("{")
     (tmp_path / "empty").mkdir()
     for arguments, said in [
-        (["classify", translate_run], "has a run of the task 'translate', and one of 'classify'"),
-        (["translate", write_run], "has a run of the task 'write', and one of 'translate' is to"),
-        (["write", classify_run], "has a run of the task 'classify', and one of 'write' is to"),
+        (
+            ["classify", translate_run],
+            f"needs a classifier, and {translate_run} holds a translator",
+        ),
+        (["translate", write_run], f"needs a translator, and {write_run} holds a language model"),
+        (["write", classify_run], f"needs a language model, and {classify_run} holds a classifier"),
         (["cook"], "its task is 'cook', and expected is one of classify, translate, write"),
         (["nowhere"], "there is no folder nowhere: check its name."),
         (["empty"], "empty has no run: there is no config.json in it; check its name."),

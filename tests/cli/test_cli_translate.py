@@ -267,7 +267,7 @@ def test_bytes_that_are_no_text_are_told_by_line(command, run, typed):
 def test_runs_that_are_none(command, run, tmp_path):
     other = classified(tmp_path / "other").path
     for place, said in [
-        (other, "has a run of the task 'classify', and one of 'translate' is to be had"),
+        (other, f"glasshead translate needs a translator, and {other} holds a classifier: look"),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere: check its name."),
     ]:

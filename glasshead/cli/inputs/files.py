@@ -89,6 +89,34 @@ def output_file(written: str | None, option: str) -> Path | None:
     return Path(written)
 
 
+def check_sentence(text: str | None) -> None:
+    """Raise a ValueError where a sentence is the name of a file or a folder.
+
+    >>> check_sentence("he/she")
+    """
+    if not text:
+        return
+    name, path = printable(text), Path(text)
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+        in_folder = len(path.parts) > 1 and path.parent.is_dir()
+    except OSError:  # no file may have a name as long as a sentence
+        return
+    opening = "TEXT takes a sentence, and"
+    if is_folder:
+        raise ValueError(
+            f"{opening} {name} is a folder: look into the model in it by glasshead observe {name} "
+            f"--text FILE, or glasshead studio {name}."
+        )
+    if exists:
+        raise ValueError(
+            f"{opening} {name} is a file: write the sentence itself, or have a model read the file "
+            f"by glasshead observe MODEL --text {name}."
+        )
+    if in_folder:
+        raise ValueError(f"{opening} there is no {name}: check its name.")
+
+
 def _check_given(written: str, option: str) -> None:
     if not written:
         raise ValueError(f"{option} takes a file, and got nothing: name one, or leave it out.")

@@ -1,6 +1,7 @@
 """Error messages: choices, near misses, missing libraries."""
 
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,41 @@ def check_extra_of(folder: Path, command: str) -> None:
     from glasshead.tasks.run_folder import is_of_huggingface
 
     check_extra("hf" if is_of_huggingface(folder) else "train", command)
+
+
+# What the run of a task holds, and what it is used by.
+_TASKS = {
+    "classify": ("a classifier", "glasshead classify {} TEXT --attention"),
+    "translate": ("a translator", "glasshead translate {} TEXT --attention"),
+    "write": ("a language model", "glasshead write {} --prompt TEXT"),
+}
+
+
+def check_task(folder: Path, task: str, command: str) -> None:
+    """Raise a ValueError where a folder holds a model of another task than a command needs.
+
+    Args:
+        folder: Of a run, or of a model of Hugging Face, which goes on with texts.
+        task: "classify", "translate" or "write".
+        command: The name of the command.
+    """
+    from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
+
+    if not RunFolder(folder).config.is_file():
+        return
+    of_others = is_of_huggingface(folder)
+    own = "write" if of_others else RunFolder(folder).read_config().get("task")
+    if own == task or own not in _TASKS:
+        return
+    holds, used = _TASKS[own]
+    if of_others:
+        holds, used = "a model of Hugging Face", "glasshead observe {} --text FILE"
+    name = shlex.quote(str(folder))
+    raise ValueError(
+        f"glasshead {command} needs {_TASKS[task][0]}, and {folder} holds {holds}: look into that "
+        f"by {used.format(name)} or glasshead studio {name}, or name a run of glasshead train "
+        f"{task}."
+    )
 
 
 def print_unknown(tokenizer: "Tokenizer", texts: Iterable[str], told: set[str]) -> None:
