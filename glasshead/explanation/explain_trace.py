@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from glasshead.drawing import visible
 from glasshead.drawing.printable import nearest, shorten
 from glasshead.explanation.explanation import Explanation
-from glasshead.explanation.recipe import recipe_of
 from glasshead.explanation.steps import TELLERS
-from glasshead.explanation.subject import Subject
+from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Trace
@@ -131,6 +130,28 @@ def _listed(given: Sequence[str]) -> str:
     return listed if len(given) <= _MOST_LISTED else f"{listed}, … ({len(given)} words)"
 
 
+def _recipe(subject: Subject) -> dict[str, Any]:
+    """Return the recipe of a trace as names, formulas and numbers."""
+    problem = subject.problem
+    return {
+        "score": type(problem.score).__name__,
+        "score_formula": formula_of(problem.score),
+        "beta": subject.beta,
+        "softcap": problem.softcap,
+        "biases": [part_name(bias) for bias in problem.biases],
+        "mask": None if problem.mask is None else repr(problem.mask),
+        "normalizer": type(problem.normalizer).__name__,
+        "normalizer_formula": formula_of(problem.normalizer),
+        "dropout": problem.dropout,
+        "offset": problem.offset,
+        "heads": subject.heads,
+        "key_heads": problem.key.shape[-3],
+        "width": problem.query.shape[-1],
+        "value_width": problem.value.shape[-1],
+        "dtype": str(problem.query.dtype).removeprefix("torch."),
+    }
+
+
 def explain(
     trace: Trace,
     *,
@@ -196,7 +217,7 @@ def explain(
     return Explanation(
         title=say("Attention, step by step: “{query}”"),
         language=say.language,
-        recipe=recipe_of(subject),
+        recipe=_recipe(subject),
         tokens=query_words,
         keys=key_words,
         query=subject.position,

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from glasshead.explanation.numbers import factor, figure, total
-from glasshead.explanation.recipe import formula_of
-from glasshead.explanation.subject import Column, Subject
+from glasshead.explanation.subject import Column, Subject, formula_of
 from glasshead.recipe.normalizers import (
     Entmax15,
     HardMax,
-    Normalizer,
     Sigmoid,
     Softmax,
     SoftmaxOne,
@@ -210,10 +208,6 @@ def _sink(subject: Subject) -> float:
     return sink.detach().flatten()[subject.head if sink.numel() > 1 else 0].item()
 
 
-HARD_MAX_FORMULA = "1 (s_j = max s), 0 (s_j < max s)"
-"""The formula in signs alone, for every language."""
-
-
 def tell_hard_max(subject: Subject) -> NormalizerTelling:
     """Explain hard attention: the largest score takes all."""
     say, scores = subject.say, subject.row("masked")
@@ -228,7 +222,7 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
                 "weight, p = 1, and all the others get 0. Of equal scores the first one wins."
             ),
         ),
-        formula=f"p_j = {HARD_MAX_FORMULA}",
+        formula=f"p_j = {HardMax.formula}",
         numbers=(
             f"max s = max({listed}{more}) = {figure(largest)}",
             "",
@@ -378,7 +372,8 @@ def tell_own(subject: Subject) -> NormalizerTelling:
         intro=(say("The scores are turned into weights p, one for each key."),),
         formula=f"p_j = {formula_of(normalizer)}",
         numbers=subject.by_key("p", lambda key: figure(weights[key])),
-        why=say(
+        why=say.described(normalizer.describe() or "")
+        or say(
             "“{normalizer}” is a normalizer of your own, so only its results are shown here, not "
             "how it gets them.",
             normalizer=type(normalizer).__name__,
@@ -416,13 +411,6 @@ def why_hidden(subject: Subject) -> str:
     )
 
 
-def normalizer_formula(normalizer: Normalizer) -> str:
-    """Return a normalizer's formula, readable in every language."""
-    # That of the class has English words.
-    is_hard = type(normalizer).normalize is HardMax.normalize
-    return HARD_MAX_FORMULA if is_hard else formula_of(normalizer)
-
-
 def is_hard_max(subject: Subject) -> bool:
     """Return whether one key gets all the weight."""
     return type(subject.problem.normalizer).normalize is HardMax.normalize
@@ -430,4 +418,4 @@ def is_hard_max(subject: Subject) -> bool:
 
 def is_softmax(subject: Subject) -> bool:
     """Return whether the weights are a plain softmax of the scores."""
-    return type(subject.problem.normalizer).normalize is Softmax.normalize
+    return subject.problem.normalizer.is_softmax

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 
@@ -81,6 +82,25 @@ def products(left: Sequence[float], right: Sequence[float], say: Say) -> str:
     """
     pairs = zip(left, right, strict=True)
     return total([f"{factor(a)}·{factor(b)}" for a, b in pairs], say)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The functions above in one language, with which a score writes out its computation."""
+
+    say: Say
+
+    def figure(self, x: float) -> str:
+        return figure(x)
+
+    def factor(self, x: float) -> str:
+        return factor(x)
+
+    def total(self, terms: Sequence[str]) -> str:
+        return total(terms, self.say)
+
+    def products(self, left: Sequence[float], right: Sequence[float]) -> str:
+        return products(left, right, self.say)
 
 
 def aligned(lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.drawing import Block, HeatMap, Paragraph, Table
 from glasshead.engines.reference import as_computed
@@ -91,6 +91,12 @@ class Subject:
         if not isinstance(scale, Tensor):
             return scale
         return scale.detach().flatten()[self.head if scale.numel() > 1 else 0].item()
+
+    @property
+    def is_scaled_by_width(self) -> bool:
+        """Whether β is 1/√d because none was given, for a width d above 1."""
+        width = self.queries.shape[-1]
+        return self.problem.score.beta is None and width > 1 and self.beta == width**-0.5
 
     @property
     def _full_index(self) -> tuple[int, ...]:
@@ -197,6 +203,21 @@ class Subject:
         """Align a line for each key that is written out, as in "s(sun) = …"."""
         keys = self.written if keys is None else keys
         return aligned([(f"{sign}({self.key_names[key]})", write(key)) for key in keys])
+
+
+def formula_of(part: nn.Module) -> str:
+    """Return the formula of a score or normalizer; its class name where it has none."""
+    formula = getattr(part, "formula", None)
+    return formula if isinstance(formula, str) else type(part).__name__
+
+
+def part_name(bias: nn.Module | Tensor) -> str:
+    """Return the name of a bias: its class, or the shape of its tensor.
+
+    >>> part_name(torch.zeros(3, 5))
+    'tensor[3, 5]'
+    """
+    return f"tensor{list(bias.shape)}" if isinstance(bias, Tensor) else repr(bias)
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -4,9 +4,12 @@ import re
 from functools import cache
 from gettext import GNUTranslations, NullTranslations
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshead.drawing import Words
+
+if TYPE_CHECKING:
+    from glasshead.recipe.part import Description
 
 LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
 _TRADITIONAL = {"hant", "tw", "hk", "mo"}
@@ -34,6 +37,18 @@ class Say:
 
     def __call__(self, sentence: str, /, **places: object) -> str:
         return self.translate(sentence).format(**self._always, **places)
+
+    def described(self, description: "Description | str") -> str:
+        """Translate what a part says of itself; a plain string is in the user's own words."""
+        from glasshead.recipe.part import Description
+
+        if isinstance(description, str):
+            return description
+        places = {
+            name: self.described(place) if isinstance(place, Description) else place
+            for name, place in description.places.items()
+        }
+        return self(description.sentence, **places)
 
     def after_each_other(self, *sentences: str) -> str:
         """Join sentences to one paragraph; Chinese has no spaces between them.

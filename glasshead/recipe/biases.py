@@ -9,9 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from glasshead.recipe.part import HeadIndex, Part
+from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.tile import Span, Tile
 from glasshead.recipe.validation import check_covers, check_heads, whole_number
+
+ANY_BIAS = Description(
+    "A bias is added to every score: a number for each pair of words that does not depend on their "
+    "vectors."
+)
 
 
 class Bias(Part, nn.Module):
@@ -30,6 +35,9 @@ class Bias(Part, nn.Module):
     @abstractmethod
     def forward(self, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
         """Compute the bias of each pair of the tile; constant axes may have size 1."""
+
+    def describe(self) -> Description | str:
+        return ANY_BIAS
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         """Raise a ValueError where the bias cannot cover scores `[*batch, heads, queries, keys]`.
@@ -202,6 +210,12 @@ class ALiBi(Bias):
         del tile
         check_heads("ALiBi", self.heads, scores)
 
+    def describe(self) -> Description:
+        return Description(
+            "The ALiBi bias lowers each score, and the more so the farther the key is from the "
+            "query: nearby words are preferred, and word order counts."
+        )
+
     def extra_repr(self) -> str:
         return f"heads={self.heads}"
 
@@ -274,6 +288,12 @@ class RelativeBias(Bias):
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         del tile
         check_heads("RelativeBias", self.heads, scores)
+
+    def describe(self) -> Description:
+        return Description(
+            "The relative bias adds to every score a learned number that depends only on how far "
+            "the key stands before or after the query: word order counts."
+        )
 
     def extra_repr(self) -> str:
         return (

@@ -181,7 +181,7 @@ class HardMax(Normalizer):
     tensor([[0., 1., 0.]])
     """
 
-    formula = "1 for the largest s_j, else 0"
+    formula = "1 (s_j = max s), 0 (s_j < max s)"
     numbers_a_pair = 3
 
     def normalize(

@@ -1,4 +1,4 @@
-"""Base class of the parts of a recipe: what a file keeps of one, and the place of a head."""
+"""Base class of the parts of a recipe: saving, description in words, selection of a head."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -64,7 +64,23 @@ def _part(tensor: Tensor, places: tuple[int, ...], axes: int) -> Tensor:
     return tensor[index]
 
 
+class Description:
+    """A sentence about a part: English with named placeholders, translated by whoever shows it.
+
+    `make translations` collects the sentences of our own; one that is in no catalogue is shown as
+    it is. A value may be a description, too.
+
+    >>> Description("It sees {count} keys.", count=3).places
+    {'count': 3}
+    """
+
+    def __init__(self, sentence: str, /, **places: object) -> None:
+        self.sentence, self.places = sentence, places
+
+
 PARTS: "dict[str, type[Part]]" = {}
+_COMPUTES = ("visible", "forward", "features", "normalize")
+_WORDS = ("describe", "expanded", "written")
 
 
 class Part:
@@ -83,8 +99,23 @@ class Part:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "saved" in vars(cls):
+        own = vars(cls)
+        if "saved" in own:
             PARTS.setdefault(cls.__name__, cls)
+        if any(name in own for name in _COMPUTES):
+            # The words of a base class do not hold for one that computes something else.
+            family = next(base for base in reversed(cls.__mro__) if Part in base.__bases__)
+            for name in _WORDS:
+                if name not in own and hasattr(family, name):
+                    setattr(cls, name, getattr(family, name))
+
+    def describe(self) -> Description | str | None:
+        """Describe what the part does and why, for `explain`; None where that is not known.
+
+        A subclass inherits it with the method that computes: one that overrides `visible`,
+        `forward`, `features` or `normalize` alone is described as any part of its kind.
+        """
+        return None
 
     @property
     def is_custom(self) -> bool:

@@ -2,14 +2,15 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, final
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.recipe.part import HeadIndex, Part
+from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.validation import (
     check_per_head,
     number_or_tensor,
@@ -19,6 +20,18 @@ from glasshead.recipe.validation import (
 )
 
 
+class Writer(Protocol):
+    """Numbers as text, as `explain` shows them."""
+
+    def figure(self, x: float, /) -> str: ...
+
+    def factor(self, x: float, /) -> str: ...  # in brackets where negative
+
+    def total(self, terms: Sequence[str], /) -> str: ...  # of many terms the first
+
+    def products(self, left: Sequence[float], right: Sequence[float], /) -> str: ...
+
+
 class Score(Part, nn.Module):
     """Base class of scores: s_ij = β · score(q_i, k_j), with the inverse temperature β.
 
@@ -26,11 +39,13 @@ class Score(Part, nn.Module):
         beta: The inverse temperature: a number, or a tensor `[heads]`, which learns if it is a
             parameter. None is the score's default.
         formula: The raw score as text.
+        expanded: It, with the numbers of the vectors; None: as the formula.
         is_inner_product: Whether the score is computed as an inner product of features.
     """
 
     beta: float | Tensor | None
     formula: str
+    expanded: str | None = None
     is_inner_product: ClassVar[bool] = False
 
     def __init__(self, beta: float | Tensor | None = 1.0) -> None:
@@ -44,6 +59,10 @@ class Score(Part, nn.Module):
         key: Float[Tensor, "*leading keys dim"],
     ) -> Float[Tensor, "*leading queries keys"]:
         """Compute the raw score of each pair, before β."""
+
+    def written(self, query: list[float], key: list[float], write: Writer) -> str | None:
+        """Write out the computation of one raw score, for `explain`; None: only its result."""
+        del query, key, write
 
     def scale(self, dim: int) -> float | Float[Tensor, "*heads_1_1"]:
         """Return β for queries of width `dim`, shaped to multiply the scores."""
@@ -127,10 +146,22 @@ class Dot(InnerProduct):
     """
 
     formula = "q·k"
+    expanded = "q·k = q₁·k₁ + q₂·k₂ + …"
     saved: ClassVar[tuple[str, ...]] = ("beta",)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key
+
+    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+        return write.products(query, key)
+
+    def describe(self) -> Description:
+        return Description(
+            "Why multiply and add: the sum is large where both vectors have large numbers in the "
+            "same places, near 0 where they have nothing to do with each other, and negative where "
+            "one is positive and the other negative. It measures how far the two point the same "
+            "way."
+        )
 
 
 class ScaledDot(Dot):
@@ -175,10 +206,24 @@ class Cosine(InnerProduct):
     """
 
     formula = "q·k / (|q|·|k|)"
+    expanded = "q·k / (|q|·|k|),   |q| = √(q₁² + q₂² + …)"
     saved = ("beta",)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return _unit(query), _unit(key)
+
+    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+        dot = math.fsum(a * b for a, b in zip(query, key, strict=True))
+        lengths = f"{write.figure(math.hypot(*query))}·{write.figure(math.hypot(*key))}"
+        return f"({write.products(query, key)}) / (|q|·|k|) = {write.factor(dot)} / ({lengths})"
+
+    def describe(self) -> Description:
+        return Description(
+            "Why divide by the lengths |q| and |k|: then only the direction counts. The score is "
+            "the cosine of the angle between the two vectors, 1 where they point the same way, 0 "
+            "at a right angle, −1 where they are opposite; no key wins by being long. (A vector "
+            "of zeros scores 0.)"
+        )
 
 
 def _unit(vectors: Tensor) -> Tensor:
@@ -201,6 +246,7 @@ class Gaussian(Score):
     """
 
     formula = "-|q - k|²"
+    expanded = "-|q - k|² = -[(q₁ - k₁)² + (q₂ - k₂)² + …]"
     saved = ("beta",)
 
     def forward(
@@ -210,6 +256,17 @@ class Gaussian(Score):
     ) -> Float[Tensor, "*leading queries keys"]:
         # |q|² + |k|² - 2 q·k would lose its digits where both vectors are far from the origin.
         return -(query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+
+    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+        pairs = zip(query, key, strict=True)
+        return f"-[{write.total([f'({write.figure(a)}-{write.factor(b)})²' for a, b in pairs])}]"
+
+    def describe(self) -> Description:
+        return Description(
+            "Why a distance: a key in exactly the same place as the query scores 0, the highest "
+            "there is, and the farther away a key is, the lower it scores. It measures how near "
+            "the two are to each other."
+        )
 
     def numbers_a_pair(self, dim: int) -> int:
         return 2 * dim
@@ -259,6 +316,25 @@ class Additive(Score):
             for x, layer in ((query, self.W_query), (key, self.W_key))
         )
         return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ self.v.to(query.dtype)
+
+    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+        with torch.no_grad():
+            sides = ((self.W_query, query), (self.W_key, key))
+            query_part, key_part = (
+                layer.weight.double().cpu() @ torch.tensor(vector, dtype=torch.float64)
+                for layer, vector in sides
+            )
+            hidden = torch.tanh(query_part + key_part)
+        return f"v·tanh(…) = {write.products(self.v.tolist(), hidden.tolist())}"
+
+    def describe(self) -> Description:
+        return Description(
+            "Why a network: two matrices, W_query and W_key, bring query and key into one common "
+            "space, tanh squeezes each number of their sum to between −1 and 1, and the vector v "
+            "weighs these numbers. All three are learned, so the network itself finds out what "
+            "fits what. The attention that first learned to translate worked this way (Bahdanau et "
+            "al., 2015)."
+        )
 
     def numbers_a_pair(self, dim: int) -> int:
         del dim

@@ -24,7 +24,9 @@ from explanation_told import (
 
 import glasshead as gh
 from glasshead.explanation.embeddings import Projection
+from glasshead.explanation.numbers import figure
 from glasshead.explanation.steps.sharpness import derivative, largest_derivative
+from glasshead.recipe.part import Description
 
 SCORES = (
     gh.Dot(),
@@ -92,6 +94,82 @@ def test_a_subclass_is_told_by_what_it_computes():
     assert "·" in renamed.numbers[0]
     assert "·" not in doubled.numbers[0]
     assert "“Doubled” is a score of your own" in doubled.why
+
+
+class EverySecond(gh.Mask):
+    """A mask that describes itself by a sentence of the catalogues and by words of its own."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def describe(self):
+        return self.words
+
+    def visible(self, tile):
+        return tile.distance() % 2 == 0
+
+
+def test_an_own_mask_is_told_in_its_own_words():
+    def told(words, lang="en", mask=EverySecond):
+        trace = traced(mask=mask(words) & gh.causal())
+        own, causal, *_ = gh.explain(trace, tokens=WORDS, lang=lang)["masked"].intro
+        assert causal == gh.explain(traced(mask=gh.causal()), lang=lang)["masked"].intro[0]
+        return own
+
+    class Odd(EverySecond):
+        def visible(self, tile):
+            return tile.distance() % 2 == 1
+
+        def __repr__(self):
+            return "odd()"
+
+    assert told("Every second {word}.", "es") == "Every second {word}."
+    assert told(Description("Every {n}th word.", n=2), "tr") == "Every 2th word."
+    assert told(Description("all"), "es") == "todas"
+    # What computes something else is not described by its base.
+    assert told("x", mask=Odd) == "The mask odd() says which words may see each other."
+    assert told("x", mask=type("Named", (EverySecond,), {})) == "x"
+
+
+def test_an_own_bias_score_and_normalizer_are_told_in_their_own_words():
+    class Nearer(gh.Bias):
+        def forward(self, tile):
+            return -tile.distance().abs().to(tile.dtype)
+
+        def describe(self):
+            return "Near words count more."
+
+    class Manhattan(gh.Score):
+        formula = "-Σ|q - k|"
+
+        def forward(self, query, key):
+            return -torch.cdist(query, key, p=1)
+
+        def written(self, query, key, write):
+            pairs = zip(query, key, strict=True)
+            return f"-({write.total([f'|{write.figure(a - b)}|' for a, b in pairs])})"
+
+        def describe(self):
+            return "Why blocks: a taxi drives along the streets."
+
+    class Described(OwnNormalizer):
+        normalize = OwnNormalizer.normalize
+
+        def describe(self):
+            return "Why squares: large scores win."
+
+    trace = traced(bias=Nearer(), score=Manhattan(), normalizer=Described())
+    explanation = gh.explain(trace, tokens=WORDS, query="The", lang="tr")
+    assert explanation["masked"].intro[0] == "Near words count more."
+    assert explanation["weights"].why == "Why squares: large scores win."
+    step = explanation["scores"]
+    assert (step.formula, step.why) == (
+        "s = -Σ|q - k|",
+        "Why blocks: a taxi drives along the streets.",
+    )
+    query, key = trace.problem.query.flatten(0, -2)[0], trace.problem.key.flatten(0, -2)[0]
+    terms = " + ".join(f"|{figure(x)}|" for x in (query - key).tolist())
+    assert step.numbers[0] == f"s(The)  = -({terms}) = {figure(trace.scores[0, 0].item())}"
 
 
 def test_an_own_normalizer_is_told_by_its_results_alone():

@@ -8,12 +8,13 @@ from rich.cells import cell_len
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.normalizers import is_hard_max, normalizer_formula, tell_normalizer
+from glasshead.explanation.normalizers import is_hard_max, tell_normalizer
 from glasshead.explanation.numbers import MOST_TERMS, and_more, factor, figure, short_vector
 from glasshead.explanation.subject import (
     MOST_ROWS,
     Column,
     Subject,
+    formula_of,
     heat_map,
     key_table,
     shown_weights,
@@ -30,7 +31,7 @@ def tell_weights(subject: Subject) -> Step:
             name="weights",
             title=title,
             intro=(_nothing_seen(subject),),
-            formula=f"p_j = {normalizer_formula(subject.problem.normalizer)}",
+            formula=f"p_j = {formula_of(subject.problem.normalizer)}",
             figures=(_table(subject, ()),),
             data=data,
         )

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.normalizers import normalizer_formula
 from glasshead.explanation.numbers import aligned, factor, figure, products, short_vector
-from glasshead.explanation.recipe import formula_of, part_name
-from glasshead.explanation.subject import Subject, heat_map, shown_weights
+from glasshead.explanation.subject import Subject, formula_of, heat_map, part_name, shown_weights
 
 if TYPE_CHECKING:
     from glasshead.explanation.embeddings import Projection
@@ -72,12 +70,12 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         (say("words"), _words(subject.query_names)),
         *([] if subject.same_words else [(say("words looked at"), _words(subject.key_names))]),
         (say("explained word"), subject.name),
-        (say("score"), _part(problem.score, formula_of(problem.score))),
+        (say("score"), _part(problem.score)),
         (say("inverse temperature β"), _beta(subject)),
         *([] if problem.softcap is None else [(say("softcap"), figure(problem.softcap))]),
         *((say("bias"), part_name(bias)) for bias in problem.biases),
         (say("mask"), say("none") if problem.mask is None else repr(problem.mask)),
-        (say("weights"), _part(problem.normalizer, normalizer_formula(problem.normalizer))),
+        (say("weights"), _part(problem.normalizer)),
         *([(say("dropout"), figure(problem.dropout))] if problem.dropout else []),
         (say("numbers in a vector"), _widths(subject)),
         *_place(subject),
@@ -93,17 +91,16 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
     )
 
 
-def _part(part: nn.Module, formula: str) -> str:
+def _part(part: nn.Module) -> str:
     """Format a score or normalizer: its name, and its formula where it has one."""
-    name = type(part).__name__
+    name, formula = type(part).__name__, formula_of(part)
     return name if name == formula else f"{name}: {formula}"
 
 
 def _beta(subject: Subject) -> str:
     """Format β, with its formula where it is 1/√d."""
-    score, width = subject.problem.score, subject.problem.query.shape[-1]
-    if score.beta is None and width > 1 and subject.beta == width**-0.5:
-        return f"1/√{width} = {figure(subject.beta)}"
+    if subject.is_scaled_by_width:
+        return f"1/√{subject.queries.shape[-1]} = {figure(subject.beta)}"
     return figure(subject.beta)
 
 

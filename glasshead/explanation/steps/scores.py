@@ -5,18 +5,16 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax, why_hidden
-from glasshead.explanation.numbers import factor, figure
-from glasshead.explanation.recipe import bias_told, mask_told
-from glasshead.explanation.scores import tell_score
-from glasshead.explanation.subject import Column, Subject, key_table
+from glasshead.explanation.numbers import Figures, factor, figure, short_vector
+from glasshead.explanation.subject import Column, Subject, formula_of, key_table
+from glasshead.recipe.biases import ANY_BIAS, Bias
 from glasshead.recipe.masks.base import picture
-from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Tile
 
 
 def tell_scores(subject: Subject) -> Step:
     """Explain the score of each key."""
-    say, telling = subject.say, tell_score(subject)
+    say, score = subject.say, subject.problem.score
     return Step(
         name="scores",
         title=say("Scores: how well does each key fit?"),
@@ -26,12 +24,32 @@ def tell_scores(subject: Subject) -> Step:
                 "one number, the score s: the larger it is, the better the two fit."
             ),
         ),
-        formula=telling.formula,
-        numbers=telling.numbers,
+        formula=f"s = {score.expanded or formula_of(score)}",
+        numbers=_score_numbers(subject),
         figures=_scores_table(subject),
-        why=telling.why,
+        why=say.described(score.describe() or "")
+        or say(
+            "“{score}” is a score of your own, so only its results are shown here, not how it gets "
+            "them.",
+            score=type(score).__name__,
+        ),
         data={"scores": subject.matrix("scores")},
     )
+
+
+def _score_numbers(subject: Subject) -> tuple[str, ...]:
+    """Write out the score's learned vectors, and the score of each key as the trace has it."""
+    score, scores, write = subject.problem.score, subject.row("scores"), Figures(subject.say)
+    query, keys = subject.used
+    learned = [(name, score.get_parameter(name)) for name in score.learned]
+    vectors = [f"{name} = {short_vector(v.tolist())}" for name, v in learned if v.ndim == 1]
+
+    def line(key: int) -> str:
+        written = score.written(query.tolist(), keys[key].tolist(), write)
+        result = figure(scores[key])
+        return result if written is None else f"{written} = {result}"
+
+    return (*vectors, *([""] if vectors else []), *subject.by_key("s", line))
 
 
 def _scores_table(subject: Subject) -> tuple[Block, ...]:
@@ -74,7 +92,7 @@ def tell_scaling(subject: Subject) -> Step:
         return _unscaled(subject, data)
     say, beta = subject.say, figure(subject.beta)
     scores, scaled = subject.row("scores"), subject.row("scaled")
-    by_width = _is_by_width(subject)
+    by_width = subject.is_scaled_by_width
     width = subject.queries.shape[-1]
     if by_width:
         intro = say(
@@ -96,11 +114,6 @@ def tell_scaling(subject: Subject) -> Step:
         why=_why_root(subject, width) if by_width else _why_beta(subject),
         data=data,
     )
-
-
-def _is_by_width(subject: Subject) -> bool:
-    score = subject.problem.score
-    return isinstance(score, ScaledDot) and score.beta is None
 
 
 def _unscaled(subject: Subject, data: dict) -> Step:
@@ -179,8 +192,11 @@ def tell_masking(subject: Subject) -> Step | None:
     problem, say = subject.problem, subject.say
     if problem.mask is None and not problem.biases:
         return None
-    biases = tuple(bias_told(bias, say) for bias in problem.biases)
-    masks = () if problem.mask is None else mask_told(problem.mask, say)
+    biases = [
+        say.described(bias.describe() if isinstance(bias, Bias) else ANY_BIAS)
+        for bias in problem.biases
+    ]
+    masks = [] if problem.mask is None else problem.mask.conjuncts or [problem.mask]
     hides = _hides(subject)
     where = say("where hidden")
     formulas = ["s ← s + b"] * bool(biases) + [f"s ← -∞   ({where})"] * hides
@@ -188,7 +204,7 @@ def tell_masking(subject: Subject) -> Step | None:
     return Step(
         name="masked",
         title=_title(subject),
-        intro=(*biases, *masks, *_count(subject)),
+        intro=(*biases, *(say.described(mask.describe()) for mask in masks), *_count(subject)),
         formula=",   ".join(formulas),
         numbers=_numbers(subject),
         figures=(*_table(subject), *(_picture(subject) if hides else ())),

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.recipe.part import HeadIndex, Part
+from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.tile import (
     Intervals,
     Tile,
@@ -95,6 +95,9 @@ class Mask(Part, ABC):
     @abstractmethod
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         """Return which pairs of the tile are visible; constant axes may have size 1."""
+
+    def describe(self) -> Description | str:
+        return Description("The mask {mask} says which words may see each other.", mask=repr(self))
 
     @property
     def by_distance(self) -> bool:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from glasshead.recipe.masks.base import Mask
-from glasshead.recipe.part import HeadIndex
+from glasshead.recipe.part import Description, HeadIndex
 from glasshead.recipe.tile import (
     Intervals,
     Tile,
@@ -108,6 +108,22 @@ class Band(Mask):
             and self.after is not None
             and not isinstance(offset, Tensor)
             and self.after + offset == 0
+        )
+
+    def describe(self) -> Description:
+        if self.before is None and self.after == 0:
+            return Description(
+                "The mask is causal: a word sees itself and the words before it, and none of those "
+                "after it. A model that writes text word by word needs this: the later words do "
+                "not exist yet, and in training it must not peek at them."
+            )
+        unbounded = Description("all")
+        return Description(
+            "The mask is a window: a word sees itself and its neighbours (before it: {before}; "
+            "after it: {after}). What matters is often near, and a long text then takes much less "
+            "work.",
+            before=unbounded if self.before is None else self.before,
+            after=unbounded if self.after is None else self.after,
         )
 
     def _of_head(self, place: HeadIndex) -> Mask:
@@ -225,6 +241,11 @@ class Dense(Mask):
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
         layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
         check_covers("dense(tensor)", self.tensor.shape, layout)
+
+    def describe(self) -> Description:
+        return Description(
+            "The mask was given pair by pair: it says for each word which others it may see."
+        )
 
     def _of_head(self, place: HeadIndex) -> Mask:
         return Dense(place.of_given(self.tensor))
@@ -345,6 +366,17 @@ class LengthMask(Mask):
         del tile
         check_covers(f"{self.name}(…), one number a batch row,", self.lengths.shape, scores[:-3])
 
+    def describe(self) -> Description:
+        if self.name == "prefix":
+            return Description(
+                "The mask is a prefix: every word sees the first words, those of the prefix. They "
+                "are known from the start, as a question is known before its answer."
+            )
+        return Description(
+            "The mask hides padding: the sentences of one batch are filled up to the same length, "
+            "and the filler must not be looked at."
+        )
+
     def _of_head(self, place: HeadIndex) -> Mask:
         return replace(self, lengths=place.of_row(self.lengths))
 
@@ -439,6 +471,12 @@ class Documents(Mask):
                 f"and got {list(self.ids.shape)}."
             )
         check_covers("documents(ids), one number a key,", self.ids.shape, expected)
+
+    def describe(self) -> Description:
+        return Description(
+            "The mask keeps documents apart: several texts stand in one row, and a word sees only "
+            "its own."
+        )
 
     def _of_head(self, place: HeadIndex) -> Mask:
         return Documents(place.of_row(self.ids, axes=1))
