@@ -30,7 +30,12 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name], package), name)
+        try:
+            value = getattr(import_module(homes[name], package), name)
+        except ModuleNotFoundError as error:
+            from glasshead.extras import missing_for
+
+            raise missing_for(f"{package.replace('glasshead', 'gh', 1)}.{name}", error) from error
         setattr(module, name, value)
         return value
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from blocked import beyond, blocking
+from environments import libraries
 from scripts import ROOT, script
 
 ADDRESS = "https://example.org/owner/glasshead"
@@ -28,12 +28,6 @@ TITLES = {
     "zh-Hant": "一步一步看注意力：「",
     "zh-Hans": "一步一步看注意力：“",
 }
-SERVE = """
-import sys
-from glasshead.cli import main
-sys.argv = ["glasshead", "studio", "--no-open"]
-main()
-"""
 
 
 def build(source: Path, folder: Path, *options: str, address: str = "") -> None:
@@ -80,18 +74,23 @@ def description(found: Message) -> str:
     return content.decode()
 
 
-@pytest.fixture(scope="session")
-def installed(built, tmp_path_factory) -> Path:
-    """The bin folder of an environment with the wheel, where its dependencies are already."""
-    folder = tmp_path_factory.mktemp("installed") / "venv"
+def install(built: Path, folder: Path, dependencies: object) -> Path:
+    """Install the wheel into a new environment beside its dependencies; return the bin folder."""
     venv.create(folder, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     # Dependencies only: an editable package is a .pth file, and those there are not read from here.
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (packages / "dependencies.pth").write_text(f"{dependencies}\n")
     (wheel,) = built.glob("*.whl")
     command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"]
     subprocess.run([*command, "--no-deps", "--no-index", "--quiet", wheel], check=True)
     return folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def installed(built, tmp_path_factory) -> Path:
+    """The bin folder of an environment with the wheel, and with all that is installed here."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    return install(built, folder, sysconfig.get_path("purelib"))
 
 
 def run(folder: Path, *command: object, cwd: Path) -> str:
@@ -117,9 +116,13 @@ def test_an_installed_wheel_explains_in_each_language(installed, tmp_path, langu
     assert "0.2291" in text
 
 
-def test_an_installed_wheel_serves_the_studio_with_its_extra_alone(installed, tmp_path):
-    command = [installed / "python", "-u", "-c", blocking(beyond("studio")) + SERVE]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+def test_an_installed_wheel_serves_the_studio_with_its_extra_alone(built, tmp_path):
+    programs = install(built, tmp_path / "venv", libraries(tmp_path / "site", "studio"))
+    command = [programs / "python", "-u", "-m", "glasshead", "studio", "--no-open"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    ) as server:
         try:
             assert server.stdout is not None
             url = next(word for line in server.stdout for word in line.split() if "http://" in word)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
+from glasshead.extras import MissingLibraryError
 from glasshead.out_of_memory import is_out_of_memory
 
 __all__ = ["main"]
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         return _refuse(_TOO_LARGE)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, MissingLibraryError) as error:
         _drop_output()
         return _refuse(_sentence(error))
     return code
@@ -165,7 +166,7 @@ def _refuse(sentence: str) -> int:
     return _BAD_INPUT
 
 
-def _sentence(error: ValueError | TypeError | OSError) -> str:
+def _sentence(error: ValueError | TypeError | OSError | MissingLibraryError) -> str:
     """Return an error's message; of an OSError of the system, its file and reason."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'the output cannot be written'}: {error.strerror}."

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import check_extra, check_task, print_stderr, print_unknown
+from glasshead.cli.inputs.messages import check_task, print_stderr, print_unknown
 from glasshead.cli.output import check_target, print_drawing, print_json, print_text, write_page
+from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block, HeatMap
@@ -43,7 +44,7 @@ def classify(
     ] = False,
 ) -> None:
     """Classify each text: print its label, the label's probability, and the text."""
-    check_extra("train", "glasshead classify")
+    require("glasshead classify", "tokenizers")
     page_file = output_file(html, "--html")
     if json and attention:
         raise ValueError("--json prints JSON alone, and --attention a map: leave out one.")

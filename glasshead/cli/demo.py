@@ -9,10 +9,11 @@ from typer import Option
 
 from glasshead.cli.explain import explain_sentence, recipe_for
 from glasshead.cli.inputs.files import output_folder, shown
-from glasshead.cli.inputs.messages import check_extra, print_stderr
+from glasshead.cli.inputs.messages import print_stderr
 from glasshead.cli.output import check_target, print_drawing, write_page
-from glasshead.cli.train import train_run
+from glasshead.cli.train import TRAINING_LIBRARIES, train_run
 from glasshead.cli.translate import alignment_blocks
+from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block
@@ -38,7 +39,7 @@ def demo(
     ] = False,
 ) -> None:
     """Explain the worked example, train a translator, and see which words it looks at."""
-    check_extra("train", "glasshead demo")
+    require("glasshead demo", *TRAINING_LIBRARIES)
     place = output_folder(folder, "--folder")
     page, run = place / _PAGE, place / _RUN
     check_target(page)

@@ -10,16 +10,10 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from glasshead.cli.inputs.files import output_file, shown
-from glasshead.cli.inputs.messages import (
-    check_extra,
-    check_task,
-    listed,
-    print_stderr,
-    quoted,
-    whole_number,
-)
+from glasshead.cli.inputs.messages import check_task, listed, print_stderr, quoted, whole_number
 from glasshead.cli.output import Counter, Kind, check_target, print_drawing, print_json, write_bytes
 from glasshead.cli.train import print_figures
+from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.drawing import Table
@@ -80,7 +74,7 @@ def _evaluate(context: typer.Context) -> None:
 @evaluate.command("classify")
 def classify(run: _Run, files: _Files = None, *, json: _Json = False) -> None:
     """Accuracy, F1 and the confusion matrix."""
-    _check_extra()
+    require("glasshead evaluate", "tokenizers", "torchmetrics")
     from glasshead.tasks.classify import TextClassifier
     from glasshead.tasks.classify import evaluate as evaluate_labels
 
@@ -131,7 +125,7 @@ def translate(
     json: _Json = False,
 ) -> None:
     """BLEU and chrF by sacreBLEU, with their signatures."""
-    _check_extra()
+    require("glasshead evaluate", "tokenizers", "sacrebleu")
     from glasshead.models.decoding import Beam
     from glasshead.tasks.translate import TextTranslator
     from glasshead.tasks.translate import evaluate as evaluate_translations
@@ -175,7 +169,7 @@ def write(
     json: _Json = False,
 ) -> None:
     """Loss, perplexity and bits per character."""
-    _check_extra()
+    require("glasshead evaluate", "tokenizers")
     from glasshead.tasks.write import Writer
     from glasshead.tasks.write import evaluate as evaluate_text
 
@@ -187,10 +181,6 @@ def write(
         print_json(figures)
     else:
         print_figures(figures)
-
-
-def _check_extra() -> None:
-    check_extra("train", "glasshead evaluate")
 
 
 def _task_of(run: str, known: Iterable[str]) -> str:

@@ -7,9 +7,10 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file
-from glasshead.cli.inputs.messages import check_extra, check_task, whole_number
+from glasshead.cli.inputs.messages import check_task, whole_number
 from glasshead.cli.output import PICTURE, check_target, write_bytes
 from glasshead.drawing.printable import visible
+from glasshead.extras import require
 
 
 def near(
@@ -27,10 +28,11 @@ def near(
     ] = None,
 ) -> None:
     """List the nearest neighbours of a word in the embedding space that a model learned."""
-    check_extra("train", "glasshead near")
+    require("glasshead near", "tokenizers")
     picture = output_file(png, "--png")
     if picture is not None:
         check_target(picture, PICTURE)
+        require("glasshead near --png", "matplotlib")
     if count < 1:
         raise ValueError(f"--count takes a number from 1, and got {count}.")
     from glasshead.tasks.embedding_space import EmbeddingSpace

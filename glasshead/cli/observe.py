@@ -17,14 +17,7 @@ from glasshead.cli.attention_options import (
     parse_statistics,
 )
 from glasshead.cli.inputs.files import check_sentence, input_file, output_file, shown
-from glasshead.cli.inputs.messages import (
-    check_extra_of,
-    check_task,
-    one_of,
-    print_stderr,
-    quoted,
-    whole_number,
-)
+from glasshead.cli.inputs.messages import check_task, one_of, print_stderr, quoted, whole_number
 from glasshead.cli.output import (
     OBSERVATION,
     OUTPUT,
@@ -36,6 +29,7 @@ from glasshead.cli.output import (
     print_drawing,
     write_page,
 )
+from glasshead.tasks.run_folder import require_for_model
 
 if TYPE_CHECKING:
     from glasshead.drawing import Document
@@ -253,7 +247,7 @@ def _observe_model(
         if layer is not None and layer < 0:
             raise ValueError(f"--layer takes a layer, counted from 0, and got {layer}.")
         outputs.check(head, [*text_files(text), *_model_files(folder)])
-        check_extra_of(folder, "glasshead observe MODEL")
+        require_for_model(folder, "glasshead observe MODEL", "torchmetrics")
         check_task(folder, "write", "observe")
         return asked
 

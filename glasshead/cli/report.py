@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, read_text, shown
-from glasshead.cli.inputs.messages import check_extra_of, print_stderr, quoted
+from glasshead.cli.inputs.messages import print_stderr, quoted
 from glasshead.cli.output import (
     OUTPUT,
     check_apart,
@@ -17,6 +17,7 @@ from glasshead.cli.output import (
     going_on,
     write_page,
 )
+from glasshead.tasks.run_folder import require_for_model
 
 
 def report(
@@ -72,7 +73,7 @@ def report(
         )
     check_target(page_file)
     check_apart(page_file, (text_file, *folder.iterdir()))
-    check_extra_of(folder, "glasshead report RUN_OR_HF_DIR")
+    require_for_model(folder, "glasshead report RUN_OR_HF_DIR")
     content = read_text(text_file)
     if not content.strip():
         raise ValueError(

@@ -13,8 +13,6 @@ from typer import Argument, Option
 from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import (
     as_option,
-    check_extra,
-    check_extra_of,
     check_task,
     print_stderr,
     unseen_as_value_error,
@@ -30,6 +28,8 @@ from glasshead.cli.output import (
     print_drawing,
     write_bytes,
 )
+from glasshead.extras import require
+from glasshead.tasks.run_folder import require_for_model
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -116,9 +116,9 @@ def roles(
     texts = [] if text_file is None else text_files(text_file)
     own = list(folder.iterdir()) if folder.is_dir() else []
     check_outputs([(_PICTURE, picture_file), (_SCORES, scores_file)], [*texts, *own])
-    check_extra_of(folder, "glasshead roles MODEL")
+    require_for_model(folder, "glasshead roles MODEL")
     if picture_file is not None:
-        check_extra("train", "glasshead roles --png", ("matplotlib",))
+        require("glasshead roles --png", "matplotlib")
     check_task(folder, "write", "roles")
     from glasshead.tasks.readers.open_reader import open_reader
 

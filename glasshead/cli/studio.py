@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import check_extra, check_extra_of, quoted, whole_number
+from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.extras import require
+from glasshead.tasks.run_folder import require_for_model
 
 _DEMO = Path("demo/translator")
 _PORTS = range(2**16)
@@ -61,7 +63,7 @@ def check_options(model: str | None, host: str, port: int) -> None:
 
     Errors: a ValueError or an OSError that names the option, or the library that is missing.
     """
-    check_extra("studio", "glasshead studio")
+    require("glasshead studio", "fastapi", "uvicorn")
     if port not in _PORTS:
         raise ValueError(f"--port takes a number from 0 to {_PORTS[-1]}, and got {port}: take 0.")
     if not host.strip():
@@ -76,7 +78,7 @@ def check_options(model: str | None, host: str, port: int) -> None:
     folder = _folder(model)
     # A file of stored weights takes no other library.
     if folder is not None and folder.is_dir():
-        check_extra_of(folder, "glasshead studio RUN_OR_HF_DIR")
+        require_for_model(folder, "glasshead studio RUN_OR_HF_DIR")
 
 
 def _folder(model: str | None) -> Path | None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import check_extra, check_task, print_stderr, whole_number
+from glasshead.cli.inputs.messages import check_task, print_stderr, whole_number
 from glasshead.cli.output import going_on
+from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.tasks.job import Job, Prepared
@@ -25,6 +26,8 @@ train = typer.Typer(
 _run_option = partial(Option, show_default=False, rich_help_panel="The run")
 _hardware_option = partial(Option, rich_help_panel="Hardware")
 _DEFAULT_PRESET = "tiny"
+# The curve of a run is drawn by matplotlib.
+TRAINING_LIBRARIES = ("lightning", "matplotlib", "tokenizers")
 
 
 @train.callback()
@@ -110,7 +113,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             ),
         ] = "auto",
     ) -> None:
-        check_extra("train", "glasshead train")
+        require("glasshead train", *TRAINING_LIBRARIES)
         from glasshead.tasks.run_folder import RunFolder, leads
         from glasshead.tasks.training import Hardware
 

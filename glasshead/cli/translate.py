@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import (
-    check_extra,
-    check_task,
-    print_stderr,
-    print_unknown,
-    whole_number,
-)
+from glasshead.cli.inputs.messages import check_task, print_stderr, print_unknown, whole_number
 from glasshead.cli.output import check_target, print_drawing, print_text, write_page
+from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block, Document, HeatMap
@@ -82,7 +77,7 @@ def translate(
     ] = None,
 ) -> None:
     """Translate each text; optionally show the cross-attention between translation and text."""
-    check_extra("train", "glasshead translate")
+    require("glasshead translate", "tokenizers")
     page_file = output_file(html, "--html")
     drawn = attention or page_file is not None
     if not drawn and (layer is not None or head is not None):

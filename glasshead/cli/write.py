@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import check_extra, check_task, whole_number
+from glasshead.cli.inputs.messages import check_task, whole_number
 from glasshead.cli.output import print_text
+from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.models.decoding import Strategy
@@ -94,7 +95,7 @@ def write(
     ] = None,
 ) -> None:
     """Continue a text, token by token."""
-    check_extra("train", "glasshead write", ("tokenizers",))
+    require("glasshead write", "tokenizers")
     from glasshead.tasks.write import Writer
 
     strategy = chosen_strategy(

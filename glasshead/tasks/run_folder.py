@@ -12,6 +12,7 @@ try:
 except ImportError:  # there is none on Windows
     fcntl = None
 
+from glasshead.extras import require
 from glasshead.files import check_regular, read_object, whole_file
 
 # Files that precede `config.json`, whose presence makes a folder a run.
@@ -311,6 +312,19 @@ def is_of_huggingface(folder: Path) -> bool:
     return config.is_file() and bool(
         {"model_type", "architectures"} & set(read_object(config, _OTHER))
     )
+
+
+def require_for_model(folder: Path, what: str, *libraries: str) -> None:
+    """Check that the libraries which open the model in a folder are installed.
+
+    Args:
+        folder: Of a run, or of a model of Hugging Face or llama2.c.
+        what: What opens it.
+        libraries: What is needed besides.
+
+    Errors: a MissingLibraryError that names them; as of `is_of_huggingface`.
+    """
+    require(what, "transformers" if is_of_huggingface(folder) else "tokenizers", *libraries)
 
 
 @contextmanager

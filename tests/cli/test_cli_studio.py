@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.lines_of_a_process import talking
-from glasshead.cli.inputs import messages as extras
+from glasshead import extras
 from glasshead.cli.studio import studio
 from glasshead.studio.server import app
 from translated import translated
@@ -82,7 +82,7 @@ def test_what_is_not_installed_is_named(command, monkeypatch):
 
 @pytest.mark.parametrize(
     ("config", "library", "extra"),
-    [('{"task": "write"}', "tokenizers", "train"), ('{"model_type": "x"}', "transformers", "hf")],
+    [('{"task": "write"}', "tokenizers", "hf"), ('{"model_type": "x"}', "transformers", "hf")],
 )
 def test_what_opens_the_model_is_named_before_a_page_opens(
     command, tmp_path, monkeypatch, config, library, extra

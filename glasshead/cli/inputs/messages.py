@@ -3,9 +3,8 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,43 +97,6 @@ def unseen_as_value_error() -> Iterator[None]:
         yield
     except UnseenError as error:
         raise ValueError(str(error)) from error
-
-
-_LIBRARIES = {
-    "train": ("lightning", "tokenizers", "matplotlib", "sacrebleu", "torchmetrics"),
-    "hf": ("transformers", "torchmetrics"),
-    "studio": ("fastapi", "uvicorn"),
-}
-
-
-def check_extra(extra: str, command: str, libraries: Sequence[str] = ()) -> None:
-    """Raise a ValueError if a library that a command needs is not installed.
-
-    Args:
-        extra: What brings it.
-        command: What needs it.
-        libraries: Which of the extra it needs; all, if not given.
-
-    >>> check_extra("train", "glasshead train")
-    """
-    missing = [name for name in libraries or _LIBRARIES[extra] if find_spec(name) is None]
-    if missing:
-        raise ValueError(
-            f"{command} takes {', '.join(missing)}, not installed here: pip install "
-            f"'glasshead[{extra}]'."
-        )
-
-
-def check_extra_of(folder: Path, command: str) -> None:
-    """Raise a ValueError if a library that opens the model in a folder is not installed.
-
-    Args:
-        folder: Of a run, or of a model of Hugging Face.
-        command: What opens it.
-    """
-    from glasshead.tasks.run_folder import is_of_huggingface
-
-    check_extra("hf" if is_of_huggingface(folder) else "train", command)
 
 
 # What the run of a task holds, and what it is used by.

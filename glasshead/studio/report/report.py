@@ -22,6 +22,7 @@ from glasshead.studio.views.alignment import sentences_of, stored_alignment
 from glasshead.studio.views.atlas import Atlases, stored_atlas
 from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
 from glasshead.studio.views.steps import MOST_WORDS, steps_stored
+from glasshead.tasks.run_folder import require_for_model
 
 _PACKAGE = "glasshead.studio.report"
 
@@ -269,6 +270,9 @@ class Report:
                 f"a report takes the folder of a run or a model, and {studio.subject.name} holds "
                 f"weights alone: open it by glasshead studio."
             )
+        folder = studio.subject.folder
+        if folder is not None:
+            require_for_model(folder, "a report of a model")
         content = ReportContent(
             studio=studio,
             text=text,

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from tokenizers import Tokenizer as Inner
 from torch import Tensor, nn
 
+from glasshead.extras import require
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
 from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, bounded_by
@@ -43,6 +44,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
     incomplete, has pickled weights, or needs remote code.
     """
+    require(f"opening {shown(folder)}", "transformers")
     _check_files(folder)
     _check_weights(folder)
     with _errors_in_a_sentence(folder, "the model"):

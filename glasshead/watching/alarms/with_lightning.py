@@ -3,11 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from glasshead.extras import missing_for
 from glasshead.watching.alarms.probe import AlarmDispatcher, Every, Probe
 from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError as error:
+    raise missing_for("LightningAlarms", error) from error
 
 
 class LightningAlarms(Callback):

@@ -6,10 +6,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from glasshead.extras import missing_for
 from glasshead.watching.alarms.probe import AlarmDispatcher, Every, Probe
 from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ModuleNotFoundError as error:
+    raise missing_for("TransformersAlarms", error) from error
 
 
 class TransformersAlarms(TrainerCallback):

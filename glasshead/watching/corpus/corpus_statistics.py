@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from glasshead.attention.attention import Statistics
+from glasshead.extras import missing_for
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.watching.corpus.accumulators import (
@@ -25,10 +26,8 @@ from glasshead.watching.seen import Seen
 try:
     from torchmetrics import Metric
     from torchmetrics.utilities.distributed import gather_all_tensors
-except ImportError as error:
-    raise ImportError(
-        "CorpusStatistics needs torchmetrics, which is missing: pip install 'glasshead[hf]'."
-    ) from error
+except ModuleNotFoundError as error:
+    raise missing_for("CorpusStatistics", error) from error
 
 _States = dict[str, Any]
 

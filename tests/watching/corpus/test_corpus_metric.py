@@ -112,7 +112,7 @@ except ImportError as error:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.splitlines() == [
         "1",
-        "CorpusStatistics needs torchmetrics, which is missing: pip install 'glasshead[hf]'.",
+        "CorpusStatistics takes torchmetrics, not installed here: pip install 'glasshead[hf]'.",
     ]
 
 

@@ -1,8 +1,8 @@
-"""Environments with fewer libraries than this one: what an extra does not bring is blocked."""
+"""Environments with fewer libraries than this one: those that an extra brings."""
 
 import tomllib
-from collections.abc import Collection
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -11,7 +11,7 @@ from scripts import ROOT
 
 
 def brought(*extras: str) -> set[str]:
-    """The distributions that `pip install glasshead[extras]` brings, the package among them."""
+    """The distributions that `pip install glasshead[extras]` brings, but the package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"]]
     for extra in extras:
@@ -19,7 +19,7 @@ def brought(*extras: str) -> set[str]:
     known: set[tuple[str, str]] = set()
     for line in wanted:
         _follow(Requirement(line), known)
-    return {"glasshead", *(name for name, _ in known)}
+    return {name for name, _ in known}
 
 
 def _follow(requirement: Requirement, known: set[tuple[str, str]]) -> None:
@@ -38,22 +38,21 @@ def _follow(requirement: Requirement, known: set[tuple[str, str]]) -> None:
                 _follow(inner, known)
 
 
-def beyond(*extras: str, also: Collection[str] = ()) -> list[str]:
-    """The modules that are installed here and that these extras do not bring.
+def libraries(folder: Path, *extras: str) -> Path:
+    """Fill a folder with links to what `pip install glasshead[extras]` brings, but the package.
 
     Args:
+        folder: A new folder, for PYTHONPATH of a Python with -S, or for a .pth file.
         extras: Extras of the package; none is the core alone.
-        also: Modules that are missing too.
     """
-    there = brought(*extras)
-    modules = [
-        module
-        for module, owners in metadata.packages_distributions().items()
-        if not any(canonicalize_name(owner) in there for owner in owners)
-    ]
-    return sorted({*modules, *also})
-
-
-def blocking(modules: Collection[str]) -> str:
-    """Code that makes the imports of these modules fail."""
-    return f"import sys\nsys.modules |= dict.fromkeys({sorted(modules)!r})\n"
+    folder.mkdir()
+    for name in brought(*extras):
+        try:
+            files = metadata.files(name) or ()
+        except metadata.PackageNotFoundError:
+            continue
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            link = folder / top
+            if not link.is_symlink():
+                link.symlink_to(Path(str(metadata.distribution(name).locate_file(top))))
+    return folder
