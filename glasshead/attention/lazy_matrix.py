@@ -5,7 +5,7 @@
 import operator
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,9 @@ from torch import Tensor
 
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics.reductions import membership
+
+if TYPE_CHECKING:
+    from glasshead.drawing import Block
 
 _BUDGET = 2**31
 Part = int | slice
@@ -107,6 +110,11 @@ class LazyMatrix(ABC):
             for place, length in zip(index, leading, strict=True)
         )
         return self._head(places) if places else self
+
+    def _repr_html_(self) -> str:
+        from glasshead.drawing import Document
+
+        return Document(first_head(self), title=repr(self))._repr_html_()
 
     def __getitem__(self, index: Any) -> Tensor:
         """Compute a part of the matrix, as `W[..., i, :]` or `W[..., rows, columns]` of a tensor.
@@ -295,6 +303,23 @@ class Transposed(LazyMatrix):
 
     def __repr__(self) -> str:
         return f"{self._weights!r}, transposed"
+
+
+def first_head(weights: LazyMatrix) -> "list[Block]":
+    """Draw the first head, by some of its rows; nothing where there are no numbers."""
+    from glasshead.drawing import sampled_map
+
+    *leading, rows, columns = weights.shape
+    if 0 in weights.shape or weights.device.type == "meta":
+        return []
+    head = weights.head(*[0] * len(leading))
+    place = ", ".join([*["0"] * len(leading), ":", ":"])
+    of = f"W[{place}], {weights._rows} × {weights._columns}"
+
+    def row(number: int) -> list[float]:
+        return head.tile(range(number, number + 1), range(columns))[0].tolist()
+
+    return [sampled_map(row, rows, columns, of=of)]
 
 
 def full_index(index: Any, axes: int) -> tuple[Part, ...]:

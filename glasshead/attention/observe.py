@@ -18,6 +18,8 @@ from glasshead.statistics.reductions import Reduction
 if TYPE_CHECKING:
     import pandas as pd
 
+    from glasshead.drawing import Table
+
 
 class StatisticResults:
     """Statistics of some queries, by name: `seen.entropy`, or `seen[gh.Entropy()]`.
@@ -115,32 +117,62 @@ class StatisticResults:
         Args:
             before: Tensors to list first, by name and shape alone.
         """
-        rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
-        for name, value in self.values.items():
-            unit = self.statistics[name].unit
-            if isinstance(value, Tensor):
-                rows.append((name, value, unit))
-            else:
-                rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
-        shapes = [str(list(tensor.shape)) for _, tensor, _ in rows]
-        wide = max([0, *(len(name) for name, _, _ in rows)]), max([0, *map(len, shapes)])
-        lines = []
-        for (name, tensor, unit), shape in zip(rows, shapes, strict=True):
-            about = "" if unit is None else _spread(tensor, unit)
-            lines.append(f"{name:<{wide[0]}}  {shape:<{wide[1]}}  {about}".rstrip())
-        return lines
+        rows = [
+            (name, str(list(tensor.shape)), "" if unit is None else _spread(tensor, unit))
+            for name, tensor, unit in _tensors(self, *before)
+        ]
+        wide = [max([0, *(len(row[column]) for row in rows)]) for column in range(2)]
+        return [
+            f"{name:<{wide[0]}}  {shape:<{wide[1]}}  {about}".rstrip()
+            for name, shape, about in rows
+        ]
+
+
+def value_table(results: StatisticResults, *before: tuple[str, Tensor]) -> "Table":
+    """Tabulate values: name, shape, and the range of the numbers.
+
+    Args:
+        results: The values, by name.
+        before: Tensors to list first, by name and shape alone.
+    """
+    from glasshead.drawing import Table
+
+    rows = [
+        [name, str(list(tensor.shape)), *([""] * 4 if unit is None else _range(tensor, unit))]
+        for name, tensor, unit in _tensors(results, *before)
+    ]
+    return Table(["name", "shape", "least", "mean", "most", "unit"], rows)
+
+
+def _tensors(
+    results: StatisticResults, *before: tuple[str, Tensor]
+) -> list[tuple[str, Tensor, str | None]]:
+    """List the tensors, each with its name and the unit of its numbers; None has no range."""
+    rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
+    for name, value in results.values.items():  # noqa: PD011 - a dict
+        unit = results.statistics[name].unit
+        if isinstance(value, Tensor):
+            rows.append((name, value, unit))
+        else:
+            rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
+    return rows
 
 
 def _spread(tensor: Tensor, unit: str) -> str:
     """Format minimum, maximum and mean of the finite numbers; key indices get none."""
+    least, mean, most, unit = _range(tensor, unit)
+    return f"{least} … {most}  mean {mean}  {unit}".rstrip() if mean else least
+
+
+def _range(tensor: Tensor, unit: str) -> list[str]:
+    """Return minimum, mean and maximum of the finite numbers, and their unit, each as text."""
     if not tensor.is_floating_point() or unit == KEY:
-        return ""
+        return ["", "", "", unit]
     numbers = tensor.detach().double()
     numbers = numbers[numbers.isfinite()]
     if not len(numbers):
-        return "nothing finite"
-    least, most, mean = (f"{x.item():.3f}" for x in (numbers.min(), numbers.max(), numbers.mean()))
-    return f"{least} … {most}  mean {mean}  {unit}".rstrip()
+        return ["nothing finite", "", "", unit]
+    return [*(f"{x.item():.3f}" for x in (numbers.min(), numbers.mean(), numbers.max())), unit]
 
 
 def _list(values: dict[str, Any]) -> str:
@@ -225,6 +257,12 @@ class Observation(StatisticResults):
     def __repr__(self) -> str:
         about = f"Observation of {self.context.shape[-2]} queries"
         return "\n".join([about, *self._lines(("context", self.context))])
+
+    def _repr_html_(self) -> str:
+        from glasshead.drawing import Document
+
+        title = f"Observation of {self.context.shape[-2]} queries"
+        return Document([value_table(self, ("context", self.context))], title=title)._repr_html_()
 
 
 class StatisticRequest:

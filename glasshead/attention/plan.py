@@ -50,16 +50,26 @@ class Plan:
     multiple: float = 1.0
 
     def __str__(self) -> str:
+        return "\n".join(f"{label:<11}{text}" for label, text in self._rows())
+
+    def _repr_html_(self) -> str:
+        from glasshead.drawing import Document, Table
+
+        rows = [[label, text] for label, text in self._rows()]
+        return Document([Table(["of", "plan"], rows)], title="Plan of a call")._repr_html_()
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return each line as its label and its text."""
         passes = f", {self.passes} passes over the scores" if self.passes > 1 else ""
-        lines = [
+        rows = [
             ("engine", f"{self.engine}: {self.about}"),
             ("work", f"{decimal_prefix(self.flops)}FLOP{passes}"),
             ("memory", f"{decimal_prefix(self.bytes)}B beyond the inputs"),
         ]
         if self.multiple != 1.0:
-            lines.append(("time", f"about {self.multiple:.1f} × the plain call"))
-        lines += (("refused", f"{name}: {why}") for name, why in self.refused.items())
-        return "\n".join(f"{label:<11}{text}" for label, text in lines)
+            rows.append(("time", f"about {self.multiple:.1f} × the plain call"))
+        rows += (("refused", f"{name}: {why}") for name, why in self.refused.items())
+        return rows
 
 
 def engine_name(name: Any) -> str:

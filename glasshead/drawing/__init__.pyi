@@ -14,4 +14,5 @@ from .numbers import vector as vector
 from .printable import printable as printable
 from .printable import shorten as shorten
 from .printable import visible as visible
+from .sampled import sampled_map as sampled_map
 from .table import Table as Table

@@ -155,8 +155,13 @@ def page(body: str, title: str, language: str) -> str:
 
 
 def fragment(body: str, language: str | None = None) -> str:
-    """Return a piece of a page, for a notebook; its style touches nothing but itself."""
-    return rendered("fragment.html", body=body, language=language, style=style()) + "\n"
+    """Return a piece of a page, for a notebook; its style touches nothing but itself.
+
+    Jupyter's style aligns cells to the right, by rules of two classes and a tag: a class that is
+    repeated goes before them.
+    """
+    own = style(".glasshead" * 3)
+    return rendered("fragment.html", body=body, language=language, style=own) + "\n"
 
 
 def rendered(template: str, /, *, package: str = "glasshead.drawing", **content: Any) -> str:
@@ -187,9 +192,14 @@ def _templates(package: str) -> "Environment":
 
 
 @cache
-def style() -> str:
-    """Return the style sheet; each rule in it begins with the class `glasshead`."""
+def style(root: str = ".glasshead") -> str:
+    """Return the style sheet; each rule in it begins with the class `glasshead`.
+
+    Args:
+        root: What the rules begin with, but those of colours.
+    """
     sheet = files("glasshead.drawing").joinpath("page.css").read_text(encoding="utf-8")
+    sheet = sheet.replace(".glasshead", root)
     dark = _levels(dark=True)
     return f"{sheet}{_levels()}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
 

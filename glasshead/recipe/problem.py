@@ -305,3 +305,18 @@ class Trace:
     def __repr__(self) -> str:
         shapes = "".join(f"\n  {name:<8} {list(step.shape)}" for name, step in self.steps())
         return f"Trace({shapes}\n)"
+
+    def _repr_html_(self) -> str:
+        from glasshead.drawing import Block, Document, Table, sampled_map
+
+        rows = [[name, str(list(step.shape))] for name, step in self.steps()]
+        blocks: list[Block] = [Table(["step", "shape"], rows, align=["left", "left"])]
+        *leading, queries, keys = self.weights.shape
+        if self.weights.numel() and not self.weights.is_meta:
+            first = self.weights.detach()[(0,) * len(leading)]
+            of = "".join(f"{place}, " for place in [0] * len(leading))
+            picture = sampled_map(
+                lambda row: first[row].tolist(), queries, keys, of=f"weights[{of}:, :]"
+            )
+            blocks.append(picture)
+        return Document(blocks, title="Trace of an attention")._repr_html_()

@@ -1,6 +1,7 @@
 """The recorded calls of one attention of a model."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from glasshead.attention.joined_weights import JoinedWeights
-from glasshead.attention.observe import StatisticResults
+from glasshead.attention.lazy_matrix import first_head
+from glasshead.attention.observe import StatisticResults, value_table
 from glasshead.attention.weights import Weights
 from glasshead.statistics import Statistic
 
@@ -149,6 +151,13 @@ class Call(StatisticResults):
         about = f"Call of {queries}{stands} on {self.keys} keys"
         kept = [] if self.weights is None else [repr(self.weights)]
         return "\n".join([about, *self._lines(), *kept])
+
+    def _repr_html_(self) -> str:
+        from glasshead.drawing import Document
+
+        kept = [] if self.weights is None else first_head(self.weights)
+        title = repr(self).partition("\n")[0]
+        return Document([value_table(self), *kept], title=title)._repr_html_()
 
 
 class Watched(Sequence[Call]):
@@ -316,6 +325,31 @@ class Watched(Sequence[Call]):
         if name not in self._together:
             self._together[name] = _sum([call.alone(name) for call in self._last_text()])[name]
         return self._together[name]
+
+    def _repr_html_(self) -> str:
+        from glasshead.drawing import Block, Document, Paragraph
+
+        calls = "1 call" if len(self) == 1 else f"{len(self)} calls"
+        blocks: list[Block] = []
+        if len(self.runs) > 1:
+            blocks.append(Paragraph("Each run of the module is a layer of its own: see .runs."))
+        elif self._calls:
+            text = self._last_text()
+            last = text[-1] if len(text) == 1 else self._joinable(text)
+            blocks.append(value_table(last))
+            if all(call.weights is not None for call in text):
+                blocks += first_head(self.weights)
+        title = f"{self.name or 'The model'}: {calls}"
+        return Document(blocks, title=title)._repr_html_()
+
+    def _joinable(self, text: Sequence[Call]) -> Call:
+        """Join the calls of a text, with those of its statistics that can be joined."""
+        values = {}
+        for name in text[-1].values:  # noqa: PD011 - a dict
+            with suppress(ValueError):
+                values[name] = self[name]
+        known = {name: one for name, one in text[-1].statistics.items() if name in values}
+        return Call(text[-1].shape, known, values, CallInfo())
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self._calls)

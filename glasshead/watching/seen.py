@@ -387,6 +387,16 @@ class Seen(Mapping[str, Watched]):
             lines.append(f"{name or 'the model'}: {calls}, the last of {on}")
         return "\n".join(lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]])
 
+    def _repr_html_(self) -> str:
+        rows = [
+            [name or "the model", str(len(calls)), str(calls[-1].queries), str(calls[-1].keys)]
+            for name, calls in self.items()
+        ]
+        table = Table(["layer", "calls", "queries of the last", "keys"], rows)
+        blocks = [table, *self.summary().document().blocks] if rows else []
+        title = f"Seen: {counted(len(self), 'attention')}"
+        return Document(blocks, title=title)._repr_html_()
+
 
 def _some(names: list[str]) -> str:
     return ", ".join([*map(repr, names[:3]), *(["…"] if len(names) > 3 else [])]) or "nothing"
