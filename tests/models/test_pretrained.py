@@ -483,6 +483,17 @@ class TestLlama2c:
         flat = torch.from_file(str(tmp_path / "model.bin"), size=size)
         assert model.output.weight.equal(flat[-31 * 12 :].view(31, 12))
 
+    def test_its_folder_is_loaded_as_the_file_in_it(self, tmp_path):
+        file = llama2c(tmp_path / "model.bin")
+        (tmp_path / "tok512.bin").write_bytes(b"a tokenizer is no model")
+        weights = gh.load_pretrained(file).state_dict()
+        found = gh.load_pretrained(tmp_path, dtype=torch.float64).state_dict()
+        assert found.keys() == weights.keys()
+        assert all(found[name].equal(weights[name].double()) for name in weights)
+        llama2c(tmp_path / "other.bin")
+        with pytest.raises(ValueError, match="has several models, model.bin and other.bin among"):
+            gh.load_pretrained(tmp_path)
+
     def test_it_is_known_by_its_length(self, tmp_path):
         file = llama2c(tmp_path / "model.bin")
         assert is_llama2c(file)

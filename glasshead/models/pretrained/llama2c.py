@@ -34,6 +34,27 @@ def is_llama2c(file: Path) -> bool:
     return file.stat().st_size == _size(config)
 
 
+def llama2c_file(place: Path) -> Path | None:
+    """Return the llama2.c model file of a path, a file or a folder that holds one, or None.
+
+    Errors: a ValueError where a folder holds several.
+
+    >>> llama2c_file(Path("stories260K.bin")) is None
+    True
+    """
+    if place.exists() and not place.is_dir():
+        return place if place.suffix == ".bin" else None
+    if not place.is_dir() or (place / "config.json").exists():
+        return None
+    found = [file for file in sorted(place.glob("*.bin")) if is_llama2c(file)]
+    if len(found) > 1:
+        raise ValueError(
+            f"{printable(str(place))} has several models, {found[0].name} and {found[1].name} "
+            "among them: name one."
+        )
+    return found[0] if found else None
+
+
 def load_llama2c(path: str | Path) -> LanguageModel:
     """Load a model from a file of llama2.c.
 

@@ -20,7 +20,7 @@ from glasshead.models.pretrained.folder import (
     check_layers,
     fill,
 )
-from glasshead.models.pretrained.llama2c import load_llama2c
+from glasshead.models.pretrained.llama2c import llama2c_file, load_llama2c
 from glasshead.models.saving import built_on_meta
 
 Pretrained = LanguageModel | Encoder | MaskedLanguageModel
@@ -74,8 +74,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     """Load a published model as one of ours, ready to run.
 
     It takes a folder written by Hugging Face's `save_pretrained`, with `config.json` and
-    `model.safetensors` or its shards, of a family in `FAMILIES`; or a file of llama2.c. No code of
-    the folder is run, and nothing is unpickled. The logits are those of `transformers`.
+    `model.safetensors` or its shards, of a family in `FAMILIES`; or a file of llama2.c, or a folder
+    that holds one. No code of the folder is run, and nothing is unpickled. The logits are those of
+    `transformers`.
 
     Args:
         path: The folder, or the file.
@@ -108,6 +109,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
         return load_llama2c(place).to(dtype)
     if not place.is_dir():
         raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")
+    file = llama2c_file(place)
+    if file is not None:
+        return load_llama2c(file).to(dtype)
     values = read_object(place / "config.json", ANEW)
     architecture = _architecture(values, place)
     values |= {"model_type": _TYPES.get(architecture, values.get("model_type"))}

@@ -10,7 +10,7 @@ import torch
 from glasshead.models import LanguageModel
 from glasshead.models.decoding import Beam, Strategy, generate, stream
 from glasshead.models.language_model import LanguageModelSteps
-from glasshead.models.pretrained import is_llama2c, load_pretrained
+from glasshead.models.pretrained import llama2c_file, load_pretrained
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import in_order, pad
 from glasshead.tasks.data.files import shown
@@ -139,24 +139,6 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
             f"{model.config.vocab_size}: take the one that it was trained with."
         )
     return model, tokenizer, None
-
-
-def llama2c_file(place: Path) -> Path | None:
-    """Return the llama2.c model file of a path, a file or a folder that holds one, or None.
-
-    Errors: a ValueError where a folder holds several.
-    """
-    if place.exists() and not place.is_dir():
-        return place if place.suffix == ".bin" else None
-    if not place.is_dir() or (place / "config.json").exists():
-        return None
-    found = [file for file in sorted(place.glob("*.bin")) if is_llama2c(file)]
-    if len(found) > 1:
-        raise ValueError(
-            f"{shown(place)} has several models, {found[0].name} and {found[1].name} "
-            "among them: name one."
-        )
-    return found[0] if found else None
 
 
 def _beside(file: Path) -> Path:
