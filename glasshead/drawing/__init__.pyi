@@ -4,6 +4,7 @@ from .block import Block as Block
 from .block import Canvas as Canvas
 from .block import Words as Words
 from .document import Document as Document
+from .document import Drawn as Drawn
 from .document import Formula as Formula
 from .document import Heading as Heading
 from .document import Note as Note

@@ -1,6 +1,7 @@
 """Documents, and their blocks of text: headings, paragraphs, notes and formulas."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
@@ -334,3 +335,28 @@ class Document:
     def _body(self) -> str:
         """Draw the blocks as HTML."""
         return "\n".join(block.html(self.words) for block in self._parts())
+
+
+class Drawn(ABC):
+    """Base class of results that are drawn as a document: in the terminal, a notebook, a page."""
+
+    @abstractmethod
+    def document(self) -> Document:
+        """Return the result as a document, to be drawn or embedded in a larger one."""
+
+    def text(self, width: int = 80) -> str:
+        """Return plain text, at most `width` cells wide except for code that cannot be broken.
+
+        Errors: a ValueError where the width is below 20.
+        """
+        return self.document().text(width)
+
+    def html(self) -> str:
+        """Return a self-contained HTML page, without scripts."""
+        return self.document().html()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.document().__rich_console__(console, options)
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()

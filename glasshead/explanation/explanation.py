@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from torch import Tensor
 
-from glasshead.drawing import Block, Document, Formula, Heading, Note, Paragraph
+from glasshead.drawing import Block, Document, Drawn, Formula, Heading, Note, Paragraph
 from glasshead.explanation.translations import Say
 
 
@@ -80,7 +79,7 @@ def json_ready(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Explanation:
+class Explanation(Drawn):
     """An explanation of an attention for one query, step by step, in words and numbers.
 
     Print it with `print(explanation.text())` or, in colour, `rich.print(explanation)`; a notebook
@@ -118,17 +117,6 @@ class Explanation:
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
 
-    def text(self, width: int = 80) -> str:
-        """Return plain text, at most `width` cells wide.
-
-        Errors: a ValueError where the width is below 20.
-        """
-        return self.document().text(width)
-
-    def html(self) -> str:
-        """Return a self-contained HTML page, without scripts."""
-        return self.document().html()
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON data, with numbers in full.
 
@@ -156,7 +144,6 @@ class Explanation:
         return replace(self, notes=(*self.notes, text))
 
     def document(self) -> Document:
-        """Return the explanation as a document, to be embedded in a larger one."""
         words = Say(self.language).words()
         return Document(list(self._blocks()), title=self.title, language=self.language, words=words)
 
@@ -170,12 +157,6 @@ class Explanation:
                 return step
         known = ", ".join(step.name for step in self.steps)
         raise KeyError(f"the steps of this explanation are {known}, and got {name!r}.")
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.document().__rich_console__(console, options)
-
-    def _repr_html_(self) -> str:
-        return self.document()._repr_html_()
 
     def __repr__(self) -> str:
         steps = ", ".join(step.name for step in self.steps)

@@ -8,9 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.models.checks import check_tokens, one_each
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import LayerFactory, initialize
+from glasshead.models.layer_factory import LayerFactory, check_tokens, initialize, one_each
 from glasshead.recipe.masks import padding
 
 

@@ -27,9 +27,8 @@ from glasshead.layers import (
 from glasshead.layers.feed_forward import Dropout
 from glasshead.layers.layer_cache import by_distance, lookback
 from glasshead.layers.multi_head_attention import Projections
-from glasshead.models.checks import check_tokens
 from glasshead.models.config import TransformerConfig
-from glasshead.models.layer_factory import Embedding
+from glasshead.models.layer_factory import Embedding, check_tokens
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.scores import ScaledDot
 

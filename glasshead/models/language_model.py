@@ -9,10 +9,15 @@ from torch.nn import functional as F
 
 from glasshead.layers import KVCache, Policy
 from glasshead.layers.layer_cache import GrowableBuffer
-from glasshead.models.checks import cached_length, check_tokens, one_each
 from glasshead.models.config import TransformerConfig
 from glasshead.models.fast_decode import FastDecodeStep
-from glasshead.models.layer_factory import LayerFactory, initialize
+from glasshead.models.layer_factory import (
+    LayerFactory,
+    cached_length,
+    check_tokens,
+    initialize,
+    one_each,
+)
 from glasshead.recipe.masks import Mask, causal, prefix, window
 from glasshead.recipe.validation import whole_numbers
 

@@ -1,10 +1,11 @@
-"""Layer factory: build the layers of a config, and the embedding below them."""
+"""Layer factory: build the layers of a config and their embedding, and check what they are fed."""
 
 import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,6 +15,7 @@ from glasshead.layers import (
     EncoderBlock,
     FeedForward,
     GatedFeedForward,
+    KVCache,
     Learned,
     MultiHeadAttention,
     PostNorm,
@@ -27,6 +29,7 @@ from glasshead.layers.positions import scaling_of
 from glasshead.models.config import TransformerConfig
 from glasshead.recipe.biases import ALiBi
 from glasshead.recipe.masks import Mask
+from glasshead.recipe.validation import whole_numbers
 
 _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 _ACTIVATIONS = {
@@ -174,7 +177,6 @@ class Embedding(nn.Module):
 
     Source: Vaswani et al. 2017, sections 3.4 and 3.5; segments: Devlin et al. 2019, section 3.
 
-    >>> import torch
     >>> Embedding(11, 6)(torch.tensor([[3, 5]]), torch.tensor([0, 1])).shape
     torch.Size([1, 2, 6])
     """
@@ -215,3 +217,73 @@ class Embedding(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         return self.dropout(x)
+
+
+def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
+    """Check that `tokens` are a batch of texts of this vocabulary, at most `room` long.
+
+    Errors: a TypeError or ValueError that says which.
+    """
+    if not isinstance(tokens, Tensor):
+        kind = type(tokens).__name__
+        raise TypeError(f"{name} takes a tensor of token ids, and got {kind}: make a tensor of it.")
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} takes whole numbers, and got {tokens.dtype}: take token ids.")
+    if tokens.ndim != 2:
+        raise ValueError(
+            f"{name} takes [batch, length], and got {list(tokens.shape)}: give one text as "
+            f"{name}[None]."
+        )
+    if tokens.shape[-1] > room:
+        raise ValueError(
+            f"{name} takes at most {room} tokens, and got {tokens.shape[-1]}: shorten the text, or "
+            "build the model with a longer context_length."
+        )
+    if tokens.is_cpu and tokens.numel() and not torch.compiler.is_compiling():
+        least, most = (int(x) for x in tokens.aminmax())
+        if least < 0 or most >= vocab_size:
+            raise ValueError(
+                f"{name} takes ids from 0 to {vocab_size - 1}, and got "
+                f"{least if least < 0 else most}: take the tokenizer that belongs to the model."
+            )
+
+
+def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
+    """Return `counts` as a tensor of one whole number per text of `tokens`.
+
+    Errors: a TypeError or ValueError where they are not.
+    """
+    numbers = whole_numbers(counts, name).to(tokens.device)
+    # Elsewhere the values are unknown, or would need a synchronization.
+    known = numbers.is_cpu and not torch.compiler.is_compiling()
+    if known and numbers.numel() and int(numbers.min()) < 0:
+        least = int(numbers.min())
+        raise ValueError(f"{name} takes numbers from 0, and got {least}: count the tokens.")
+    if numbers.shape != tokens.shape[:1]:
+        raise ValueError(
+            f"{name} takes a number for each text, [{len(tokens)}], and got {list(numbers.shape)}: "
+            "count its tokens."
+        )
+    return numbers
+
+
+def cached_length(cache: Any, layers: int) -> int:
+    """Return the number of tokens in the cache of a model with so many layers.
+
+    Errors: a TypeError where it is no cache of a model; a ValueError where the layers differ in
+    their number of tokens, as in the cache of another model, or after an interrupted call.
+    """
+    if cache is None:
+        return 0
+    if not isinstance(cache, KVCache):
+        raise TypeError(
+            f"cache takes what model.new_cache() makes, and got {type(cache).__name__}: a policy "
+            "is given to that."
+        )
+    lengths = [one.length for one in cache.own.values() if one.length]
+    if lengths and lengths != lengths[:1] * layers:
+        raise ValueError(
+            f"a cache takes all {layers} layers of one model, and {len(lengths)} with {lengths} "
+            "tokens are in this one: begin a new cache."
+        )
+    return cache.length

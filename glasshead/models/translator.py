@@ -8,9 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.layers import DecoderBlock, KVCache, Policy
-from glasshead.models.checks import cached_length, check_tokens, one_each
 from glasshead.models.config import FeedForwardKind, Positions, TransformerConfig
-from glasshead.models.layer_factory import LayerFactory, initialize
+from glasshead.models.layer_factory import (
+    LayerFactory,
+    cached_length,
+    check_tokens,
+    initialize,
+    one_each,
+)
 from glasshead.recipe.masks import Mask, causal, padding
 
 
