@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make `__getattr__`, `__dir__` and `__all__` of a package from the imports of its stub.
+    """Make `__getattr__`, `__dir__` and the list of names of a package from its stub's imports.
 
     >>> get, _, names = lazy_names("glasshead")
     >>> "Attention" in names, get("Entropy").__module__
@@ -42,4 +42,5 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     return get, lambda: sorted({*vars(module), *homes}), list(homes)
 
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+# Not `__all__`: a star import would fetch them all, those of missing extras too.
+__getattr__, __dir__, _names = lazy_names(__name__)

@@ -10,20 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import module as torch_module
 
+from glasshead import layers
 from glasshead.attention import Attention
-from glasshead.layers import (
-    EncoderBlock,
-    FeedForward,
-    GatedFeedForward,
-    KeyValueCache,
-    KVCache,
-    Learned,
-    MultiHeadAttention,
-    PostNorm,
-    PreNorm,
-    Rotary,
-    Sinusoidal,
-)
+from glasshead.layers import FeedForward, KeyValueCache, KVCache, MultiHeadAttention, PreNorm
 from glasshead.layers.feed_forward import Dropout
 from glasshead.layers.layer_cache import by_distance, lookback
 from glasshead.layers.multi_head_attention import Projections
@@ -75,7 +64,7 @@ class FastDecodeStep:
         self._words_alone = words.positions is None and words.norm is None and words.scale == 1.0
         blocks: Any = model.blocks
         # All layers share one, as checked by `prepared`.
-        self._rotary: Rotary | None = blocks[0].attention.rotary
+        self._rotary: layers.Rotary | None = blocks[0].attention.rotary
 
     def _embed(self, tokens: Tensor, position: int) -> Tensor:
         embedding = self._model.embedding
@@ -206,17 +195,17 @@ _PARTS = {
     Attention,
     Dropout,
     Embedding,
-    EncoderBlock,
+    layers.EncoderBlock,
     FeedForward,
-    GatedFeedForward,
-    Learned,
+    layers.GatedFeedForward,
+    layers.Learned,
     MultiHeadAttention,
-    PostNorm,
+    layers.PostNorm,
     PreNorm,
     Projections,
-    Rotary,
+    layers.Rotary,
     ScaledDot,
-    Sinusoidal,
+    layers.Sinusoidal,
     Softmax,
 }
 
