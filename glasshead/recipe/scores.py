@@ -20,7 +20,7 @@ from glasshead.recipe.validation import (
 )
 
 
-class Writer(Protocol):
+class NumberWriter(Protocol):
     """Numbers as text, as `explain` shows them."""
 
     def figure(self, x: float, /) -> str: ...
@@ -60,7 +60,7 @@ class Score(Part, nn.Module):
     ) -> Float[Tensor, "*leading queries keys"]:
         """Compute the raw score of each pair, before β."""
 
-    def written(self, query: list[float], key: list[float], write: Writer) -> str | None:
+    def written(self, query: list[float], key: list[float], write: NumberWriter) -> str | None:
         """Write out the computation of one raw score, for `explain`; None: only its result."""
         del query, key, write
 
@@ -152,7 +152,7 @@ class Dot(InnerProduct):
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key
 
-    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+    def written(self, query: list[float], key: list[float], write: NumberWriter) -> str:
         return write.products(query, key)
 
     def describe(self) -> Description:
@@ -212,7 +212,7 @@ class Cosine(InnerProduct):
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return _unit(query), _unit(key)
 
-    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+    def written(self, query: list[float], key: list[float], write: NumberWriter) -> str:
         dot = math.fsum(a * b for a, b in zip(query, key, strict=True))
         lengths = f"{write.figure(math.hypot(*query))}·{write.figure(math.hypot(*key))}"
         return f"({write.products(query, key)}) / (|q|·|k|) = {write.factor(dot)} / ({lengths})"
@@ -257,7 +257,7 @@ class Gaussian(Score):
         # |q|² + |k|² - 2 q·k would lose its digits where both vectors are far from the origin.
         return -(query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
 
-    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+    def written(self, query: list[float], key: list[float], write: NumberWriter) -> str:
         pairs = zip(query, key, strict=True)
         return f"-[{write.total([f'({write.figure(a)}-{write.factor(b)})²' for a, b in pairs])}]"
 
@@ -317,7 +317,7 @@ class Additive(Score):
         )
         return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ self.v.to(query.dtype)
 
-    def written(self, query: list[float], key: list[float], write: Writer) -> str:
+    def written(self, query: list[float], key: list[float], write: NumberWriter) -> str:
         with torch.no_grad():
             sides = ((self.W_query, query), (self.W_key, key))
             query_part, key_part = (
