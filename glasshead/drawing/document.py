@@ -50,7 +50,6 @@ class Paragraph(_TextBlock):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the text as `p`."""
-        del words
         return rendered("paragraph.html", text=collapse(self.text))
 
 
@@ -96,7 +95,6 @@ class Heading(_TextBlock):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the title as `h1` to `h6`."""
-        del words
         return rendered("heading.html", level=self.level, text=collapse(self.text))
 
 
@@ -127,7 +125,6 @@ class Note(_TextBlock):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the remark as `p` of its own class."""
-        del words
         return rendered("note.html", text=collapse(self.text))
 
 

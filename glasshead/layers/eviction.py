@@ -153,7 +153,6 @@ class Policy(ABC):
         new: Float[Tensor, "batch kv_heads votes keys"],
     ) -> Float[Tensor, "batch kv_heads votes keys"]:
         """Combine the votes of earlier calls with new ones; by default keep the new ones alone."""
-        del before
         return new
 
     @abstractmethod
@@ -208,7 +207,6 @@ class Sinks(Policy):
     def scores(
         self, votes: Tensor | None, seen: Bool[Tensor, "batch kv_heads keys"]
     ) -> Float[Tensor, "batch kv_heads keys"]:
-        del votes
         # A row's first key is the first that is not padding.
         stays = seen & (seen.cumsum(-1) <= self.first)
         stays[..., -self.window :] = True

@@ -83,8 +83,10 @@ class EvictingCache(KeyValueCache):
         value: Float[Tensor, "batch heads new head_dim"],
         reach: int | None = None,
     ) -> KeysAndValues:
-        """Append keys and values, and return all that are held; `attend` evicts afterwards."""
-        del reach  # Keys out of reach are not seen, and are evicted first.
+        """Append keys and values, and return all that are held; `attend` evicts afterwards.
+
+        Keys out of `reach` are not seen, and are evicted first.
+        """
         key, value = key.detach(), value.detach()
         if self._held is not None:
             check_fits(self._held[0], key)

@@ -54,7 +54,6 @@ class LinearScaling(RotaryScaling):
     """
 
     def stretched(self, speeds: Float[Tensor, " pairs"], base: float) -> Float[Tensor, " pairs"]:
-        del base
         return speeds / self.factor
 
 
@@ -84,7 +83,6 @@ class Llama3Scaling(RotaryScaling):
         _check_falls(self, "high_frequency_factor", "low_frequency_factor")
 
     def stretched(self, speeds: Float[Tensor, " pairs"], base: float) -> Float[Tensor, " pairs"]:
-        del base
         low, high = self.low_frequency_factor, self.high_frequency_factor
         turns = self.original_length * speeds / (2 * math.pi)
         kept = ((turns - low) / (high - low)).clamp(0, 1)

@@ -142,7 +142,6 @@ class Diagonals(Bias):
         return table.unfold(0, keys.stop - keys.start, 1).flip(0)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         queries, keys = scores[-2:]
         expected = [queries + keys - 1 if queries and keys else 0]
         if self.queries != queries or list(self.table.shape) != expected:
@@ -207,7 +206,6 @@ class ALiBi(Bias):
         return -slopes[:, None, None] * tile.distance().abs()
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         check_heads("ALiBi", self.heads, scores)
 
     def describe(self) -> Description:
@@ -286,7 +284,6 @@ class RelativeBias(Bias):
         return bucket + count * (distance < 0) if self.bidirectional else bucket
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         check_heads("RelativeBias", self.heads, scores)
 
     def describe(self) -> Description:

@@ -64,7 +64,6 @@ class Normalizer(Part, nn.Module):
 
         Errors: a ValueError where this normalizer has none.
         """
-        del scores
         raise ValueError(
             f"a logsumexp takes a normalizer of exponentials, Softmax() or SoftmaxOne(), and got "
             f"{type(self).__name__}."
@@ -98,7 +97,6 @@ class Softmax(Normalizer):
     saved = ()
 
     def select_head(self, place: HeadIndex) -> Normalizer | None:
-        del place
         return None if self.is_custom else self
 
     def normalize(

@@ -70,17 +70,14 @@ class Score(Part, nn.Module):
 
     def default_beta(self, dim: int) -> float:
         """Return the β used when `beta` is None."""
-        del dim
         return 1.0
 
     def numbers_a_pair(self, dim: int) -> int:
         """Return how many numbers per pair the score needs as temporary memory."""
-        del dim
         return 0
 
     def check(self, heads: int, dim: int) -> None:
         """Raise a ValueError where this score does not support `heads` queries of width `dim`."""
-        del dim
         check_per_head("beta", self.beta, heads)
 
     def select_head(self, place: HeadIndex) -> "Score | None":
@@ -337,7 +334,6 @@ class Additive(Score):
         )
 
     def numbers_a_pair(self, dim: int) -> int:
-        del dim
         return 2 * self.hidden
 
     @property

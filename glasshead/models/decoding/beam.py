@@ -249,7 +249,6 @@ class Beam(Strategy):
         return Generated([texts.best() for texts in finished])
 
     def turns(self, request: Request) -> Iterator[Turn]:
-        del request
         raise ValueError(
             f"stream takes a strategy that chooses token by token, Greedy() or Sampling(), and got "
             f"{self!r}, which knows no token before the whole text: call generate()."

@@ -137,7 +137,6 @@ class Mask(Part, ABC):
 
     def simplified(self, tile: Tile) -> "Mask | None":
         """Return the simplest equivalent mask for this tile, or None where nothing is hidden."""
-        del tile
         return self
 
     def meet(self, other: "Mask") -> "Mask | None":
@@ -156,12 +155,10 @@ class Mask(Part, ABC):
 
     def hides_a_key(self, keys: int) -> bool:
         """Return whether it is a written-out mask with a key that is hidden from every query."""
-        del keys
         return False
 
     def is_top_left_causal(self, tile: Tile) -> bool:
         """Return whether this is the lower triangle whose first row shows one key."""
-        del tile
         return False
 
     def select_head(self, place: HeadIndex) -> "Mask":
@@ -177,7 +174,6 @@ class Mask(Part, ABC):
 
     def _of_head(self, place: HeadIndex) -> "Mask":
         """Select one head of a mask that is not custom; here, one that knows no heads."""
-        del place
         return self
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:

@@ -97,7 +97,6 @@ class Band(Mask):
         return Band(_least(self.before, other.before), _least(self.after, other.after), self.offset)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         if self.offset is not None:
             check_offset(f"the offset of {self}", self.offset, scores)
 
@@ -326,7 +325,6 @@ class Keys(Mask):
         return from_boolean(shown.expand(*shown.shape[:-1], tile.shape[1]), tile)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         expected = (*scores[:-3], scores[-1])
         check_covers("a mask of keys, one boolean a key,", self.tensor.shape, expected)
 
@@ -363,7 +361,6 @@ class LengthMask(Mask):
         return within(tile, torch.full_like(stops, tile.keys.start, dtype=torch.int64), stops)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         check_covers(f"{self.name}(…), one number a batch row,", self.lengths.shape, scores[:-3])
 
     def describe(self) -> Description:
@@ -463,7 +460,6 @@ class Documents(Mask):
         return within(tile, starts.transpose(-1, -2), stops.transpose(-1, -2))
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        del tile
         expected = (*scores[:-3], scores[-1])
         if not self.ids.ndim or self.ids.shape[-1] != scores[-1]:
             raise ValueError(
