@@ -1,8 +1,6 @@
 """The `Attention` module: a recipe, and the methods that compute, trace and observe it."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
 from glasshead.engines.base import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
-from glasshead.recipe.masks import Mask, as_mask
+from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.normalizers import Normalizer, Softmax
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
@@ -266,7 +264,7 @@ class Attention(nn.Module):
             score=self.score,
             softcap=self.softcap,
             biases=tuple(biases),
-            mask=reduce(and_, masks) if masks else None,
+            mask=combined(masks),
             normalizer=self.normalizer,
             dropout=self.dropout if self.training else 0.0,
             offset=(

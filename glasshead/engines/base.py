@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.private_names import private, runs_code_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Dot, InnerProduct
 from glasshead.recipe.tile import three_axes
@@ -73,10 +74,15 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
     return torch.autocast(device.type, enabled=False) if _is_on(device) else nullcontext()
 
 
+# Devices that always have autocast: PyTorch 2.8 cannot compile the question.
+_AUTOCASTING = ("cpu", "cuda")
+
+
 def _is_on(device: torch.device) -> bool:
     # Querying a device without autocast, such as meta, is an error.
     kind = device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    available = kind in _AUTOCASTING or torch.amp.is_autocast_available(kind)
+    return available and torch.is_autocast_enabled(kind)
 
 
 def _is_cast(x: Any) -> bool:
@@ -85,7 +91,11 @@ def _is_cast(x: Any) -> bool:
 
 def is_transformed() -> bool:
     """Return whether a transform of torch.func, such as vmap, wraps the tensors of this call."""
-    return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+    innermost = private("torch._C._functorch.peek_interpreter_stack")
+    if innermost is not None:
+        return innermost() is not None
+    transforms = torch.func.vmap, torch.func.vjp, torch.autograd.functional.jacobian
+    return runs_code_of(*(function.__code__.co_filename for function in transforms))
 
 
 def four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:

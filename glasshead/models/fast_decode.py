@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules import module as torch_module
 
 from glasshead import layers
 from glasshead.attention import Attention
@@ -18,6 +17,7 @@ from glasshead.layers.layer_cache import by_distance, lookback
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.config import TransformerConfig
 from glasshead.models.layer_factory import Embedding, check_tokens
+from glasshead.private_names import private
 from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.scores import ScaledDot
 
@@ -214,11 +214,17 @@ def _is_known(model: DecoderModel) -> bool:
     """Return whether all parts of a model are of known types, without global hooks."""
     within = [module for part in _parts(model) for module in part.modules()]
     return (
-        not torch_module._has_any_global_hook()  # noqa: SLF001 - it has no other name
+        _has_no_global_hook()
         and all(type(one) in _PARTS and not one.training for one in within)
         and all(_is_plain(one) for one in within if isinstance(one, MultiHeadAttention))
         and len({one.rotary for one in within if isinstance(one, MultiHeadAttention)}) == 1
     )
+
+
+def _has_no_global_hook() -> bool:
+    """Return whether no hook of all modules is there, as far as PyTorch tells."""
+    has_any = private("torch.nn.modules.module._has_any_global_hook")
+    return has_any is not None and not has_any()
 
 
 def _parts(model: DecoderModel) -> tuple[nn.Module, ...]:

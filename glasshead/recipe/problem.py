@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from operator import and_
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias, select_head
-from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.masks.base import Mask, combined, visible_pairs
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.scores import Score
@@ -228,7 +227,7 @@ def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]
             rest.append(one)
         else:
             ranges.append(intervals)
-    return (reduce(intersect, ranges) if ranges else None), (reduce(and_, rest) if rest else None)
+    return (reduce(intersect, ranges) if ranges else None), combined(rest)
 
 
 def sees_and_seen(

@@ -44,7 +44,8 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
 
 def whole_numbers(values: Any, name: str) -> Tensor:
     """Return `values` as an integer tensor: from a tensor, a number or nested lists of them."""
-    if isinstance(values, list | tuple) and not values:
+    # A tuple of types, as PyTorch 2.8 cannot compile a union.
+    if isinstance(values, (list, tuple)) and not values:
         return torch.empty(0, dtype=torch.long)
     try:
         tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)

@@ -153,7 +153,7 @@ def snake_case(name: str) -> str:
 
 
 def _from_list(statistics: Any) -> dict[str, Statistic]:
-    if not isinstance(statistics, list | tuple):
+    if not isinstance(statistics, (list, tuple)):
         raise TypeError(
             "statistics takes a list such as [Entropy()], or a dict that names each, and got "
             f"{_shown(statistics)}."

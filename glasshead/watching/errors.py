@@ -4,7 +4,10 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import nn
+
+from glasshead.private_names import lacking, private
 
 
 def check_not_compiled(model: nn.Module, verb: str) -> None:
@@ -17,7 +20,9 @@ def check_not_compiled(model: nn.Module, verb: str) -> None:
     Errors: a ValueError.
     """
     for name, module in model.named_modules():
-        if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:  # noqa: SLF001 - it has no other name
+        if type(module).__name__ == "OptimizedModule" or getattr(
+            module, "_compiled_call_impl", None
+        ):
             raise ValueError(
                 f"{verb} takes a model that is not compiled, and {name or 'the model'!r} is: "
                 f"{verb} the model that was given to torch.compile."
@@ -29,6 +34,10 @@ _SWITCH = re.compile(
     r"_?((use|enable|with|is)_)?(flash|fused|sdpa?|sdp|efficient|scaled_dot_product)"
     r"(_?(attn|attention|sdpa?))?"
 )
+
+
+# Only the math fallback of PyTorch's attention calls this operator.
+_SAFE_SOFTMAX = "torch.ops.aten._safe_softmax"
 
 
 class UnseenError(RuntimeError):
@@ -52,6 +61,14 @@ COMPILED = (
     "watch sees what is not compiled, and {module} ran attention within code of torch.compile: "
     "run that code as it was before, or leave it out by layers=."
 )
+
+
+def unknown_operator(name: str) -> str:
+    """Return the message for an attention that was computed by an operator that we do not know."""
+    return (
+        f"watch does not know {name} of PyTorch {torch.__version__}, by which {{module}} attends: "
+        f"call F.scaled_dot_product_attention there instead, or leave it out by layers=."
+    )
 
 
 def unreadable(error: Exception) -> str:
@@ -147,6 +164,13 @@ def way_out(model: nn.Module, name: str) -> str:
         return "build gh.MultiHeadAttention.from_module of it"
     if switch := _switch(module):
         return f"its {switch} is False, so {_switched_on(library, switch)}"
+    if private(_SAFE_SOFTMAX) is None:
+        # What PyTorch computes without a fused kernel looks like a softmax by hand then.
+        return lacking(
+            "if it is a fallback of F.scaled_dot_product_attention, watch cannot see it",
+            _SAFE_SOFTMAX,
+            "give it four axes and no dropout",
+        ).rstrip(".")
     return "call F.scaled_dot_product_attention there instead of that softmax"
 
 
@@ -161,7 +185,7 @@ def _of_transformers(model: nn.Module, name: str) -> str | None:
         if not isinstance(outer, library.PreTrainedModel) or not written:
             continue
         kind, chosen = type(outer).__name__, getattr(outer.config, "_attn_implementation", None)
-        if not outer._supports_sdpa:  # noqa: SLF001 - it has no other name
+        if not getattr(outer, "_supports_sdpa", True):
             return (
                 f"call F.scaled_dot_product_attention in {type(module).__name__}, as {kind} has no "
                 f"attn_implementation='sdpa' in this version of transformers"

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from glasshead.attention import Attention
+from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.layer_record import Call
 
 # Every call of a module goes through this function, even if its `forward` is patched.
-_CALL = nn.Module._wrapped_call_impl.__code__  # noqa: SLF001 - it has no other name
+_CALL: Any = getattr(
+    private("torch.nn.Module._wrapped_call_impl") or nn.Module.__call__, "__code__", None
+)
 # An extra local variable of the frame of such a call, which identifies it.
 _IDENTITY = "__glasshead_call__"
 
@@ -85,7 +88,17 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
 
     An `Attention` goes by the name of the module that calls it, as several may share one, and so
     does a softmax.
+
+    Errors: an `UnseenError` where this version of PyTorch does not show which module runs.
     """
+    if not {"self", "args", "kwargs"} <= set(getattr(_CALL, "co_varnames", ())):
+        raise UnseenError(
+            lacking(
+                "watch and ablate cannot tell which module runs",
+                "torch.nn.Module._wrapped_call_impl(self, *args, **kwargs)",
+                "take PyTorch 2.8 to 2.15 instead",
+            )
+        )
     return {
         module: name
         for name, module in model.named_modules()

@@ -12,8 +12,12 @@ from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.errors import check_not_compiled
-from glasshead.watching.interception.kernels import OperatorInterceptMode
-from glasshead.watching.interception.patches import by_any_name, functions
+from glasshead.watching.interception.kernels import observing_operators
+from glasshead.watching.interception.patches import (
+    by_any_name,
+    check_compiled_code_is_seen,
+    functions,
+)
 from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.module_calls import calling, names_of
@@ -106,8 +110,9 @@ def watch(
         )
     watcher = Watcher(model, layers, choice)
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    with THREADS.session.watching(watcher, _patches(), OperatorInterceptMode()):
+    with THREADS.session.watching(watcher, _patches(), observing_operators()):
         yield Seen(watcher.watched)
+    check_compiled_code_is_seen()
     watcher.check_seen()
 
 
@@ -205,6 +210,7 @@ class Ablater:
         self._kind, self._names, self._heads = type(model).__name__, names_of(model), heads
         self._reached: dict[str, None] = {}
         self.compiled = False
+        self._untold: str | None = None
         known = list(self._names.values())
         for name in heads:
             if name not in known:
@@ -250,11 +256,22 @@ class Ablater:
         if any(not name or f"{one}.".startswith(f"{name}.") for one in self._heads):
             self.compiled = True
 
+    def record_elsewhere(self, why: str) -> None:
+        """Record an attention in another thread that may be one of a backward pass.
+
+        Args:
+            why: Why that is not known.
+        """
+        if calling(self._names) is not None:
+            self._untold = why
+
     def check_complete(self) -> None:
         """Check that every named attention was reached.
 
-        Errors: a RuntimeError where one was not, or a module was compiled.
+        Errors: a RuntimeError where one was not, or may not have been, or a module was compiled.
         """
+        if self._untold is not None:
+            raise RuntimeError(self._untold)
         if self.compiled:
             raise RuntimeError(
                 "ablate removes heads of what is not compiled, and a part of what ran was compiled "

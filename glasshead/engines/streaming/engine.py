@@ -53,7 +53,7 @@ class Streaming:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):
             return f"it runs on the CPU, and the inputs are on {problem.query.device.type}"
-        if _is_differentiated_otherwise():
+        if _is_differentiated_otherwise(problem):
             return "it has no derivative forwards, nor under the transforms of torch.func"
         if 0 in problem.query.shape or 0 in problem.key.shape or 0 in problem.value.shape:
             return "an axis is empty"
@@ -137,12 +137,17 @@ def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tup
         return by_rows(bare, reductions)
 
 
-def _is_differentiated_otherwise() -> bool:
+def _is_differentiated_otherwise(problem: Problem) -> bool:
     """Return whether forward-mode autodiff or a transform of torch.func is active."""
     if torch.compiler.is_compiling():
         return False
-    forwards = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 - it has no other name
-    return forwards or is_transformed()
+    level = getattr(torch.autograd.forward_ad, "_current_level", None)
+    if level is not None:
+        return level >= 0 or is_transformed()
+    # A tangent of anything else the operator refuses itself.
+    inputs = problem.query, problem.key, problem.value
+    tangents = (torch.autograd.forward_ad.unpack_dual(x).tangent for x in inputs)
+    return any(tangent is not None for tangent in tangents) or is_transformed()
 
 
 def _bias_bytes(problem: Problem) -> int:

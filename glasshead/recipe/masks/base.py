@@ -400,7 +400,8 @@ def _merged(masks: list[Mask]) -> list[Mask]:
 def combined(masks: Sequence[Mask | None]) -> Mask | None:
     """Combine masks with `&`; None stands for a mask that hides nothing."""
     present = [mask for mask in masks if mask is not None]
-    return reduce(and_, present) if present else None
+    # The method, as PyTorch 2.8 cannot compile the operator between two masks.
+    return reduce(Mask.__and__, present) if present else None
 
 
 def _bracketed(mask: Mask) -> str:

@@ -1,21 +1,19 @@
 """PyTorch's attention operators and higher-order operators, intercepted on dispatch."""
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from enum import Enum, auto
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.flex_attention import (
-    _math_attention_inner,
-    flex_attention,
-)
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.errors import UnseenError, unknown_operator
 from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
 from glasshead.watching.interception.torch_attention import FAST_PATHS, capture_scores, capture_sdpa
 
@@ -31,13 +29,15 @@ _RUNNING = {
     "while_loop",
     "while_loop_stack_output",
 }
-_INFRASTRUCTURE = tuple(torch._C._TorchDispatchModeKey.__members__.values())  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+_FLEX_SCORES = "torch._higher_order_ops.flex_attention._math_attention_inner"
+_MODE_KEYS = "torch._C._TorchDispatchModeKey.__members__"
+_MODE_OF_KEY = "torch._C._get_dispatch_mode"
 
 
 def run_higher_order(
     session: Session,
     mode: AbstractContextManager[Any],
-    func: HigherOrderOperator,
+    func: Any,
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -48,15 +48,33 @@ def run_higher_order(
         mode: The intercepting mode, which PyTorch leaves while an operator runs.
         func, args, kwargs: The operator and its arguments.
     """
-    if func is flex_attention:
+    if func.name() == "flex_attention":
         output = func(*args, **kwargs)
-        if session.enabled:
+        if session.enabled and private(_FLEX_SCORES) is None:
+            session.record_unseen(
+                lacking(
+                    "watch cannot see eager FlexAttention",
+                    _FLEX_SCORES,
+                    "call F.scaled_dot_product_attention in {module}, or leave it out by layers=",
+                )
+            )
+        elif session.enabled:
             capture = partial(capture_flex, session.context(output[0]), *args, **kwargs)
             session.observe(None, capture, output[0])
         return output
-    if func.name() in _RUNNING and not _traced():
-        args = [_within(mode, one) for one in args]
-        kwargs = {name: _within(mode, one) for name, one in kwargs.items()}
+    if func.name() in _RUNNING:
+        missing = next((name for name in (_MODE_KEYS, _MODE_OF_KEY) if private(name) is None), None)
+        if missing is not None:
+            session.record_unseen(
+                lacking(
+                    "watch cannot see attention within torch.cond and other higher-order operators",
+                    missing,
+                    "call none in {module}, or leave it out by layers=",
+                )
+            )
+        elif not _traced():
+            args = [_within(mode, one) for one in args]
+            kwargs = {name: _within(mode, one) for name, one in kwargs.items()}
     return func(*args, **kwargs)
 
 
@@ -73,13 +91,14 @@ def capture_flex(
     key, value = (
         x.detach().repeat_interleave(groups, 1).expand(len(query), -1, -1, -1) for x in (key, value)
     )
-    _, scores = _math_attention_inner(query.detach(), key, value, *others, **named)
+    _, scores = private(_FLEX_SCORES)(query.detach(), key, value, *others, **named)
     return capture_scores(scores, context, value=value)
 
 
 def _traced() -> bool:
     """Return whether operators are being traced, so that functions do not run."""
-    return any(torch._C._get_dispatch_mode(key) is not None for key in _INFRASTRUCTURE)  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+    keys = private(_MODE_KEYS).values()
+    return any(private(_MODE_OF_KEY)(key) is not None for key in keys)
 
 
 def _within(mode: AbstractContextManager[Any], one: Any) -> Any:
@@ -102,29 +121,84 @@ def _within(mode: AbstractContextManager[Any], one: Any) -> Any:
     return wrapped
 
 
-_aten = torch.ops.aten
-_C: Any = torch._C  # noqa: SLF001 - it has no other name
-# Operators that return the logsumexp of their rows after the context.
+# Operators by name, so that none of them has to be there.
+# These return the logsumexp of their rows after the context.
 _TELLING = {
-    _aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
-    _aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001
-    _aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
-    _aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
-    _aten._scaled_dot_product_fused_attention_overrideable.default,  # noqa: SLF001
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
 }
 # In inference mode, composite operators arrive before they are decomposed.
-_WHOLE = {
-    _aten.scaled_dot_product_attention.default,
-    _aten._scaled_dot_product_attention_math.default,  # noqa: SLF001
-}
+_WHOLE = {"aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math"}
 # Only the math fallback of PyTorch's attention calls this one.
-_SAFE_SOFTMAX = _aten._safe_softmax.default  # noqa: SLF001
-_SOFTMAXES = {_aten._softmax.default, _aten.softmax.int}  # noqa: SLF001
-_LOOKED_AT = {*_TELLING, *_WHOLE, _SAFE_SOFTMAX, *_SOFTMAXES, *FAST_PATHS}
+_SAFE_SOFTMAX = "aten::_safe_softmax"
+# An operator of PyTorch with such a name attends, and one that is not known cannot be observed.
+_ATTENDING = re.compile(
+    r"(aten|torch_attn)::(?!\w*backward)\w*(attention|attn|transformer_encoder)"
+)
+_SOFTMAX = re.compile(r"aten::(?!\w*(log_softmax|backward))\w*softmax")
 _NAMES = {"attn_bias": "attn_mask"}
 
 
-class OperatorInterceptMode(OneThread, TorchDispatchMode):
+class _Role(Enum):
+    """What an operator has to do with attention."""
+
+    TELLING = auto()
+    WHOLE = auto()
+    FAST_PATH = auto()
+    SCORES = auto()
+    SOFTMAX = auto()
+    UNKNOWN = auto()
+
+
+@cache
+def _role(func: Any) -> _Role | None:
+    """Return what an operator has to do with attention, by its name; None: nothing."""
+    name = func.name()
+    known = {
+        _Role.TELLING: _TELLING,
+        _Role.WHOLE: _WHOLE,
+        _Role.FAST_PATH: FAST_PATHS,
+        _Role.SCORES: {_SAFE_SOFTMAX},
+    }
+    for role, names in known.items():
+        if name in names:
+            return role
+    if _ATTENDING.match(name):
+        return _Role.UNKNOWN
+    return _Role.SOFTMAX if _SOFTMAX.match(name) else None
+
+
+_MODE = "torch.utils._python_dispatch.TorchDispatchMode"
+# A class of PyTorch, or none.
+_Mode: Any = private(_MODE) or object
+_Operator = type(torch.ops.aten.mm.default)
+
+
+def observing_operators() -> "OperatorInterceptMode":
+    """Return a mode that observes operators.
+
+    Errors: an `UnseenError` where this version of PyTorch has no such modes.
+    """
+    if _Mode is object:
+        raise UnseenError(
+            lacking("watch cannot see operators", _MODE, "take PyTorch 2.8 to 2.15 instead")
+        )
+    if not hasattr(_Mode, "supports_higher_order_operators"):
+        # In PyTorch 2.8 each operator that takes functions has a rule for each class of modes.
+        for func in (private("torch._ops._higher_order_ops") or {}).values():
+            if OperatorInterceptMode not in func.python_key_table:
+                func.py_impl(OperatorInterceptMode)(partial(_by_rule, func))
+    return OperatorInterceptMode()
+
+
+def _by_rule(func: Any, mode: "OperatorInterceptMode", *args: Any, **kwargs: Any) -> Any:
+    return run_higher_order(THREADS.session, mode, func, args, kwargs)
+
+
+class OperatorInterceptMode(OneThread, _Mode):
     """A mode that runs every operator of this thread and observes those of attention."""
 
     supports_higher_order_operators = True
@@ -144,31 +218,43 @@ class OperatorInterceptMode(OneThread, TorchDispatchMode):
         session = THREADS.session
         if session.pending:
             session.update_running()
-        if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
+        if not isinstance(func, _Operator):
             return run_higher_order(session, self, func, args, kwargs or {})
         output = _run(func, types, args, kwargs or {})
-        if func in _TELLING:
+        role = _role(func)
+        if role is _Role.TELLING:
             session.record_logsumexp(output[1])
-        if func in _LOOKED_AT and session.enabled:
-            _look(session, func, args, kwargs or {}, output)
+        if role is not None and session.enabled:
+            _look(session, role, func, args, kwargs or {}, output)
         return output
 
 
 def _look(
-    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    session: Session,
+    role: _Role,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    output: Any,
 ) -> None:
-    """Report an attention operator that has run to the watchers."""
-    if func in _SOFTMAXES:
+    """Report an operator that has run to the watchers."""
+    if role is _Role.SOFTMAX:
         session.record_softmax(output.ndim)
         return
     made = output if isinstance(output, Tensor) else output[0]
-    if func is _SAFE_SOFTMAX:
+    if role is _Role.SCORES:
         capture = partial(capture_scores, args[0], CallContext(session.masks, session.crosses))
-    elif func in FAST_PATHS:
-        capture = partial(FAST_PATHS[func], **_named(func, args, kwargs))
+        session.observe(None, capture, made)
+        return
+    named = None if role is _Role.UNKNOWN else _named(func, args, kwargs)
+    if named is None:
+        session.record_unseen(unknown_operator(func.name()))
+        return
+    if role is _Role.FAST_PATH:
+        capture = partial(FAST_PATHS[func.name()], **named)
     else:
-        known = session.context(made, [output[1]] if func in _TELLING else [])
-        capture = partial(capture_sdpa, **_named(func, args, kwargs), context=known)
+        known = session.context(made, [output[1]] if role is _Role.TELLING else [])
+        capture = partial(capture_sdpa, **named, context=known)
     session.observe(None, capture, made)
 
 
@@ -179,21 +265,41 @@ def _run(func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[s
     which inputs require gradients, and multiply matrices in another order: so the dispatch keys
     that were excluded on the way to the mode are restored for them.
     """
-    if types or not torch.is_inference_mode_enabled() or not _has_parts(func):
+    if types or not torch.is_inference_mode_enabled():
         return func(*args, **kwargs)
-    with _C._RestorePythonTLSSnapshot(), _C._DisableTorchDispatch():  # noqa: SLF001 - they have no other names
+    missing = next((name for name in _BELOW if private(name) is None), None)
+    if missing is not None:
+        raise UnseenError(
+            lacking(
+                "watch cannot keep the results of torch.inference_mode bit for bit",
+                missing,
+                "run the model under torch.no_grad()",
+            )
+        )
+    if not _has_parts(func):
         return func(*args, **kwargs)
+    with private(_RESTORED)(), private(_NO_MODE)():
+        return func(*args, **kwargs)
+
+
+_RESTORED, _NO_MODE = "torch._C._RestorePythonTLSSnapshot", "torch._C._DisableTorchDispatch"
+_HAS_KERNEL = "torch._C._dispatch_has_kernel_for_dispatch_key"
+_DECOMPOSES = "torch._ops.OpOverload._can_decompose"
+_BELOW = _RESTORED, _NO_MODE, _HAS_KERNEL, _DECOMPOSES
 
 
 @cache
 def _has_parts(func: Any) -> bool:
     """Return whether an operator is a composite one, other than a view."""
-    marked = _C._dispatch_has_kernel_for_dispatch_key(func.name(), "ADInplaceOrView")  # noqa: SLF001
-    return func._can_decompose() and not marked  # noqa: SLF001
+    marked = private(_HAS_KERNEL)(func.name(), "ADInplaceOrView")
+    return private(_DECOMPOSES)(func) and not marked
 
 
-def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments by their names in the operator's schema."""
-    names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001
+def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments by their names in the operator's schema; None where it tells none."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return None
+    names = [argument.name for argument in schema.arguments]
     named = dict(zip(names, args, strict=False)) | kwargs
     return {_NAMES.get(name, name): value for name, value in named.items()}

@@ -1,21 +1,22 @@
 """Patches of the attention functions of PyTorch and of this library."""
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from glasshead.attention import Attention
 from glasshead.layers import MultiHeadAttention
+from glasshead.private_names import lacking, private
 from glasshead.recipe.biases import Bias
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import COMPILED
+from glasshead.watching.errors import COMPILED, UnseenError
 from glasshead.watching.interception.session import (
     CallContext,
     OneThread,
@@ -63,8 +64,8 @@ class FunctionInterceptMode(OneThread, TorchFunctionMode):
 
 
 _Function = Callable[..., Any]
-# The original, whether patched or not.
-_SDPA = torch._C._nn.scaled_dot_product_attention  # type: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - it has no other name
+_SDPA = "torch._C._nn.scaled_dot_product_attention"
+_COMPILED_GRAPH = "torch._inductor.output_code.CompiledFxGraph"
 
 
 def functions() -> list[Patch]:
@@ -79,17 +80,46 @@ def functions() -> list[Patch]:
         Patch(Attention, "forward", _attention),
         Patch(MultiHeadAttention, "forward", _layer),
     ]
-    if "torch._dynamo" in sys.modules:
-        # Without it nothing is compiled, and importing it takes seconds.
-        from torch._inductor.output_code import CompiledFxGraph
-
-        replaced.append(Patch(CompiledFxGraph, "__call__", _compiled))
+    # Without Dynamo nothing is compiled, and importing the compiler takes seconds.
+    graph = private(_COMPILED_GRAPH) if "torch._dynamo" in sys.modules else None
+    if graph is not None:
+        replaced.append(Patch(graph, "__call__", _compiled))
     return replaced
 
 
+def check_compiled_code_is_seen() -> None:
+    """Check that no compiled code can have run that PyTorch does not show.
+
+    Errors: an `UnseenError` where the compiler is loaded, and its graphs cannot be intercepted.
+    """
+    loaded = any(name.endswith("inductor.compile_fx") for name in sys.modules)
+    if loaded and private(_COMPILED_GRAPH) is None:
+        raise UnseenError(
+            lacking(
+                "watch cannot see whether compiled code attends",
+                _COMPILED_GRAPH,
+                "watch in a process that compiles nothing",
+            )
+        )
+
+
 def by_any_name() -> FunctionInterceptMode:
-    """Return a mode that intercepts `scaled_dot_product_attention` by any name."""
-    return FunctionInterceptMode(_SDPA, partial(intercepted, _sdpa))
+    """Return a mode that intercepts `scaled_dot_product_attention` by any name.
+
+    Errors: an `UnseenError` where only another library's stand-in for that function can be found.
+    """
+    # The original, whether patched or not.
+    original = private(_SDPA) or inspect.unwrap(F.scaled_dot_product_attention)
+    if not (original.__module__ or "torch").startswith("torch"):
+        raise UnseenError(
+            lacking(
+                "ablate cannot find F.scaled_dot_product_attention behind the stand-in of "
+                f"{original.__module__}",
+                _SDPA,
+                "undo that",
+            )
+        )
+    return FunctionInterceptMode(original, partial(intercepted, _sdpa))
 
 
 def _sdpa(session: Session, original: _Function, *inputs: Any, **named: Any) -> Tensor:

@@ -9,21 +9,18 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops.utils import _in_hop_compile
-from torch._subclasses.fake_tensor import is_fake
-from torch.utils._python_dispatch import _disable_current_modes
 
 from glasshead.watching.captured_call import CapturedCall, MaskReader
-from glasshead.watching.errors import (
-    NUMBERLESS,
-    UNDER_VMAP,
-    BudgetError,
-    UnseenError,
-    unreadable,
+from glasshead.watching.errors import BudgetError, UnseenError, unreadable
+from glasshead.watching.interception.circumstances import (
+    ablation_elsewhere,
+    compiles_for_operator,
+    hidden_from_modes,
+    in_backward,
+    unsupported_reason,
 )
 from glasshead.watching.watcher import Watcher
 
-_C: Any = torch._C  # noqa: SLF001 - it has no other name
 # Operators without any module of a watched model after which nobody looks for it any more.
 _PATIENCE = 4096
 
@@ -57,6 +54,10 @@ class Ablation(Protocol):
 
     def record_compiled(self) -> None:
         """Record that a module is being compiled."""
+        ...
+
+    def record_elsewhere(self, why: str) -> None:
+        """Record an attention in another thread that may be one of a backward pass."""
         ...
 
 
@@ -145,9 +146,13 @@ class Session:
         PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
         checkpointing recomputes there, and has to ablate the same heads.
         """
-        if self.ablaters or not (THREADS.opened and _in_backward()):
+        if self.ablaters or not THREADS.opened:
             return self.ablaters
-        return [ablater for session in [*THREADS.opened] for ablater in session.ablaters]
+        others = [ablater for session in [*THREADS.opened] for ablater in session.ablaters]
+        if why := ablation_elsewhere():
+            for ablater in others:
+                ablater.record_elsewhere(why)
+        return others if in_backward() else []
 
     @contextmanager
     def suspended(self) -> Iterator[list[Tensor]]:
@@ -194,9 +199,9 @@ class Session:
 
         Errors: a ValueError and an `UnseenError` as of `Watcher.observe`.
         """
-        if not self.watchers or _in_backward():
+        if not self.watchers or in_backward():
             return
-        if why := _unsupported_reason(output):
+        if why := unsupported_reason(output, self.modes):
             self.record_unseen(why, module)
             return
         calls: list[CapturedCall] = []
@@ -207,7 +212,7 @@ class Session:
             return calls[0]
 
         # Hide our own operators from every mode, this watch's or that of an operator counter.
-        with self.suspended(), _disable_current_modes():
+        with self.suspended(), hidden_from_modes():
             for watcher in self.watchers:
                 try:
                     watcher.observe(module, once)
@@ -226,7 +231,7 @@ class Session:
             why: The reason, as of `Watcher.record_unseen`.
             module: The module of the attention; None: the innermost module in progress.
         """
-        for watcher in self.watchers if not _in_backward() else ():
+        for watcher in self.watchers if not in_backward() else ():
             watcher.record_unseen(why, module)
 
     def record_softmax(self, axes: int) -> None:
@@ -235,7 +240,7 @@ class Session:
         Args:
             axes: Number of axes of its output.
         """
-        for watcher in self.watchers if not _in_backward() else ():
+        for watcher in self.watchers if not in_backward() else ():
             watcher.record_softmax(axes)
 
     def record_compiled(self, *, seen: bool) -> None:
@@ -282,21 +287,6 @@ def without_heads(x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
     if not heads:
         return x
     return x.index_fill(axis, torch.tensor(heads, device=x.device), 0.0)
-
-
-def _in_backward() -> bool:
-    return _C._current_graph_task_id() != -1  # noqa: SLF001
-
-
-def _unsupported_reason(output: Any) -> str | None:
-    """Return why an attention with this output cannot be observed; None where it can."""
-    functorch = _C._functorch  # noqa: SLF001
-    transforms = functorch.get_interpreter_stack() or ()
-    if any(one.key() == functorch.TransformType.Vmap for one in transforms):
-        return UNDER_VMAP
-    if isinstance(output, Tensor) and (output.is_meta or is_fake(output)):
-        return NUMBERLESS
-    return None
 
 
 @dataclass
@@ -374,7 +364,7 @@ def _record_compiled(kernels: bool) -> bool:
     kernel. Exported code does not run.
     """
     if not torch.compiler.is_exporting():
-        THREADS.session.record_compiled(seen=kernels and _in_hop_compile())
+        THREADS.session.record_compiled(seen=kernels and compiles_for_operator())
     return True
 
 

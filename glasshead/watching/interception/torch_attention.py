@@ -318,9 +318,9 @@ def capture_native_multi_head(
     return _capture(query, num_head, qkv_weight, qkv_bias, others)
 
 
-FAST_PATHS: dict[Any, Callable[..., CapturedCall]] = {
-    torch.ops.aten._transformer_encoder_layer_fwd.default: capture_encoder_layer,  # noqa: SLF001
-    torch.ops.aten._native_multi_head_attention.default: capture_native_multi_head,  # noqa: SLF001
+FAST_PATHS: dict[str, Callable[..., CapturedCall]] = {
+    "aten::_transformer_encoder_layer_fwd": capture_encoder_layer,
+    "aten::_native_multi_head_attention": capture_native_multi_head,
 }
 
 

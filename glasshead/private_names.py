@@ -1,0 +1,54 @@
+"""Private names of PyTorch, looked up where they are used, as another version may lack them."""
+
+import importlib
+import sys
+from functools import cache
+from typing import Any
+
+import torch
+
+
+@cache
+def private(name: str) -> Any:
+    """Return what a dotted name of PyTorch stands for; None where this version lacks it.
+
+    Whoever uses one says what is lost without it, by `lacking`, and loses nothing else.
+
+    >>> private("torch.softmax") is torch.softmax, private("torch._C._nothing.at_all")
+    (True, None)
+    """
+    value, found = importlib.import_module("torch"), "torch"
+    for part in name.split(".")[1:]:
+        found = f"{found}.{part}"
+        try:
+            # A module first: `torch._higher_order_ops` has a function by the name of one.
+            value = importlib.import_module(found)
+        except ImportError:
+            if not hasattr(value, part):
+                return None
+            value = getattr(value, part)
+    return value
+
+
+def lacking(what: str, name: str, way_out: str) -> str:
+    """Return the sentence for what cannot be done without a private name.
+
+    Args:
+        what: What cannot be done.
+        name: The name that this version of PyTorch lacks.
+        way_out: What to do instead.
+    """
+    return f"{what} on PyTorch {torch.__version__}, which has no {name}: {way_out}."
+
+
+def runs_code_of(*places: str) -> bool:
+    """Return whether a function of these source files or folders is in progress in this thread.
+
+    It takes the place of some private names, and is slower.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(places):
+            return True
+        frame = frame.f_back
+    return False

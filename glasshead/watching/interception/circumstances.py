@@ -1,0 +1,120 @@
+"""The circumstances of a call, such as a backward pass or other modes, as far as PyTorch shows."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from glasshead.engines.base import is_transformed
+from glasshead.private_names import lacking, private, runs_code_of
+from glasshead.watching.errors import NUMBERLESS, UNDER_VMAP
+
+_BACKWARD = "torch._C._current_graph_task_id"
+_TRANSFORMS = "torch._C._functorch.get_interpreter_stack"
+_VMAP = "torch._C._functorch.TransformType.Vmap"
+_IS_FAKE = "torch._subclasses.fake_tensor.is_fake"
+_HIDE = "torch.utils._python_dispatch._disable_current_modes"
+_MODES = "torch.utils._python_dispatch._get_current_dispatch_mode_stack"
+_COMPILES_FOR_OPERATOR = "torch._higher_order_ops.utils._in_hop_compile"
+# Code below which a forward pass may run for a second time.
+_RECOMPUTING = torch.utils.checkpoint.__file__, torch.autograd.__file__
+
+
+def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
+    """Return why the attention in progress cannot be observed; None where it can.
+
+    Args:
+        output: Its output.
+        modes: Our own modes that are open in this thread.
+    """
+    under_vmap, numberless = _under_vmap(), _has_no_numbers(output)
+    if under_vmap or numberless:
+        return UNDER_VMAP if under_vmap else NUMBERLESS
+    if under_vmap is None:
+        return lacking(
+            "watch cannot tell torch.vmap from other transforms of torch.func",
+            _TRANSFORMS if private(_TRANSFORMS) is None else _VMAP,
+            "run {module} without them, or leave it out by layers=",
+        )
+    if numberless is None:
+        return lacking(
+            "watch cannot tell which subclasses of Tensor have numbers",
+            _IS_FAKE,
+            "give {module} plain tensors, or leave it out by layers=",
+        )
+    if private(_BACKWARD) is None and runs_code_of(*_RECOMPUTING):
+        return lacking(
+            "watch cannot tell a forward pass from one that gradient checkpointing runs anew",
+            _BACKWARD,
+            "run {module} without it, or leave it out by layers=",
+        )
+    if private(_HIDE) is None and _others_open(modes):
+        return lacking(
+            "watch cannot hide what it computes from other modes, such as an operator counter,",
+            _HIDE,
+            "run {module} without them, or leave it out by layers=",
+        )
+    return None
+
+
+def _under_vmap() -> bool | None:
+    """Return whether this is under vmap; None where it may be."""
+    kind, transforms = private(_VMAP), private(_TRANSFORMS)
+    if kind is None or transforms is None:
+        return None if is_transformed() else False
+    return any(one.key() == kind for one in transforms() or ())
+
+
+def _has_no_numbers(output: Any) -> bool | None:
+    """Return whether a tensor has a shape and no numbers; None where that may be."""
+    if not isinstance(output, Tensor) or output.is_meta:
+        return isinstance(output, Tensor)
+    is_fake = private(_IS_FAKE)
+    if is_fake is not None:
+        return is_fake(output)
+    plain = type(output) in (Tensor, nn.Parameter) and not is_transformed()
+    return False if plain else None
+
+
+def _others_open(modes: Sequence[Any]) -> bool:
+    """Return whether other modes are open in this thread, or may be."""
+    opened = private(_MODES)
+    return opened is None or any(one not in modes for one in opened())
+
+
+def hidden_from_modes() -> AbstractContextManager[Any]:
+    """Return a context that hides operators from every mode, ours or an operator counter's."""
+    return (private(_HIDE) or nullcontext)()
+
+
+def in_backward() -> bool:
+    """Return whether this is a backward pass, as far as PyTorch shows."""
+    task = private(_BACKWARD)
+    return task is not None and task() != -1
+
+
+def ablation_elsewhere() -> str | None:
+    """Return why an ablation may miss what runs in another thread; None where it cannot.
+
+    It may be the backward pass of the ablated model, in which gradient checkpointing recomputes.
+    """
+    if private(_BACKWARD) is not None:
+        return None
+    return lacking(
+        "ablate cannot tell whether what ran in another thread belongs to its model's backward "
+        "pass",
+        _BACKWARD,
+        "run the model in the thread of the block only, without gradient checkpointing",
+    )
+
+
+def compiles_for_operator() -> bool:
+    """Return whether what compiles is an eager higher-order operator, which then runs kernels."""
+    compiles = private(_COMPILES_FOR_OPERATOR)
+    if compiles is not None:
+        return compiles()
+    return runs_code_of(str(Path(torch.cond.__code__.co_filename).parent))
