@@ -1,10 +1,12 @@
 """The command `train`: a subcommand for each task."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,8 +64,8 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             list[str] | None,
             _run_option(
                 "--set",
-                metavar="KEY=VALUE",
-                help="Override a setting of the preset, as in --set steps=500 --set tokenizer=bpe; "
+                metavar="KEY=VALUE…",
+                help="Override settings of the preset, as in --set steps=500 tokenizer=bpe; "
                 "config.json in the run names them all.",
             ),
         ] = None,
@@ -129,7 +131,10 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             precision=precision,
         )
         folder = RunFolder(run)
-        assigned = tuple(assign or ()), tuple(files or ()), tuple(held_out or ())
+        # What stands after --set KEY=VALUE is a FILE to the parser.
+        more = [file for file in files or () if assign and _is_assignment(file)]
+        own = tuple(file for file in files or () if file not in more)
+        assigned = (*(assign or ()), *more), own, tuple(held_out or ())
         command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
         with folder.locked(resume=resume):
             with going_on("reading the texts") if leads() else nullcontext():
@@ -142,6 +147,15 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             if watch:
                 typer.echo(f"{'attention':<20}{_alarms(folder)}")
             _print_next_commands(task, run)
+
+
+def _is_assignment(argument: str) -> bool:
+    """Return whether an argument is KEY=VALUE, and no file.
+
+    >>> _is_assignment("label=verdict"), _is_assignment("texts/a=b.csv")
+    (True, False)
+    """
+    return re.match(r"\w+=", argument) is not None and not Path(argument).exists()
 
 
 # Overrides, files and held-out files of a run.
@@ -287,7 +301,7 @@ _add(
     "classify",
     about="Train a classifier: by default a tiny one, on little reviews, in a minute.",
     examples="Tables of texts and labels: .jsonl, .csv, .tsv; .gz and .xz too. Their columns are "
-    "text and label, or others by --set text=COLUMN --set label=COLUMN. Without any: little "
+    "text and label, or others by --set text=COLUMN label=COLUMN. Without any: little "
     "reviews that are made up.",
     presets="tiny: a minute on two cores; small: some minutes; base: for a GPU; course: rung 9 of "
     "the ladder.",
@@ -297,7 +311,7 @@ _add(
     about="Train a translator: by default a tiny one, of German, in two minutes.",
     examples="Two text files, line by line texts and their translations, as in train.de train.en; "
     "or tables, .jsonl, .csv, .tsv, whose columns are source and target, or others by --set "
-    "source=COLUMN --set target=COLUMN; .gz and .xz too. Without any: German and English that is "
+    "source=COLUMN target=COLUMN; .gz and .xz too. Without any: German and English that is "
     "made up.",
     presets="tiny: two minutes on two cores; small: an hour or so; base: for a GPU.",
 )

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 
 import pytest
@@ -95,6 +96,7 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
         ("one.csv", b"text,label\na,good\nb,good\n", "one.csv has the label 'good' alone: a class"),
         ("few.csv", b"text,label\na,good\nb,bad\n", "few.csv has too few texts of the label"),
         ("named.csv", b"review,label\na,good\nb,bad\n", "named.csv has no column 'text', but"),
+        ("one.jsonl", b'{"label": 1}\n', "one.jsonl has no column 'text', but 'label': name one"),
         ("hole.jsonl", b'{"text": "a", "label": 1}\n{"text": "b"}\n', "hole.jsonl, line 2: expect"),
         ("null.jsonl", b'{"text": "a", "label": null}\n', "null.jsonl, line 1: expected a text or"),
         ("bytes.csv", b'text,label\n"a\nb",1\n\xff,2\n', "bytes.csv, line 4: expected UTF-8 text"),
@@ -113,7 +115,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
     outcome = command("train", "classify", tmp_path / name, "--run", tmp_path / "run")
     assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")
     assert said in outcome.err
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,13 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
         (["--held-out", "FILE"], "--held-out takes files beside those that are trained on"),
         (["FILE", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
         (["FILE", "--held-out", "OTHER"], "other.jsonl, line 2: expected a label that there was"),
-        (["FILE", "--set", "text=review"], "has no column 'review', but 'text', 'label'"),
+        (
+            ["FILE", "--set", "text=review"],
+            "but 'text', 'label': say which to take, as by --set te",
+        ),
+        (["FILE", "--set", "text=text", "label=mark"], "as by --set label=label.\n"),
+        (["FILE", "--set", "steps=4", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
+        (["FILE", "label=mark"], "there is no file"),
         (["FILE", "--set", "label_smoothing=1"], "label_smoothing takes a share below 1"),
         (["FILE", "--set", "held_out=2"], "held_out takes a share between 0 and 1"),
         (["FILE", "--set", "tokenizer=xyz"], "tokenizer takes one of words, bpe, wordpiece, and"),
@@ -140,7 +148,30 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
     outcome = command("train", "classify", "--run", tmp_path / "run", *options)
     assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")
     assert said in outcome.err
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "settings"),
+    [
+        ("no\tmark\tset\treview", "text=review label=mark"),
+        ("no\tlabel\tset\tits text", "'text=its text'"),
+        ("no\tmark\tset\ttext", "label=mark"),
+    ],
+)
+def test_other_columns_are_told_with_the_settings_that_take_them(
+    command, tmp_path, header, settings
+):
+    rows = [f"{n}\t{label}\ta\t{text}" for n, (text, label) in enumerate(REVIEWS)]
+    (tmp_path / "a.tsv").write_text("\n".join([header, *rows]))
+    begin = ("train", "classify", tmp_path / "a.tsv", "--run", tmp_path / "run", *QUICK)
+    refused = command(*begin)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    there = ", ".join(map(repr, header.split("\t")))
+    assert f", but {there}: say which to take, as by --set {settings}.\n" in refused.err
+    made = command(*begin, "--set", *shlex.split(settings))
+    assert made.code == 0
+    assert ", labelled bad or good" in made.err
 
 
 def expected_of(run, some):

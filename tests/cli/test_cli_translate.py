@@ -111,7 +111,14 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
         ({"a.de": b"x\n", "a.en": b"y\nz\n"}, "a.de ends after line 1, and the file beside it goe"),
         ({"a.de": b"x\n"}, "expected text files in twos, of texts and of their translations, and"),
         ({"a.de": b"x\n", "a.en": b"y\n", "b.de": b"x\n"}, "b.de alone: name the other too"),
-        ({"a.csv": b"source,english\na,b\n"}, "a.csv has no column 'target', but 'source', 'engl"),
+        (
+            {"a.csv": b"source,english\na,b\n"},
+            "'english': say which to take, as by --set target=eng",
+        ),
+        (
+            {"a.csv": b"no,de,en\n1,a b,a c\n"},
+            "say which to take, as by --set source=de target=en.\n",
+        ),
         ({"a.jsonl": b'{"source": "a"}\n'}, "a.jsonl has no column 'target', but 'source'"),
         ({"a.tsv": b"source\ttarget\na\tb\nc\n"}, "a.tsv, line 3: expected 2 cells"),
         ({"a.de": b"x\n\xfc\n", "a.en": b"y\nz\n"}, "a.de, line 2: expected UTF-8 text, and got"),
@@ -131,7 +138,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, files, said):
     outcome = command("train", "translate", *names, "--run", tmp_path / "run")
     assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")
     assert said in outcome.err
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +162,7 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
     outcome = command("train", "translate", "--run", tmp_path / "run", *options)
     assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")
     assert said in outcome.err
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_text_has_a_line_and_an_empty_one_an_empty_line(command, run, translator):

@@ -20,6 +20,7 @@ from glasshead.tasks.classify.train import (
     read_labelled,
 )
 from glasshead.tasks.data.batches import in_order
+from glasshead.tasks.job import check_columns
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, whole_words
 from glasshead.watching import watch
 
@@ -189,5 +190,6 @@ def evaluate(
 def _labelled(classifier: TextClassifier, files: Sequence[str]) -> list[Labelled]:
     data = classifier.settings.data
     if files:
+        check_columns(files, {"text": data.text, "label": data.label}, settable=False)
         return read_labelled(files, data.text, data.label, known=data.answers)
     return CLASSIFY.held_out(data)

@@ -15,7 +15,7 @@ from glasshead.models.config import closest
 from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, shown
 from glasshead.tasks.data.tables import read_rows, rows_of
-from glasshead.tasks.job import Job, Prepared, made_tokenizer
+from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import CrossEntropyObjective
@@ -227,6 +227,7 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
     if not data.files:
         return _made_up(data)
     columns = (data.text, data.label)
+    check_columns((*data.files, *data.held_out_files), {"text": data.text, "label": data.label})
     rows = read_labelled(data.files, *columns)
     labels = {label for _, label in rows}
     if len(labels) < 2:

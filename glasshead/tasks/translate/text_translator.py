@@ -16,6 +16,7 @@ from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generat
 from glasshead.models.translator import TranslatorSteps
 from glasshead.statistics import PooledMap
 from glasshead.tasks.data.batches import in_order, pad
+from glasshead.tasks.job import check_columns
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, WholeWords, whole_words
 from glasshead.tasks.translate.train import (
     TRANSLATE,
@@ -299,6 +300,7 @@ def evaluate(
 def _pairs(translator: TextTranslator, files: Sequence[str]) -> Pairs:
     data = translator.settings.data
     if files:
+        check_columns(files, {"source": data.source, "target": data.target}, settable=False)
         return read_pairs(files, data.source, data.target)
     return TRANSLATE.held_out(data, remedy="name files")
 

@@ -15,7 +15,7 @@ from glasshead.models import Translator, TranslatorConfig
 from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, ending, shown
 from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
-from glasshead.tasks.job import Job, Prepared, made_tokenizer
+from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
@@ -227,6 +227,8 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
     """
     if not data.files:
         return _made_up(data)
+    columns = {"source": data.source, "target": data.target}
+    check_columns((*data.files, *data.held_out_files), columns)
     read = read_pairs(data.files, data.source, data.target)
     pairs = _whole(read)
     if data.held_out_files:

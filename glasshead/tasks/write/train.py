@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.models import LanguageModel, LanguageModelConfig
-from glasshead.tasks.data.tables import read_texts
-from glasshead.tasks.job import Job, Prepared, made_tokenizer
+from glasshead.tasks.data.tables import TEXT_COLUMN, read_texts
+from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -185,6 +185,8 @@ def read_corpus(data: WriteData) -> TextCorpus:
             tuple(stories(data.stories, seed=0)),
             tuple(held_out(max(1, round(data.stories * data.held_out)))),
         )
+    files = (*data.files, *data.held_out_files)
+    check_columns(files, {"field": data.field or TEXT_COLUMN}, alone=data.field is None)
     texts = read_texts(data.files, data.field)
     if data.held_out_files:
         return TextCorpus(tuple(texts), tuple(read_texts(data.held_out_files, data.field)))
