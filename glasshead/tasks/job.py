@@ -156,7 +156,8 @@ class Prepared(Generic[S]):
     ) -> dict[str, Any]:
         """Train to the end and return the metrics of the best and of the last validation.
 
-        Errors: as of `train`; where it raises before the first step, a new folder is removed again.
+        Errors: as of `train`; where it raises before the first step, or a ValueError before the
+        first checkpoint, a new folder is removed again.
         """
         with folder.refusable():
             return train(

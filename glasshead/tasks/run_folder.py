@@ -150,7 +150,8 @@ class RunFolder:
             raise self._taken()
         else:
             self.check_untrained()
-        files = () if resume else (self.config, self.tokenizer, self.readme)
+        logs = (self.log, self.attention, self.alarms)
+        files = () if resume else (self.config, self.tokenizer, self.readme, *logs)
         folders = (self.checkpoint.parent, *self.checkpoint.parent.parents)
         self._made = [path for path in (*files, *folders) if not path.exists()]
         try:
@@ -165,12 +166,14 @@ class RunFolder:
     def refusable(self) -> Iterator[None]:
         """Remove what `create` and the block have made if the block raises.
 
-        Once training has begun, everything stays, to be resumed.
+        Once training has begun, everything stays, to be resumed; but where a ValueError ends it
+        before the first checkpoint, resuming would end there again.
         """
         try:
             yield
-        except BaseException:
-            if not (self.checkpoint.exists() or self.log.exists()):
+        except BaseException as error:
+            begun = self.log.exists() and not isinstance(error, ValueError)
+            if not (begun or self.checkpoint.exists() or self.weights.exists()):
                 for path in self._made:
                     # A folder with other files stays.
                     with suppress(OSError):

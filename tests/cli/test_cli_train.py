@@ -172,7 +172,7 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     # What was wrong by itself has made no run.
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,11 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
         ("short.txt", b"Hello shiny sun!", "the training part of the text takes at least 65"),
         ("bytes.txt", b"one\ntwo\n\xff\xfe three\n", "bytes.txt, line 3"),
         ("rows.jsonl", b'{"text": "one"}\n{"text": two}\n', "rows.jsonl, line 2"),
-        ("column.csv", b"words,more\na,b\n", "column.csv"),
+        (
+            "column.csv",
+            b"no,more\n1,one day\n",
+            "'more': say which to take, as by --set field=more.\n",
+        ),
         ("packed.txt.gz", b"not packed", "packed.txt.gz"),
         ("text.pdf", b"%PDF", "text.pdf"),
     ],
@@ -194,18 +198,39 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
     assert outcome.code == 2
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
-    assert not (run / "config.json").exists()
+    assert not run.exists()
 
 
 def test_a_learning_rate_that_makes_the_loss_no_number_is_told(command, tmp_path):
     outcome = command(
         *("train", "write", "--run", tmp_path / "run", "--preset", "nano", *QUICK),
         *("--set", "learning_rate=1e30", "--set", "minimum_learning_rate=1e30"),
-        *("--set", "clip=none"),
+        *("--set", "clip=none", "validate_every=4", "save_every=4"),
     )
     assert outcome.code == 2
-    assert "learning rate" in outcome.err.splitlines()[-1]
+    assert re.search(
+        r"step \d, with learning rate 1e\+30, has .* NaN or infinite: train anew", outcome.err
+    )
     assert "Traceback" not in outcome.err
+    # There is nothing to resume, and the folder can be taken anew.
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("wrong", [["--set", "steps=0"], ["no.txt"], ["b.csv"], ["--devices", "0"]])
+def test_what_was_wrong_leaves_a_folder_as_it_was(command, tmp_path, monkeypatch, wrong):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.csv").write_text("id,words\n1,One day\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "notes.txt").write_text("mine")
+    assert command("train", "write", "--run", "run", "--preset", "nano", *QUICK).code == 0
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    places = sorted(tmp_path.rglob("*"))
+    for folder in ("new/run", "own", "own/run", "run"):
+        for resume in ([], ["--resume"]):
+            refused = command("train", "write", "--run", folder, *wrong, *resume)
+            assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert sorted(tmp_path.rglob("*")) == places
+    assert {file: file.read_bytes() for file in before} == before
 
 
 @pytest.mark.parametrize(

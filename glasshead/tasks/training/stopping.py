@@ -89,9 +89,9 @@ def told_by_the_first(fabric: "Fabric", error: Exception) -> BaseException:
 def not_finite(what: str, step: int, rate: float) -> ValueError:
     """Return the error for a loss, a gradient, a weight or a metric that is NaN or infinite."""
     return ValueError(
-        f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite, and "
-        f"the last good checkpoint is kept: train anew, in another folder, with a lower "
-        f"learning rate or a longer warmup."
+        f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite: train "
+        f"anew with a lower learning rate or a longer warmup, in another folder if this one has a "
+        f"checkpoint."
     )
 
 

@@ -65,7 +65,7 @@ class SpoiltGradient(Spoilt):
     ],
 )
 def test_what_is_not_finite_ends_training_and_the_good_is_kept(tmp_path, task, step):
-    message = f"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*: train anew, in a"
+    message = f"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*: train anew with"
     with pytest.raises(ValueError, match=message):
         run(tmp_path, task=task)
     folder = RunFolder(tmp_path)
