@@ -1,5 +1,6 @@
 """The command `train`: a subcommand for each task."""
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -123,6 +124,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             raise ValueError(
                 "--run takes a folder, and got nothing: name one, as in --run runs/first."
             )
+        _check_torchrun(nodes, os.environ)
         hardware = Hardware(
             devices=devices,
             strategy=strategy,
@@ -147,6 +149,22 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             if watch:
                 typer.echo(f"{'attention':<20}{_alarms(folder)}")
             _print_next_commands(task, run)
+
+
+# What starts a process on each machine tells each of them where it stands, by one of these.
+_PLACES = ("RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
+
+
+def _check_torchrun(nodes: int, environment: Mapping[str, str]) -> None:
+    """Raise a ValueError where one of several machines would wait for the others forever.
+
+    >>> _check_torchrun(2, {"RANK": "0"})
+    """
+    if nodes > 1 and not any(name in environment for name in _PLACES):
+        raise ValueError(
+            f"--nodes {nodes} takes a command that torchrun starts on each machine: start it by "
+            f"torchrun --nnodes {nodes}, or leave --nodes out to train on this one."
+        )
 
 
 def _is_assignment(argument: str) -> bool:

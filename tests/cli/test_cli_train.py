@@ -233,6 +233,14 @@ def test_what_was_wrong_leaves_a_folder_as_it_was(command, tmp_path, monkeypatch
     assert {file: file.read_bytes() for file in before} == before
 
 
+def test_one_machine_does_not_wait_for_others_that_nobody_starts(command, tmp_path, monkeypatch):
+    for name in ("RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    refused = command("train", "write", "--run", tmp_path / "run", "--nodes", 2)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "--nodes 2 takes a command that torchrun starts on each machine: start" in refused.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
