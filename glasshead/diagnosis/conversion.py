@@ -9,16 +9,8 @@ from torch import Tensor
 
 from glasshead.diagnosis.axes import Case, InferredAxes
 from glasshead.diagnosis.mask_input import Meaning, RowSummary, most_frequent, stretches
-from glasshead.recipe.masks import (
-    Mask,
-    causal,
-    dense,
-    documents,
-    from_huggingface,
-    padding,
-    prefix,
-    window,
-)
+from glasshead.recipe import masks
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.tile import Tile
 
 
@@ -125,7 +117,7 @@ def named(before: int | None, after: int | None, position: int) -> Structure:
     offset = None if after == 0 else position + after
     if before is None:
         line = "gh.causal()" if offset is None else f"gh.causal(offset={offset})"
-        return Structure(causal(offset), line, frozenset({"causal"}))
+        return Structure(masks.causal(offset), line, frozenset({"causal"}))
     return _window(max(before + after, 0), 0, offset)
 
 
@@ -135,7 +127,7 @@ def _window(before: int | None, after: int | None, offset: int | None = None) ->
     arguments += [] if offset is None else [f"offset={offset}"]
     kinds = {"causal", "window"} if after == 0 else {"window"}
     return Structure(
-        window(before, after, offset), f"gh.window({', '.join(arguments)})", frozenset(kinds)
+        masks.window(before, after, offset), f"gh.window({', '.join(arguments)})", frozenset(kinds)
     )
 
 
@@ -158,7 +150,7 @@ def packed(case: Case) -> Structure | None:
     line = _code_line(numbered)
     if line is None:
         return None
-    return Structure(documents(numbered.cpu()), line, frozenset({"documents"}))
+    return Structure(masks.documents(numbered.cpu()), line, frozenset({"documents"}))
 
 
 def _code_line(ids: Tensor) -> str | None:
@@ -189,9 +181,11 @@ def padded(case: Case) -> Structure | None:
         return None
     parts = []
     if bool((last < case.keys).any()):
-        parts.append(Structure(padding(last.cpu()), f"gh.padding({_written(last)})", _KINDS))
+        parts.append(Structure(masks.padding(last.cpu()), f"gh.padding({_written(last)})", _KINDS))
     if bool((first > 0).any()):
-        parts.append(Structure(~padding(first.cpu()), f"~gh.padding({_written(first)})", _KINDS))
+        parts.append(
+            Structure(~masks.padding(first.cpu()), f"~gh.padding({_written(first)})", _KINDS)
+        )
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else parts[0] & parts[1]
@@ -226,7 +220,7 @@ def prefixed(case: Case) -> Structure | None:
         return None
     base = named(None, 0, case.layout.position)
     line = f"gh.prefix({lengths.tolist()})"
-    return base | Structure(prefix(lengths.cpu()), line, frozenset({"prefix"}))
+    return base | Structure(masks.prefix(lengths.cpu()), line, frozenset({"prefix"}))
 
 
 def recognize(case: Case) -> Structure | None:
@@ -260,11 +254,11 @@ def _candidates(case: Case) -> Iterator[Structure]:
         yield diagonal & cut
     if case.uniform:
         return
-    causal = prefixed(case)
-    if causal is not None:
-        yield causal
+    joined = prefixed(case)
+    if joined is not None:
+        yield joined
         if cut is not None:
-            yield causal & cut
+            yield joined & cut
     apart = packed(case)
     if apart is None:
         return
@@ -302,13 +296,13 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
     sdpa = _sdpa(case, structure, bias)
     if bias is not None:
         line = f"mask, bias = gh.from_additive({_with_infinities(case)})"
-        return Conversion(dense(_axes(case, visible)), _axes(case, bias), line, sdpa)
+        return Conversion(masks.dense(_axes(case, visible)), _axes(case, bias), line, sdpa)
     if structure is not None:
         return Conversion(structure.mask, None, f"mask = {structure.line}", sdpa)
     if not case.layout.by_key:
-        return Conversion(dense(visible), None, _line(case), sdpa)
+        return Conversion(masks.dense(visible), None, _line(case), sdpa)
     rows = visible if visible.ndim > 1 else visible[None]
-    mask, _ = from_huggingface(rows.expand(-1, case.keys))
+    mask, _ = masks.from_huggingface(rows.expand(-1, case.keys))
     if mask is None:
         raise ValueError("a mask by key has no conversion.")
     return Conversion(mask, None, _line_by_key(case), sdpa)

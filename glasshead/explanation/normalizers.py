@@ -5,18 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torch import Tensor
-
 from glasshead.explanation.numbers import factor, figure, total
 from glasshead.explanation.subject import Column, Subject, formula_of
-from glasshead.recipe.normalizers import (
-    Entmax15,
-    HardMax,
-    Sigmoid,
-    Softmax,
-    SoftmaxOne,
-    Sparsemax,
-)
+from glasshead.recipe import normalizers
 
 
 class NormalizerTelling(NamedTuple):
@@ -202,10 +193,7 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
 
 def _sink(subject: Subject) -> float:
     """Return the sink of the explained head."""
-    sink = getattr(subject.problem.normalizer, "sink", 0.0)
-    if not isinstance(sink, Tensor):
-        return float(sink)
-    return sink.detach().flatten()[subject.head if sink.numel() > 1 else 0].item()
+    return subject.of_head(getattr(subject.problem.normalizer, "sink", 0.0))
 
 
 def tell_hard_max(subject: Subject) -> NormalizerTelling:
@@ -222,7 +210,7 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
                 "weight, p = 1, and all the others get 0. Of equal scores the first one wins."
             ),
         ),
-        formula=f"p_j = {HardMax.formula}",
+        formula=f"p_j = {normalizers.HardMax.formula}",
         numbers=(
             f"max s = max({listed}{more}) = {figure(largest)}",
             "",
@@ -383,12 +371,12 @@ def tell_own(subject: Subject) -> NormalizerTelling:
 
 # Keyed by method, not by class: a subclass that computes something else is not its base.
 _TELLERS = {
-    Softmax.normalize: tell_softmax,
-    SoftmaxOne.normalize: tell_softmax_one,
-    HardMax.normalize: tell_hard_max,
-    Sparsemax.normalize: tell_sparsemax,
-    Entmax15.normalize: tell_entmax15,
-    Sigmoid.normalize: tell_sigmoid,
+    normalizers.Softmax.normalize: tell_softmax,
+    normalizers.SoftmaxOne.normalize: tell_softmax_one,
+    normalizers.HardMax.normalize: tell_hard_max,
+    normalizers.Sparsemax.normalize: tell_sparsemax,
+    normalizers.Entmax15.normalize: tell_entmax15,
+    normalizers.Sigmoid.normalize: tell_sigmoid,
 }
 
 
@@ -413,7 +401,7 @@ def why_hidden(subject: Subject) -> str:
 
 def is_hard_max(subject: Subject) -> bool:
     """Return whether one key gets all the weight."""
-    return type(subject.problem.normalizer).normalize is HardMax.normalize
+    return type(subject.problem.normalizer).normalize is normalizers.HardMax.normalize
 
 
 def is_softmax(subject: Subject) -> bool:

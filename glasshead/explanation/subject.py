@@ -87,10 +87,13 @@ class Subject:
     @property
     def beta(self) -> float:
         """The inverse temperature of the explained head."""
-        scale = self.problem.scale
-        if not isinstance(scale, Tensor):
-            return scale
-        return scale.detach().flatten()[self.head if scale.numel() > 1 else 0].item()
+        return self.of_head(self.problem.scale)
+
+    def of_head(self, number: float | Tensor) -> float:
+        """Select the explained head's number, of one number or one a head."""
+        if not isinstance(number, Tensor):
+            return float(number)
+        return number.detach().flatten()[self.head if number.numel() > 1 else 0].item()
 
     @property
     def is_scaled_by_width(self) -> bool:

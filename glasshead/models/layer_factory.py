@@ -10,19 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from glasshead import layers
 from glasshead.attention import Attention
-from glasshead.layers import (
-    EncoderBlock,
-    FeedForward,
-    GatedFeedForward,
-    KVCache,
-    Learned,
-    MultiHeadAttention,
-    PostNorm,
-    PreNorm,
-    Rotary,
-    Sinusoidal,
-)
 from glasshead.layers.blocks import Norm
 from glasshead.layers.feed_forward import Activation, Dropout
 from glasshead.layers.positions import scaling_of
@@ -67,20 +56,22 @@ class LayerFactory:
         if config.norm_eps is not None:
             options["eps"] = config.norm_eps
         self.norm: Norm = partial(_NORMS[config.norm], **options)
-        self.residual = PreNorm if config.order == "pre" else PostNorm
+        self.residual = layers.PreNorm if config.order == "pre" else layers.PostNorm
         self._rotary = None
         if config.positions == "rotary":
             # One for all layers, so that each angle is computed once.
             given = config.rotary_scaling
             scaling = None if given is None else scaling_of(given)
-            self._rotary = Rotary(config.width, base=config.rotary_base, scaling=scaling)
+            self._rotary = layers.Rotary(config.width, base=config.rotary_base, scaling=scaling)
 
-    def attention(self, mask: Mask | None = None, *, crosses: bool = False) -> MultiHeadAttention:
+    def attention(
+        self, mask: Mask | None = None, *, crosses: bool = False
+    ) -> layers.MultiHeadAttention:
         """Build an attention layer; cross-attention has no relative positions."""
         config = self.config
         alibi = config.positions == "alibi" and not crosses
         qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
-        layer = MultiHeadAttention(
+        layer = layers.MultiHeadAttention(
             config.d_model,
             config.num_heads,
             config.num_kv_heads,
@@ -106,8 +97,8 @@ class LayerFactory:
             return None
         widths = config.d_model, config.hidden
         if config.feed_forward == "swiglu":
-            return GatedFeedForward(*widths, bias=config.bias)
-        return FeedForward(*widths, activation=self.activation(), bias=config.bias)
+            return layers.GatedFeedForward(*widths, bias=config.bias)
+        return layers.FeedForward(*widths, activation=self.activation(), bias=config.bias)
 
     def activation(self) -> Activation:
         """Return the activation of the feed-forward, or of its gate."""
@@ -116,8 +107,12 @@ class LayerFactory:
     def positions(self) -> nn.Module | None:
         """Build the position embedding; None where positions are not added to embeddings."""
         if self.config.positions == "learned":
-            return Learned(self.config.context_length, self.config.d_model)
-        return Sinusoidal(self.config.d_model) if self.config.positions == "sinusoidal" else None
+            return layers.Learned(self.config.context_length, self.config.d_model)
+        return (
+            layers.Sinusoidal(self.config.d_model)
+            if self.config.positions == "sinusoidal"
+            else None
+        )
 
     def embedding(self, **options: Any) -> "Embedding":
         """Build the embedding of tokens and positions; options are those of `Embedding`."""
@@ -128,7 +123,7 @@ class LayerFactory:
     def encoder_blocks(self, mask: Mask | None = None) -> nn.ModuleList:
         """Build the blocks of self-attention, `num_layers` of them."""
         return nn.ModuleList(
-            EncoderBlock(self.attention(mask), self.feed_forward(), **self.around())
+            layers.EncoderBlock(self.attention(mask), self.feed_forward(), **self.around())
             for _ in range(self.config.num_layers)
         )
 
@@ -153,7 +148,9 @@ def initialize(model: nn.Module, blocks: Iterable[nn.Module], std: float = 0.02)
         module.output
         for block in blocks
         for module in block.modules()
-        if isinstance(module, MultiHeadAttention | FeedForward | GatedFeedForward)
+        if isinstance(
+            module, layers.MultiHeadAttention | layers.FeedForward | layers.GatedFeedForward
+        )
     ]
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -267,7 +264,7 @@ def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
     return numbers
 
 
-def cached_length(cache: Any, layers: int) -> int:
+def cached_length(cache: Any, count: int) -> int:
     """Return the number of tokens in the cache of a model with so many layers.
 
     Errors: a TypeError where it is no cache of a model; a ValueError where the layers differ in
@@ -275,15 +272,15 @@ def cached_length(cache: Any, layers: int) -> int:
     """
     if cache is None:
         return 0
-    if not isinstance(cache, KVCache):
+    if not isinstance(cache, layers.KVCache):
         raise TypeError(
             f"cache takes what model.new_cache() makes, and got {type(cache).__name__}: a policy "
             "is given to that."
         )
     lengths = [one.length for one in cache.own.values() if one.length]
-    if lengths and lengths != lengths[:1] * layers:
+    if lengths and lengths != lengths[:1] * count:
         raise ValueError(
-            f"a cache takes all {layers} layers of one model, and {len(lengths)} with {lengths} "
+            f"a cache takes all {count} layers of one model, and {len(lengths)} with {lengths} "
             "tokens are in this one: begin a new cache."
         )
     return cache.length
