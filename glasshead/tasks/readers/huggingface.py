@@ -18,8 +18,13 @@ from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, che
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.base import Reader
-from glasshead.tasks.tokenizers.chunks import affixes, check_length, encode_in_chunks, told_panics
-from glasshead.tasks.tokenizers.tokenizer import cutting
+from glasshead.tasks.tokenizers.chunks import (
+    affixes,
+    check_length,
+    cutting,
+    encode_in_chunks,
+    told_panics,
+)
 
 # Maximum sizes of the files that transformers reads beside the weights.
 _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(

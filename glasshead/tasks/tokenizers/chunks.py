@@ -7,6 +7,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import Any
+
+from tokenizers import Tokenizer as Inner
+from tokenizers import normalizers, pre_tokenizers
 
 _STDERR = 2
 _PANIC = "PanicException"
@@ -121,6 +125,33 @@ def chunks_of_text(text: str, length: int = _LENGTH) -> list[str]:
         cut.append(text[begin : seam.start()])
         begin = seam.start()
     return [*cut, text[begin:]]
+
+
+def cutting(inner: Inner) -> Callable[[str], list[str]]:
+    """Return the function that splits long texts for a tokenizer, where no token spans a cut.
+
+    Otherwise texts stay whole. The function raises a ValueError for a text too long to encode.
+    """
+    kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
+    before: Any = inner.pre_tokenizer
+    # Other normalizers may prepend something.
+    letters_alone = isinstance(
+        inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
+    )
+    seams = (
+        isinstance(before, kinds)
+        and not getattr(before, "add_prefix_space", False)
+        # Without its pattern, tokens span line breaks.
+        and getattr(before, "use_regex", True)
+    )
+    alone = before is None and '"merges":[]' in inner.to_str()
+    # An added token that contains a space, or strips those beside it, may span a cut.
+    apart = not any(
+        token.lstrip or token.rstrip or len(token.content.split()) != 1
+        for token in inner.get_added_tokens_decoder().values()
+    )
+    safe = letters_alone and (seams or alone) and apart
+    return lambda text: check_length(chunks_of_text(text) if safe else [text])
 
 
 def encode_in_chunks(

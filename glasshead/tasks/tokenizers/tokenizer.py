@@ -1,26 +1,26 @@
 """The tokenizer: encoding, decoding, streaming, and grouping tokens into words."""
 
+import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from tokenizers import Tokenizer as Inner
-from tokenizers import decoders, normalizers, pre_tokenizers
+from tokenizers import decoders
 from tokenizers.decoders import DecodeStream
 from torch import Tensor
 
 from glasshead.files import TOKENIZER_BYTES, whole_file
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
-from glasshead.tasks.tokenizers.byte_level import Utf8Repair, byte_tokens, mended, readable
 from glasshead.tasks.tokenizers.chunks import (
-    check_length,
-    chunks_of_text,
+    cutting,
     encode_in_chunks,
     in_parallel,
     told_panics,
@@ -265,33 +265,6 @@ def _found(inner: Inner) -> SpecialTokens:
     return SpecialTokens(*numbers, ends=(numbers[-1],))
 
 
-def cutting(inner: Inner) -> Callable[[str], list[str]]:
-    """Return the function that splits long texts for a tokenizer, where no token spans a cut.
-
-    Otherwise texts stay whole. The function raises a ValueError for a text too long to encode.
-    """
-    kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
-    before: Any = inner.pre_tokenizer
-    # Other normalizers may prepend something.
-    letters_alone = isinstance(
-        inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
-    )
-    seams = (
-        isinstance(before, kinds)
-        and not getattr(before, "add_prefix_space", False)
-        # Without its pattern, tokens span line breaks.
-        and getattr(before, "use_regex", True)
-    )
-    alone = before is None and '"merges":[]' in inner.to_str()
-    # An added token that contains a space, or strips those beside it, may span a cut.
-    apart = not any(
-        token.lstrip or token.rstrip or len(token.content.split()) != 1
-        for token in inner.get_added_tokens_decoder().values()
-    )
-    safe = letters_alone and (seams or alone) and apart
-    return lambda text: check_length(chunks_of_text(text) if safe else [text])
-
-
 def _checked(text: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"a tokenizer takes texts, and got {type(text).__name__}.")
@@ -392,3 +365,83 @@ def whole_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> WholeWords:
     own = sums.any(1)
     words = [text[first:last] for first, last in found]
     return WholeWords(tuple(w for w, o in zip(words, own.tolist(), strict=True) if o), sums[own])
+
+
+@cache
+def letters() -> dict[str, int]:
+    """Return the byte of each character in byte-level tokens.
+
+    A printable byte stands for itself; the others, in order, are the characters from 256 on: "Ġ" is
+    the space.
+
+    Source: Radford et al. 2019 (GPT-2), `bytes_to_unicode` of the published code.
+
+    >>> letters()["a"], letters()["Ġ"], len(letters())
+    (97, 32, 256)
+    """
+    seen = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {
+        chr(256 + place): byte for place, byte in enumerate(hidden)
+    }
+
+
+def readable(token: str) -> str:
+    r"""Return the text of a byte-level token, with incomplete UTF-8 escaped as "\xe2".
+
+    >>> readable("Ġthe"), readable("âĺ")
+    (' the', '\\xe2\\x98')
+    """
+    known = letters()
+    if not known.keys() >= set(token):
+        return token
+    return bytes(known[letter] for letter in token).decode(errors="backslashreplace")
+
+
+def byte_tokens(inner: Inner) -> dict[int, int]:
+    """Return the bytes of byte fallback tokens such as <0x0A>, by token id; {} without fallback."""
+    decoder: Any = inner.decoder
+    if decoder is None or b'"ByteFallback"' not in decoder.__getstate__():
+        return {}
+    numbers = ((inner.token_to_id(f"<0x{byte:02X}>"), byte) for byte in range(256))
+    return {number: byte for number, byte in numbers if number is not None}
+
+
+class Utf8Repair:
+    """Replace invalid UTF-8 in a stream of byte fallback tokens by the tokens of "�".
+
+    Without this, `tokenizers` would change text that was already streamed: it decodes every byte of
+    a sequence with an invalid one to "�".
+
+    Args:
+        byte_of: The byte of each byte fallback token.
+    """
+
+    def __init__(self, byte_of: Mapping[int, int]) -> None:
+        self._byte_of = byte_of
+        self._number_of = {byte: number for number, byte in byte_of.items()}
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def add(self, token: int) -> list[int]:
+        """Add a token and return the tokens that are now complete."""
+        if token in self._byte_of:
+            return self._spelled(self._decoder.decode(bytes([self._byte_of[token]])))
+        return [*self.rest(), token]
+
+    def rest(self) -> list[int]:
+        """Return the tokens of an incomplete character at the end."""
+        return self._spelled(self._decoder.decode(b"", final=True))
+
+    def _spelled(self, text: str) -> list[int]:
+        return [self._number_of[byte] for byte in text.encode()]
+
+
+def mended(byte_of: Mapping[int, int], tokens: Sequence[int]) -> list[int]:
+    """Repair a whole sequence of tokens.
+
+    >>> byte_of = {10 + byte: byte for byte in range(256)}
+    >>> mended(byte_of, [10 + ord("a"), 10 + 0xE2, 3]) == [10 + x for x in "a�".encode()] + [3]
+    True
+    """
+    repair = Utf8Repair(byte_of)
+    return [each for token in tokens for each in repair.add(token)] + repair.rest()

@@ -15,10 +15,9 @@ from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.training import checkpoints, logs
 from glasshead.tasks.training.attention_log import AttentionWriter
 from glasshead.tasks.training.checkpoints import Checkpoints
-from glasshead.tasks.training.evaluation import Best, evaluate
 from glasshead.tasks.training.hardware import Hardware, check_hardware, launch
+from glasshead.tasks.training.logs import Progress
 from glasshead.tasks.training.optimizers import clip_gradient, optimizer_of
-from glasshead.tasks.training.progress import Progress
 from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
 from glasshead.tasks.training.stopping import (
     Interruption,
@@ -27,7 +26,14 @@ from glasshead.tasks.training.stopping import (
     summed,
     told_by_the_first,
 )
-from glasshead.tasks.training.task import ExampleSource, Task, TrainingLoader, check_batches
+from glasshead.tasks.training.task import (
+    Best,
+    ExampleSource,
+    Task,
+    TrainingLoader,
+    check_batches,
+    evaluate,
+)
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric

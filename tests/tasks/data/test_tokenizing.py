@@ -12,10 +12,9 @@ import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glasshead.tasks.tokenizers.byte_level import letters
 from glasshead.tasks.tokenizers.chunks import chunks_of_text
 from glasshead.tasks.tokenizers.pretrained import gpt2
-from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer
+from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer, letters
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 
 TEXTS = [

@@ -13,9 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from glasshead.tasks.tokenizers.byte_level import letters
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
-from glasshead.tasks.tokenizers.tokenizer import StreamDecoder
+from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, letters
 from pretrained_folders import TOKENS, packed, tokenizer_files
 
 TEXTS = ["abc ab", "", " é☀\n bab", "<s>"]

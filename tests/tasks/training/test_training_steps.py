@@ -14,9 +14,9 @@ from tiny_training import SETTINGS, Sequences, Tiny, rows, run
 from torch import nn
 
 import glasshead as gh
-from glasshead.tasks.training import TrainingSettings, logs, loop, progress
+from glasshead.tasks.training import TrainingSettings, logs, loop
+from glasshead.tasks.training.logs import Progress
 from glasshead.tasks.training.optimizers import hidden_matrices, optimizer_of
-from glasshead.tasks.training.progress import Progress
 from glasshead.tasks.training.settings import learning_rate
 from glasshead.tasks.training.task import HeldOutLoader, TrainingLoader
 
@@ -223,14 +223,14 @@ def test_a_file_gets_a_line_for_each_validation(tmp_path, said):
 
 
 def test_a_file_gets_more_lines_where_steps_are_slow(tmp_path, said, monkeypatch):
-    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "_LINE_SECONDS", 0.0)
     lines = said(tmp_path, terminal=False).splitlines()
     assert [int(line.split()[1]) for line in lines if "validation" not in line] == [*range(1, 14)]
     assert lines[0].startswith("step 1 of 13: loss 2.")
 
 
 def test_a_terminal_gets_a_bar(tmp_path, said, monkeypatch):
-    monkeypatch.setattr(progress, "_BAR_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "_BAR_SECONDS", 0.0)
     out = said(tmp_path, terminal=True)
     assert "step  7/13 ━" in out
     assert "validating" in out
@@ -248,7 +248,7 @@ def test_a_bar_is_drawn_seldom(tmp_path, said, monkeypatch):
         show(self, step, text)
 
     monkeypatch.setattr(Progress, "_show", counted)
-    monkeypatch.setattr(progress, "_BAR_SECONDS", 1000.0)
+    monkeypatch.setattr(logs, "_BAR_SECONDS", 1000.0)
     said(tmp_path, terminal=True)
     assert [text for text in shown if text != "validating"] == [shown[0]]
 
