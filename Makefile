@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench pictures translations clean
+.PHONY: setup demo test lint matrix bench pictures translations clean
 
 setup: .venv/installed
 
@@ -36,6 +36,10 @@ lint: setup node_modules/installed
 node_modules/installed: package.json package-lock.json | setup
 	$(NPM) ci --no-audit --no-fund
 	touch $@
+
+# The tests with other versions, of Python too: make matrix CELLS="oldest newest".
+matrix: setup
+	$(BIN)/python matrix/run.py $(CELLS)
 
 bench: setup
 	$(BIN)/python benchmarks/call_overhead.py

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
@@ -76,11 +77,20 @@ def _run(arguments: Sequence[str] | None) -> int:
             prog_name="glasshead",
             standalone_mode=False,
         )
-    except typer.TyperException as error:
+    except _usage_error() as error:
         return _refuse(_usage(error.format_message(), getattr(error, "ctx", None)))
     except typer.Abort:
         return _INTERRUPTED
     return code if isinstance(code, int) else _DONE
+
+
+def _usage_error() -> type[Exception]:
+    """Return the class of errors about how a command was written: older typers raise click's."""
+    import typer
+
+    if hasattr(typer, "TyperException"):
+        return typer.TyperException
+    return import_module("click").ClickException
 
 
 @contextmanager

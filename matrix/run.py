@@ -1,0 +1,281 @@
+"""Run the tests with other versions of Python, PyTorch and the rest, each in its own environment.
+
+python matrix/run.py                    every cell of cells.toml that is not green for this code
+python matrix/run.py oldest newest      these
+python matrix/run.py --again --keep vllm    although it is green; its environment is kept
+
+An environment takes up to 8 GB, as PyTorch comes with CUDA for most versions, and is deleted when
+its tests have run. What came out is kept in results.json after each cell, so that an interrupted
+run goes on where it was; docs/versions.md shows it.
+"""
+
+import argparse
+import datetime as dt
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = ROOT / "matrix"
+BUILD = ROOT / "build" / "matrix"
+RESULTS = HERE / "results.json"
+PAGE = ROOT / "docs" / "versions.md"
+EXTRAS = ("test", "train", "hf", "studio")
+SHOWN = ("torch", "transformers", "numpy", "numba", "lightning", "fastapi", "typer", "rich")
+# What other libraries say of their own future is no failure with versions that are not pinned.
+FUTURE_WARNINGS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
+NEEDED_DISK = 9 * 10**9
+_TABLE = re.compile(r"(?<=<!-- cells -->\n).*(?=<!-- end of cells -->)", re.DOTALL)
+
+
+class CellError(Exception):
+    """A cell that cannot be run here, with the reason."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Versions to install, and the tests to run with them."""
+
+    name: str
+    python: str
+    requires: tuple[str, ...]
+    scope: str
+    about: str
+
+
+def table() -> tuple[dict[str, Cell], list[str]]:
+    """Return the cells of cells.toml by name, and the folders of tests of scope "library"."""
+    read = tomllib.loads((HERE / "cells.toml").read_text(encoding="utf-8"))
+    cells = {
+        name: Cell(name, **{**entry, "requires": tuple(entry["requires"])})
+        for name, entry in read["cells"].items()
+    }
+    return cells, read["library"]
+
+
+def lower_bounds() -> dict[str, str]:
+    """Return the lower bound of every requirement that users install, by its name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *(line for extra in EXTRAS[1:] for line in extras[extra])]
+    found = (re.match(r"([A-Za-z0-9_.-]+)(?:\[.*\])?>=([0-9.]+)", line) for line in lines)
+    return {match[1].lower(): match[2] for match in found if match}
+
+
+def source() -> str | None:
+    """Return what tells one state of the code and its tests from another; None outside of git."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-s", "glasshead", "tests", "pyproject.toml"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True)
+        hashed = ["git", "-C", str(ROOT), "hash-object", "--stdin"]
+        return subprocess.run(
+            hashed, input=listed.stdout, capture_output=True, check=True
+        ).stdout.decode()[:12]
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def interpreter(version: str) -> str:
+    """Return the Python of a version: from GLASSHEAD_PYTHON_3_14, the path, or pyenv.
+
+    Errors: CellError where there is none.
+    """
+    variable = f"GLASSHEAD_PYTHON_{version.replace('.', '_')}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = (
+        os.environ.get(variable),
+        shutil.which(f"python{version}"),
+        *sorted(map(str, pyenv.glob(f"{version}.*/bin/python"))),
+    )
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    for candidate in filter(None, candidates):
+        done = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == version:
+            return candidate
+    raise CellError(f"no Python {version}: install it, or name it in {variable}")
+
+
+def install(cell: Cell, folder: Path) -> Path:
+    """Make the environment of a cell, and return its Python.
+
+    Errors: CellError where there is no such Python, no room, or pip does not find the versions.
+    """
+    first = interpreter(cell.python)
+    if shutil.disk_usage(ROOT).free < NEEDED_DISK:
+        raise CellError(f"less than {NEEDED_DISK / 1e9:.0f} GB of disk are free")
+    shutil.rmtree(folder, ignore_errors=True)
+    requires = list(cell.requires)
+    if "oldest" in requires:
+        requires.remove("oldest")
+        requires += [f"{name}=={bound}" for name, bound in lower_bounds().items()]
+    wanted = folder.with_suffix(".txt")
+    wanted.write_text("".join(f"{line}\n" for line in requires))
+    python = folder / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in (
+        [first, "-m", "venv", str(folder)],
+        [*pip, "-c", str(wanted), "-e", f"{ROOT}[{','.join(EXTRAS)}]"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            raise CellError(f"it could not be installed: {(said or ['no reason given'])[0]}")
+    return python
+
+
+def versions(python: Path) -> dict[str, str]:
+    """Return the version of Python and of what matters, as they are installed."""
+    code = (
+        "import json, platform\nfrom importlib.metadata import version\n"
+        f"print(json.dumps({{'python': platform.python_version(), "
+        f"**{{name: version(name) for name in {(*SHOWN, *lower_bounds())!r}}}}}))"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test(cell: Cell, python: Path, library: list[str], processes: int) -> dict[str, int]:
+    """Run the tests of a cell, and return how many passed, failed and were skipped."""
+    log, counts = (BUILD / cell.name).with_suffix(".log"), (BUILD / cell.name).with_suffix(".xml")
+    counts.unlink(missing_ok=True)
+    command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
+    command += (f"-Wignore::{kind}" for kind in FUTURE_WARNINGS)
+    # Doctests and documents show today's figures and messages of other libraries: "all" has them.
+    paths = library if cell.scope == "library" else []
+    with log.open("w") as file:
+        subprocess.run(
+            [*command, *paths],
+            cwd=ROOT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+        )
+    if not counts.exists():
+        raise CellError(f"pytest did not come to its end: see {log.relative_to(ROOT)}")
+    suite = next(ET.parse(counts).getroot().iter("testsuite")).attrib
+    failed, skipped = int(suite["failures"]) + int(suite["errors"]), int(suite["skipped"])
+    return {
+        "passed": int(suite["tests"]) - failed - skipped,
+        "failed": failed,
+        "skipped": skipped,
+    }
+
+
+def results() -> dict[str, Any]:
+    """Return what came out of each cell that was run."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def rendered(known: dict[str, Any], cells: Iterable[Cell]) -> str:
+    """Return the cells that were green as a table of Markdown, and the others with the reason."""
+    head = ("cell", "Python", *SHOWN, "tests", "passed", "skipped", "date")
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    others = []
+    for cell in cells:
+        found = known.get(cell.name)
+        if found is None or found["failed"]:
+            why = "not run yet" if found is None else f"{found['failed']} tests failed"
+            others.append(f"- {cell.name} ({cell.about}): {why}.")
+            continue
+        there = found["versions"]
+        shown = (
+            f"**{cell.name}**: {cell.about}",
+            there["python"],
+            *(there[name].partition("+")[0] for name in SHOWN),
+            cell.scope,
+            f"{found['passed']:,}",
+            found["skipped"],
+            found["date"],
+        )
+        lines.append(f"| {' | '.join(map(str, shown))} |")
+    return "\n".join([*lines, "", *others, ""] if others else [*lines, ""])
+
+
+def page(text: str, known: dict[str, Any], cells: Iterable[Cell]) -> str:
+    """Return docs/versions.md with the table of these results."""
+    return _TABLE.sub(lambda _: rendered(known, cells), text)
+
+
+def write(known: dict[str, Any], cells: dict[str, Cell]) -> None:
+    """Write the results, and the page that shows them."""
+    ordered = {name: known[name] for name in cells if name in known}
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(
+        page(PAGE.read_text(encoding="utf-8"), ordered, cells.values()), encoding="utf-8"
+    )
+
+
+def run(cell: Cell, library: list[str], *, processes: int, keep: bool) -> dict[str, Any]:
+    """Install and test a cell.
+
+    Errors: CellError where it cannot be run here.
+    """
+    BUILD.mkdir(parents=True, exist_ok=True)
+    folder = BUILD / cell.name
+    state, start = source(), time.monotonic()
+    try:
+        print(f"{cell.name}: installing, for Python {cell.python} …", flush=True)
+        python = install(cell, folder)
+        there = versions(python)
+        print(f"{cell.name}: testing with torch {there['torch']} …", flush=True)
+        counted = test(cell, python, library, processes)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    seconds = round(time.monotonic() - start)
+    return {**counted, "seconds": seconds, "date": today, "source": state, "versions": there}
+
+
+def main() -> int:
+    """Run the cells that are asked for; the exit code is 1 where tests failed."""
+    cells, library = table()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cells", nargs="*", help=f"cells; all if none: {', '.join(cells)}")
+    parser.add_argument("--again", action="store_true", help="run those that are green, too")
+    parser.add_argument("--keep", action="store_true", help="keep the environments")
+    parser.add_argument("--processes", type=int, default=2, help="processes that test (2)")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.cells if name not in cells]
+    if unknown:
+        parser.error(f"expected cells of cells.toml, {', '.join(cells)}, and got {unknown[0]!r}.")
+    failed = False
+    for cell in (cells[name] for name in asked.cells or cells):
+        known = results()
+        found = known.get(cell.name)
+        if found and not found["failed"] and found["source"] == source() and not asked.again:
+            print(f"{cell.name}: green already, on {found['date']}")
+            continue
+        try:
+            found = run(cell, library, processes=asked.processes, keep=asked.keep)
+        except CellError as reason:
+            print(f"{cell.name}: skipped, {reason}.")
+            continue
+        except KeyboardInterrupt:
+            print(f"\n{cell.name}: interrupted; the same command goes on with it.")
+            return 130
+        print(
+            "{0}: {passed} passed, {failed} failed, {skipped} skipped, in {seconds} s".format(
+                cell.name, **found
+            )
+        )
+        if found["failed"]:
+            print(f"{cell.name}: see {(BUILD / cell.name).with_suffix('.log')}")
+        failed |= bool(found["failed"])
+        write({**known, cell.name: found}, cells)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
