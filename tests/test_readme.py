@@ -1,11 +1,21 @@
 """What the README and the docs show is what their commands print now."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from glasshead.cli.app import app
 from scripts import ROOT, script
 
+README = ROOT / "README.md"
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -27,3 +37,105 @@ def test_outputs_are_those_of_their_commands(pictures):
 def test_every_link_and_picture_is_there(file):
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
     assert [link for link in links if not (file.parent / link).exists()] == []
+
+
+def commands(file: Path) -> list[list[str]]:
+    """The words of each command in the blocks of a page, without what is printed."""
+    text = file.read_text(encoding="utf-8")
+    found = []
+    for kind, block in re.findall(r"^```(sh|console)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        lines = block.replace("\\\n", " ").splitlines()
+        if kind == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        found += [words for line in lines if (words := shlex.split(line, comments=True))]
+    return found
+
+
+def of_glasshead(words: list[str]) -> list[str] | None:
+    """The arguments of a command of glasshead, however it is started; None for another."""
+    if "glasshead" not in words:
+        return None
+    end = next((at for at, word in enumerate(words) if word in {">", "|", "&&", "<"}), len(words))
+    return words[words.index("glasshead") + 1 : end]
+
+
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.name)
+def test_every_command_that_is_shown_has_these_options(file):
+    for words in commands(file):
+        arguments = of_glasshead(words)
+        if arguments is None:
+            continue
+        assert parsed(typer.main.get_command(app), arguments), shlex.join(words)
+
+
+def parsed(command: Any, arguments: list[str]) -> bool:
+    """Whether a command takes these arguments; `evaluate RUN` those of any task."""
+    if hasattr(command, "commands"):
+        name, *others = arguments
+        if name in command.commands:
+            return parsed(command.commands[name], others)
+        return any(parsed(task, arguments) for task in command.commands.values())
+    try:
+        command.make_context("glasshead", [*arguments])
+    except typer.TyperException:
+        return False
+    return True
+
+
+def test_an_option_that_is_not_there_is_found():
+    assert not parsed(typer.main.get_command(app), ["explain", "--colour", "red"])
+    assert parsed(typer.main.get_command(app), ["evaluate", "runs/a", "--beam", "3"])
+
+
+# What is made or served elsewhere, takes minutes, or needs the network.
+NOT_RUN = ("python3", "pip", "make", "glasshead studio", "glasshead demo")
+# What a name of a file looks like: a folder before it, or an ending.
+FILE = re.compile(r"[\w-]+(/[\w.-]+)+/?|[\w-]+\.(?!format)[a-z]{2,12}")
+
+
+def test_the_readme_names_files_that_are_there_or_made():
+    made, named = {".venv/bin/activate"}, []
+    for words in commands(README):
+        made |= {
+            word for before, word in pairwise(words) if before in {">", "--run", "--html", "--save"}
+        }
+        named += [word for word in words[1:] if FILE.fullmatch(word) and word not in made]
+    assert [word for word in named if not (ROOT / word).exists()] == []
+    assert made > {"runs/stories", "story.txt"}
+
+
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_readme_run(tmp_path):
+    programs = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    run = 0
+    for words in commands(README):
+        # A model that has hardly begun to learn is read as any other.
+        line = shlex.join(words).replace("'>'", ">").replace("steps=600", "steps=40")
+        if line.startswith(NOT_RUN):
+            continue
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        run += 1
+    assert run >= 8
+    assert {"runs", "story.txt", "seen.html", "seen.safetensors", "report.html"} == {
+        path.name for path in tmp_path.iterdir()
+    }
+
+
+def test_the_first_block_needs_three_commands_to_an_explanation():
+    _, *first = commands(README)[:4]
+    assert [words[0] for words in first] == ["pip", "pip", "glasshead"]
+    assert first[-1] == ["glasshead", "explain"]
+
+
+def test_the_readme_is_a_page():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
