@@ -72,7 +72,6 @@ class Statistic(ABC):
 
         Errors: a ValueError where it does not follow from those of the chunks.
         """
-        del first, second
         raise ValueError(
             f"{self!r} of a whole does not follow from that of its chunks: observe it in one go."
         )
@@ -83,7 +82,6 @@ class PerQuery(Statistic):
 
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
         """Return the result of the only reduction."""
-        del problem
         return reduced[0][0]
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:

@@ -65,7 +65,6 @@ class Received(Statistic):
     def finish(
         self, problem: Problem, *reduced: tuple[Tensor, ...]
     ) -> Float[Tensor, "*batch heads keys"]:
-        del problem
         return reduced[0][0][..., 0]
 
     def check(self, problem: Problem) -> None:
@@ -122,7 +121,6 @@ class DistanceHistogram(Statistic):
         object.__setattr__(self, "edges", _rising(self.edges))
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return DiagonalSum(), Largest()
 
     def finish(
@@ -204,13 +202,11 @@ class PooledMap(Statistic):
             object.__setattr__(self, name, number)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (BlockSum(self.rows, self.columns),)
 
     def finish(
         self, problem: Problem, *reduced: tuple[Tensor, ...]
     ) -> Float[Tensor, "*batch heads rows columns"]:
-        del problem
         return reduced[0][0]
 
     def check(self, problem: Problem) -> None:

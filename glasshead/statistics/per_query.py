@@ -45,7 +45,6 @@ class Entropy(PerQuery):
     differentiable = True
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (EntropySum(),)
 
 
@@ -72,7 +71,6 @@ class LogSumExp(PerQuery):
     differentiable = True
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (LogSum(),)
 
     def check(self, problem: Problem) -> None:
@@ -100,7 +98,6 @@ class MaxWeight(PerQuery):
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (Largest(),)
 
 
@@ -123,13 +120,11 @@ class ArgMax(PerQuery):
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (Largest(),)
 
     def finish(
         self, problem: Problem, *reduced: tuple[Tensor, ...]
     ) -> Int[Tensor, "*batch heads queries"]:
-        del problem
         return reduced[0][1]
 
 
@@ -152,13 +147,11 @@ class MaxScore(Statistic):
     axes = ()
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (Largest(),)
 
     def finish(
         self, problem: Problem, *reduced: tuple[Tensor, ...]
     ) -> Float[Tensor, "*batch heads"]:
-        del problem
         scores = reduced[0][2]
         if not scores.shape[-1]:
             return scores.new_full(scores.shape[:-1], -torch.inf)
@@ -207,7 +200,6 @@ class MassOn(PerQuery):
     def finish(
         self, problem: Problem, *reduced: tuple[Tensor, ...]
     ) -> Float[Tensor, "*batch heads queries"]:
-        del problem
         return reduced[0][0][..., 0]
 
     def check(self, problem: Problem) -> None:
@@ -253,7 +245,6 @@ class MeanDistance(PerQuery):
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (DistanceSum(),)
 
 
@@ -305,11 +296,9 @@ class TopK(Statistic):
         object.__setattr__(self, "k", whole_number(self.k, "TopK(k)", least=1))
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         return (LargestWeights(self.k),)
 
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> TopKeys:
-        del problem
         weights, keys = reduced[0]
         return TopKeys(weights, keys)
 

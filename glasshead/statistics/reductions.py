@@ -61,7 +61,6 @@ class Reduction(ABC):
 
     def numbers(self, queries: int, keys: int) -> int:
         """Count the numbers of one head's result; those summed in float64 count three times."""
-        del keys
         return queries
 
 
@@ -143,7 +142,6 @@ class TimesKeys(Reduction):
         return (rows.weights @ self.per_key.to(rows.weights),)
 
     def numbers(self, queries: int, keys: int) -> int:
-        del keys
         return queries * self.per_key.shape[-1]
 
 
@@ -165,7 +163,6 @@ class TimesQueries(Reduction):
         return (rows.weights.transpose(-1, -2) @ left,)
 
     def numbers(self, queries: int, keys: int) -> int:
-        del queries
         return 3 * keys * self.per_query.shape[-1]
 
 
@@ -209,7 +206,6 @@ class LargestWeights(Reduction):
         return weights, keys.masked_fill(weights == 0, -1)
 
     def numbers(self, queries: int, keys: int) -> int:
-        del keys
         return 3 * queries * self.k
 
 
@@ -234,7 +230,6 @@ class BlockSum(Reduction):
         return ((into_rows / sizes) @ (rows.weights @ into_columns.T),)
 
     def numbers(self, queries: int, keys: int) -> int:
-        del queries, keys
         return 3 * self.rows * self.columns
 
 
