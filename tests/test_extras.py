@@ -173,7 +173,7 @@ FUNCTIONS = {
 IMPORTED = """
 import glasshead as gh, json
 results = {}
-for name in gh.__all__:
+for name in gh._names:
     try:
         getattr(gh, name)
     except ImportError as error:
@@ -213,6 +213,20 @@ def test_a_model_of_hugging_face_says_that_it_takes_transformers(place, monkeypa
     deny(monkeypatch, "transformers")
     with pytest.raises(ImportError, match=r"opening .*llama takes transformers, .*glasshead\[hf\]"):
         gh.find_roles(place / "llama", period=5)
+
+
+def test_measuring_a_model_says_what_it_takes(place, monkeypatch):
+    from glasshead.models.decoding import Greedy
+    from glasshead.tasks import classify, translate
+
+    deny(monkeypatch, "sacrebleu")
+    translator = translate.TextTranslator.load(place / "translator")
+    with pytest.raises(ImportError, match=r"takes sacrebleu, .*glasshead\[train\]"):
+        translate.evaluate(translator, (), Greedy())
+    deny(monkeypatch, "torchmetrics")
+    classifier = classify.TextClassifier.load(place / "classifier")
+    with pytest.raises(ImportError, match=r"takes torchmetrics, .*glasshead\[hf\]"):
+        classify.evaluate(classifier)
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, library: str) -> None:

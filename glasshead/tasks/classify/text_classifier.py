@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.extras import require
 from glasshead.models import Classifier
 from glasshead.statistics import Received
 from glasshead.tasks.classify.train import (
@@ -163,6 +164,7 @@ def evaluate(
     Errors: an OSError or ValueError where a file cannot be read, or has a label that is not among
     the training labels; a ValueError where the held-out data has changed.
     """
+    require("evaluating a classifier", "torchmetrics")
     from torchmetrics.functional.classification import (
         multiclass_accuracy,
         multiclass_confusion_matrix,

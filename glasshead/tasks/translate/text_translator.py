@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.extras import require
 from glasshead.models import Translator
 from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generate
 from glasshead.models.translator import TranslatorSteps
@@ -275,6 +276,7 @@ def evaluate(
     Source: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018 (a call for clarity in
     reporting BLEU scores), section 3, for the signatures.
     """
+    require("evaluating a translator", "sacrebleu")
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
