@@ -15,8 +15,7 @@ import torch
 from pairs import Figure, figure, report, seconds_of
 
 import glasshead as gh
-from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import Cancelled, TileCache
+from glasshead.studio.atlas import Atlas, Cancelled, TileCache
 
 RESULTS = Path("build/benchmarks/atlas.json")
 LENGTH, TILES, OVERVIEWS = 65_536, 128, 3

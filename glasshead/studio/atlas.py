@@ -1,30 +1,279 @@
-"""The attention of a long text as a pyramid of exact pooled tiles."""
+"""The attention of a long text as a pyramid of exact pooled tiles: block sums, levels, a cache."""
 
 import itertools
+import math
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
+from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
-from glasshead.studio.atlas_tiles import (
-    Cancel,
-    NotYetError,
-    OneHead,
-    TileCache,
-    block_sums,
-    kept_level,
-    pyramid,
-    stop_if,
-)
+from glasshead.studio.background_jobs import Cancelled
+from glasshead.studio.cache import Cache
+
+Cancel = Callable[[], bool] | None
+
+
+class NotYetError(RuntimeError):
+    """A tile of so many weights that it comes from the overview, which is not there yet."""
+
+
+def stop_if(cancelled: Cancel) -> None:
+    """Raise `Cancelled` where `cancelled()` returns True.
+
+    >>> stop_if(None), stop_if(lambda: False)
+    (None, None)
+    """
+    if cancelled is not None and cancelled():
+        raise Cancelled("the work was cancelled before it was done.")
+
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+_lock = threading.Lock()
+_pools: list[ThreadPoolExecutor] = []
+
+
+def run_parallel(work: Callable[[Work], Result], parts: Iterable[Work]) -> Iterator[Result]:
+    """Map `work` over parts in a thread pool, yielding results in order.
+
+    The pool has as many threads as PyTorch uses. Parts that have not started are dropped when one
+    raises or the caller stops iterating.
+
+    >>> list(run_parallel(lambda number: number**2, range(5)))
+    [0, 1, 4, 9, 16]
+    """
+    futures = [_pool().submit(work, part) for part in parts]
+    try:
+        for future in futures:
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _pool() -> ThreadPoolExecutor:
+    with _lock:
+        if not _pools:
+            threads = torch.get_num_threads()
+            pool, all_started = ThreadPoolExecutor(threads, "atlas"), threading.Barrier(threads)
+
+            def start(_: int) -> None:
+                # Read first: else the thread takes PyTorch's default at its first operation.
+                torch.get_num_threads()
+                torch.set_num_threads(1)
+                all_started.wait()
+
+            list(pool.map(start, range(threads)))
+            # Threads that start later take the number that was set last.
+            torch.set_num_threads(threads)
+            _pools.append(pool)
+        return _pools[0]
+
+
+def _reset_after_fork() -> None:
+    """Drop the thread pool in a child process, which has none of its parent's threads."""
+    global _lock  # noqa: PLW0603 - the module's own lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+OneHead = Weights | JoinedWeights
+
+# Numbers and queries of one chunk: small enough for the cores' caches, and for prompt cancellation.
+_NUMBERS, _HEIGHT = 2**20, 128
+
+
+def block_sums(
+    weights: OneHead, rows: range, columns: range, block: int, cancelled: Cancel = None
+) -> Float[Tensor, "row_blocks column_blocks"]:
+    """Return Σ_{i in block r} Σ_{j in block c} P_ij of a rectangle in float64; edges are ragged.
+
+    Keys that no query sees are skipped.
+
+    Args:
+        weights: Weights of one head, `[queries, keys]`.
+        rows, columns: The rectangle, aligned to blocks at its start.
+        block: Side of a block in queries and in keys, a power of 2.
+        cancelled: Polled every few milliseconds, from the pool's threads.
+
+    Errors: `Cancelled` where `cancelled()` returned True.
+
+    >>> import glasshead as gh
+    >>> x = torch.zeros(5, 1)
+    >>> W = gh.Attention(mask=gh.causal()).weights(x, x)
+    >>> block_sums(W, range(5), range(5), block=4)
+    tensor([[4.0000, 0.0000],
+            [0.8000, 0.2000]], dtype=torch.float64)
+    """
+    height, width = _chunk_shape(weights.numbers_a_pair)
+    across = _count(columns, block)
+
+    def band_sums(band: range) -> Tensor:
+        summed = torch.zeros(_count(band, block), across, dtype=torch.float64)
+        seen = weights.seen(band)
+        # Starting at a block's edge, each part is whole blocks, or lies within one.
+        start = max(columns.start, seen.start // block * block)
+        for part in _parts(range(start, min(columns.stop, seen.stop)), width):
+            stop_if(cancelled)
+            blocks = _summed(_summed(weights.tile(band, part), block).T, block).T
+            left = (part.start - columns.start) // block
+            summed[:, left : left + blocks.shape[1]] += blocks.cpu()
+        return summed
+
+    sums = torch.zeros(_count(rows, block), across, dtype=torch.float64)
+    bands = list(_parts(rows, height))
+    for band, summed in zip(bands, run_parallel(band_sums, bands), strict=True):
+        first = (band.start - rows.start) // block
+        sums[first : first + len(summed)] += summed
+    return sums
+
+
+def _chunk_shape(numbers_a_pair: int) -> tuple[int, int]:
+    """Return the queries and keys of one chunk, powers of 2."""
+    pairs = _power_of_2_below(_NUMBERS // numbers_a_pair)
+    height = min(_HEIGHT, pairs)
+    return height, pairs // height
+
+
+def _power_of_2_below(number: int) -> int:
+    """Return the largest power of 2 not above a number, and at least 1."""
+    return 1 << (max(number, 1).bit_length() - 1)
+
+
+def _count(places: range, block: int) -> int:
+    """Return the number of blocks that cover a range."""
+    return -(-len(places) // block)
+
+
+def _parts(places: range, size: int) -> Iterator[range]:
+    """Split a range into parts of a size; the last may be smaller."""
+    for first in range(places.start, places.stop, size):
+        yield range(first, min(first + size, places.stop))
+
+
+def _summed(tile: Float[Tensor, "length others"], block: int) -> Float[Tensor, "blocks others"]:
+    """Sum over blocks of the first axis, or over all of it where it is shorter than a block."""
+    length = tile.shape[0]
+    block = min(block, length)
+    if block == 1:
+        return tile
+    if length % block:
+        tile = F.pad(tile, (0, 0, 0, -length % block))
+    return tile.unflatten(0, (-1, block)).sum(1)
+
+
+# Numbers of the finest stored level, 16 MiB; the coarser ones take a third more.
+_KEPT = 2**22
+# Minimum number of queries between two progress reports.
+_BAND = 512
+
+
+def kept_level(queries: int, keys: int) -> int:
+    """Return the finest level whose sums are stored.
+
+    >>> kept_level(2048, 2048), kept_level(65_536, 65_536)
+    (0, 5)
+    """
+    level = 0
+    while math.prod(-(-length // 2**level) for length in (queries, keys)) > _KEPT:
+        level += 1
+    return level
+
+
+def pyramid(
+    weights: OneHead,
+    levels: int,
+    progress: Callable[[float], object] | None = None,
+    cancelled: Cancel = None,
+) -> dict[int, Float[Tensor, "row_blocks column_blocks"]]:
+    """Compute Σ_ij P_ij of each block of each stored level, in float32, keyed by level.
+
+    One pass over the matrix, a band of queries at a time; a coarser block is the sum of four finer
+    ones. Sums are added in float64.
+
+    Args:
+        weights: Weights of one head.
+        levels: Number of levels, including those not stored.
+        progress: Called with the fraction of the work done, after each band.
+        cancelled: Polled every few milliseconds.
+
+    Errors: `Cancelled` where `cancelled()` returned True.
+
+    >>> import glasshead as gh
+    >>> W = gh.Attention().weights(torch.zeros(3, 1), torch.zeros(3, 1))
+    >>> pyramid(W, levels=3)[1]
+    tensor([[1.3333, 0.6667],
+            [0.6667, 0.3333]])
+    """
+    queries, keys = weights.shape
+    finest = kept_level(queries, keys)
+    block = 2**finest
+    step = max(_BAND, block)
+    bands = [range(first, min(first + step, queries)) for first in range(0, queries, step)]
+    pairs = [len(band) * len(weights.seen(band)) for band in bands]
+    sums = torch.zeros(-(-queries // block), -(-keys // block))
+    done = 0
+    for band, work in zip(bands, pairs, strict=True):
+        part = block_sums(weights, band, range(keys), block, cancelled)
+        first = band.start // block
+        sums[first : first + len(part)] = part
+        done += work
+        if progress is not None:
+            progress(done / max(sum(pairs), 1))
+    stored = {finest: sums}
+    for level in range(finest + 1, levels):
+        stored[level] = _coarser(stored[level - 1])
+    return stored
+
+
+def _coarser(sums: Tensor) -> Tensor:
+    """Return the sums of blocks twice as long."""
+    rows, columns = sums.shape
+    even = F.pad(sums, (0, columns % 2, 0, rows % 2)).double()
+    return even.unflatten(1, (-1, 2)).sum(2).unflatten(0, (-1, 2)).sum(1).float()
+
+
+class TileCache(Cache[Tensor]):
+    """A least-recently-used cache of tiles, shared by any number of atlases.
+
+    Thread-safe: a tile that another thread is computing is awaited, not computed twice.
+
+    Args:
+        limit: Maximum size in bytes, 64 MiB by default.
+
+    Errors: a TypeError or ValueError where the limit is not a whole number of at least 0.
+
+    >>> import torch
+    >>> cache = TileCache(limit=100)
+    >>> for name in "aba":
+    ...     tile = cache.get(name, lambda: print("computed", name) or torch.zeros(5, 5))
+    computed a
+    computed b
+    computed a
+    >>> cache.size, len(cache)
+    (100, 1)
+    """
+
+    def __init__(self, limit: int = 2**26) -> None:
+        super().__init__(whole_number(limit, "TileCache(limit)"), lambda tile: tile.nbytes)
+
 
 # Blocks along a side of a tile.
 SIDE = 256
 # Weights of the largest tile that is computed without the overview, 4096 a side.
 _AT_ONCE = 2**24
-_numbers = itertools.count()
+_atlas_numbers = itertools.count()
 
 
 class Atlas:
@@ -78,7 +327,7 @@ class Atlas:
         self.queries, self.keys = weights.shape
         self.levels = max(-(-max(weights.shape) // SIDE) - 1, 0).bit_length() + 1
         self.overview_level = kept_level(self.queries, self.keys)
-        self._weights, self._number = weights, next(_numbers)
+        self._weights, self._number = weights, next(_atlas_numbers)
         self._cache = TileCache() if cache is None else cache
         self._stored: dict[int, Tensor] = {}
         self._making = threading.Lock()

@@ -11,8 +11,7 @@ from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
 from glasshead.studio.background_jobs import Forgotten, Refusal, Slots, TooMuch, Work
 from glasshead.studio.cache import Cache, SizedCache
-from glasshead.studio.model_pass import ModelPass
-from glasshead.studio.subject import Kind, StudioSubject
+from glasshead.studio.subject import Kind, ModelPass, StudioSubject
 from glasshead.tasks.data.sentences import HELD_OUT
 
 

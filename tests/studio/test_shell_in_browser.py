@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glasshead.studio.page import modules
-from glasshead.studio.report.linker import code_alone
+from glasshead.studio.page import code_alone, modules
 from glasshead.studio.server.app import application
 from glasshead.studio.studio import Studio
 from studio.asking import ask

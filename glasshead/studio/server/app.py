@@ -18,8 +18,7 @@ from starlette.exceptions import HTTPException
 
 from glasshead import __version__
 from glasshead.drawing import printable
-from glasshead.studio.page import page, static, style_sheet
-from glasshead.studio.report.linker import script
+from glasshead.studio.page import page, script, static, style_sheet
 from glasshead.studio.server.answers import Faults, refusal_of
 from glasshead.studio.server.routes import (
     alignment_routes,

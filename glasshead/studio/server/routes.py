@@ -9,7 +9,6 @@ from torch import Tensor
 
 from glasshead.explanation.translations import LANGUAGES
 from glasshead.studio.background_jobs import NotThere, Work
-from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.server.answers import (
     LINES,
     NUMBERS,
@@ -22,6 +21,7 @@ from glasshead.studio.server.answers import (
 )
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits, Studio, about
+from glasshead.studio.subject import ModelPass
 from glasshead.studio.views import heads as view
 from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, weights
 from glasshead.studio.views.atlas import TOKENS, Atlases

@@ -13,8 +13,8 @@ import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.statistics.reductions import membership
 from glasshead.studio.background_jobs import Refusal, Work
-from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.studio import Studio
+from glasshead.studio.subject import ModelPass
 from glasshead.studio.views.reading import is_read, read
 from glasshead.watching.analytics.role_scores import THRESHOLDS
 from glasshead.watching.analytics.roles import masses_of_layers, roles_of

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import glasshead as gh
 from glasshead.statistics import Statistic
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
-from glasshead.studio.model_pass import ModelPass
 from glasshead.studio.studio import Studio
+from glasshead.studio.subject import ModelPass
 from glasshead.watching import BudgetError, UnseenError, Watched
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ def check(atlas, P, tolerance=1e-6):
 
 def cut(monkeypatch, numbers, height):
     """Goes through so small parts, and keeps few numbers, as of a long text."""
-    monkeypatch.setattr("glasshead.studio.atlas_tiles._NUMBERS", numbers)
-    monkeypatch.setattr("glasshead.studio.atlas_tiles._HEIGHT", height)
-    monkeypatch.setattr("glasshead.studio.atlas_tiles._BAND", 2 * height)
-    monkeypatch.setattr("glasshead.studio.atlas_tiles._KEPT", 2**17)
+    monkeypatch.setattr("glasshead.studio.atlas._NUMBERS", numbers)
+    monkeypatch.setattr("glasshead.studio.atlas._HEIGHT", height)
+    monkeypatch.setattr("glasshead.studio.atlas._BAND", 2 * height)
+    monkeypatch.setattr("glasshead.studio.atlas._KEPT", 2**17)

@@ -13,8 +13,7 @@ import torch
 
 import glasshead as gh
 from glasshead.statistics import PooledMap
-from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import TileCache, stop_if
+from glasshead.studio.atlas import Atlas, TileCache, stop_if
 from glasshead.studio.background_jobs import Cancelled, NotYet, Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import atlas as atlas_kept

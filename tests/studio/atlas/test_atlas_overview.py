@@ -15,8 +15,7 @@ from fastapi.testclient import TestClient
 
 import glasshead as gh
 from glasshead.cli.studio import check_options
-from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import Cancelled, run_parallel
+from glasshead.studio.atlas import Atlas, Cancelled, run_parallel
 from glasshead.studio.background_jobs import NotThere, Refusal, Work
 from glasshead.studio.server.app import application
 from glasshead.studio.studio import Studio, about
@@ -156,7 +155,7 @@ def test_threads_of_its_own_leave_those_of_pytorch_alone():
 
 FORKED = """
 import os, signal, sys
-from glasshead.studio.atlas_tiles import run_parallel
+from glasshead.studio.atlas import run_parallel
 before = list(run_parallel(abs, range(3)))
 child = os.fork()
 if not child:

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.atlas import Atlas
-from glasshead.studio.atlas_tiles import NotYetError, TileCache, block_sums
+from glasshead.studio.atlas import Atlas, NotYetError, TileCache, block_sums
 from studio.atlas.small_atlases import (
     HEADS,
     KEYS,

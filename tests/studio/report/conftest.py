@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio.report import report as alignment
-from glasshead.studio.report import report as steps
+from glasshead.studio import report as module
 from glasshead.studio.studio import Studio
 from glasshead.tasks.data.sentences import pairs
 from translated import translated
@@ -29,8 +28,8 @@ TOKENS = 31
 def _small() -> Iterator[None]:
     """Fewer steps and sentences than a report holds, so that tests are quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "_STEPS_BYTES", 300_000)
-        patch.setattr(alignment, "_SENTENCES", 2)
+        patch.setattr(module, "_STEPS_BYTES", 300_000)
+        patch.setattr(module, "_SENTENCES", 2)
         yield
 
 

@@ -10,7 +10,7 @@ import torch
 
 from glasshead.studio.background_jobs import Cancelled, Work
 from glasshead.studio.page import modules
-from glasshead.studio.report.linker import Answers, key_of
+from glasshead.studio.report import Answers, key_of
 
 HOSTILE = "</script><!--<script>\u2028\u2029\ud800\0<img src=x onerror=alert(1)>"
 

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from glasshead.studio.page import modules
-from glasshead.studio.report.linker import code_alone, linked, read, script
+from glasshead.studio.page import code_alone, linked, modules, read, script
 
 
 @pytest.fixture(scope="module")

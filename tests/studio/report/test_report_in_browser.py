@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import glasshead as gh
-from glasshead.studio.report.linker import key_of
+from glasshead.studio.report import key_of
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data

@@ -4,12 +4,10 @@ import { scale } from "../colors.js";
 import { element, moveOf, setAttributes } from "../dom.js";
 import { svgNode } from "../figure.js";
 import { decimal, within } from "../numbers.js";
-import { curve, stack } from "./alignment-curves.js";
 
 /**
  * @import { Translate } from "../app.js"
  * @import { Figure, Mark } from "../figure.js"
- * @import { Extent, Line } from "./alignment-curves.js"
  */
 
 /** @typedef {"source" | "target"} Side */
@@ -19,12 +17,31 @@ import { curve, stack } from "./alignment-curves.js";
  * @typedef {{side: Side, at: number}} Word
  */
 
+/**
+ * A line from a word of the source, in a column of the weights, to one of the target, in a row.
+ * @typedef {object} Line
+ * @property {number} row
+ * @property {number} column
+ * @property {SVGElement} path
+ * @property {number} [weight]
+ * @property {number} [width]
+ * @property {number} [from]  Where it begins along the source, in pixels
+ * @property {number} [to]  Where it ends along the target
+ */
+
+/** @typedef {[begin: number, end: number]} Extent */
+
 /** @type {Side[]} */
 const SIDES = ["source", "target"];
 // Words that are named of those that a word looks at.
 const STRONGEST = 3;
 // What is weaker has no line.
 const LEAST_SEEN = 0.03;
+// In pixels: the weight 1, and the least that is seen.
+const WHOLE = 20;
+const LEAST = 0.75;
+// Between the ends of lines and the ends of their word.
+const INSIDE = 3;
 // Of the picture.
 const MARGIN = 20;
 const HEADING = 44;
@@ -311,4 +328,57 @@ function otherSide(side) {
 /** @param {Word} word */
 function nameOf({ side, at }) {
   return `${side[0]}${at}`;
+}
+
+/**
+ * Give each line its width and its ends. At each word, lines lie in the order of their other ends,
+ * and closer where there is no room.
+ * @param {Line[]} lines
+ * @param {Extent[]} source  Where each word is
+ * @param {Extent[]} target
+ */
+function stack(lines, source, target) {
+  for (const line of lines) line.width = Math.max(LEAST, WHOLE * Math.min(1, line.weight));
+  source.forEach((extent, column) => {
+    const own = lines.filter((line) => line.column === column);
+    spread(own, extent, "from");
+  });
+  target.forEach((extent, row) => {
+    const own = lines.filter((line) => line.row === row);
+    spread(own, extent, "to");
+  });
+}
+
+/**
+ * @param {Line[]} lines
+ * @param {Extent} extent
+ * @param {"from" | "to"} end
+ */
+function spread(lines, [first, last], end) {
+  const total = lines.reduce((sum, line) => sum + line.width, 0);
+  const closer = Math.min(1, (last - first - 2 * INSIDE) / total);
+  let at = (first + last - total * closer) / 2;
+  for (const line of lines) {
+    line[end] = at + (line.width * closer) / 2;
+    at += line.width * closer;
+  }
+}
+
+/**
+ * The data of a path.
+ * @param {Line} line
+ * @param {number} length  From the source to the target
+ * @param {boolean} columns  Whether the words stand in columns
+ */
+function curve({ from, to }, length, columns) {
+  const points = [
+    [from, 0],
+    [from, length / 2],
+    [to, length / 2],
+    [to, length],
+  ];
+  const turned = columns ? points.map((point) => point.reverse()) : points;
+  const written = turned.map((point) => point.map((each) => each.toFixed(1)).join(" "));
+  const [begin, leaving, arriving, end] = written;
+  return `M${begin}C${leaving} ${arriving} ${end}`;
 }

@@ -3,8 +3,7 @@ import { element, fill } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
-import { Matrix } from "./steps-matrix.js";
-import { pictureOf } from "./steps-picture.js";
+import { Matrix, pictureOf } from "./steps-matrix.js";
 import { Settings } from "./steps-settings.js";
 import { sumOf } from "./steps-sums.js";
 

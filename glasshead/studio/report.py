@@ -1,21 +1,23 @@
 """Reports: the studio's views of one text in a single HTML file that opens offline."""
 
 import base64
-import hashlib
-from collections.abc import Callable
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Float
+from torch import Tensor
+
 from glasshead.drawing import printable
-from glasshead.drawing.page import rendered
 from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
 from glasshead.studio.background_jobs import Refusal, Work
-from glasshead.studio.page import style_sheet
-from glasshead.studio.report.linker import Answers, key_of, script
+from glasshead.studio.page import document, float32, framed, icon
 from glasshead.studio.strings import REPORT, words
 from glasshead.studio.studio import LANGUAGES, Limits, Studio, about
 from glasshead.studio.views.alignment import sentences_of, stored_alignment
@@ -24,56 +26,117 @@ from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
 from glasshead.studio.views.steps import MOST_WORDS, steps_stored
 from glasshead.tasks.run_folder import require_for_model
 
-_PACKAGE = "glasshead.studio.report"
+# JavaScript writes numbers outside this range with an exponent, in its own format.
+_PLAIN = (1e-6, 1e15)
 
 
-def document(answers: str, title: str, language: str, without_script: str) -> str:
-    """Assemble the page as one HTML file with a content security policy that allows no other code.
+class Answers:
+    """Answers to the page's requests, keyed by path and parameters as `stored` in source.js is.
 
-    Args:
-        answers: Answers to its views' requests, as JSON that may stand in a script element.
-        title: Title of the window, as plain text.
-        language: Language code of the document.
-        without_script: Message shown where JavaScript is disabled.
+    Plain answers repeat each other and are compressed together; tensors, which the page unpacks
+    one by one, are compressed apart, equal ones once.
+
+    >>> answers = Answers()
+    >>> answers.hold("words", {"lang": "en"}, {"shell.views": "Views"})
+    >>> answers.told
+    {'words|lang=en': {'shell.views': 'Views'}}
     """
-    style, code = f"\n{style_sheet()}", f"\n{script()}"
-    policy = (
-        f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; "
-        f"img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    page = rendered(
-        "report.html",
-        package=_PACKAGE,
-        language=language,
-        policy=policy,
-        title=title,
-        icon=icon(),
-        style=style,
-        without_script=without_script,
-        answers=answers,
-        code=code,
-    )
-    return page + "\n"
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {}
+        self.numbers: dict[str, dict[str, Any]] = {}
+        self._keys: dict[str, str] = {}
+
+    def hold(self, path: str, given: Mapping[str, Any], answer: Any) -> None:
+        """Add an answer.
+
+        Args:
+            path: Path in the studio's API, without `api/`.
+            given: Parameters by name; those that are None are left out.
+            answer: Plain data, or a tensor.
+        """
+        key = key_of(path, given)
+        if isinstance(answer, Tensor):
+            self.numbers[key] = self._deduplicated(key, answer)
+        else:
+            self.told[key] = answer
+
+    def hold_all(self, given: Iterable[tuple[str, Mapping[str, Any], Any]], work: Work) -> None:
+        """Add answers one by one until the work is cancelled.
+
+        Args:
+            given: Path, parameters and answer of each.
+            work: Checked for cancellation before each.
+
+        Errors: `Cancelled` where the work was cancelled.
+        """
+        for path, parameters, answer in given:
+            work.check()
+            self.hold(path, parameters, answer)
+
+    def json(self, missing: str) -> str:
+        """Serialize all answers to JSON that may stand in a script element.
+
+        Args:
+            missing: The page's message for a request without an answer.
+
+        Errors: a ValueError where a number in a plain answer is not finite.
+        """
+        try:
+            told = json.dumps(self.told, separators=(",", ":"), allow_nan=False).encode()
+        except ValueError as error:
+            raise ValueError(
+                "the numbers of this model grow beyond all bounds: train it again, or name another."
+            ) from error
+        return in_a_script({"missing": missing, "told": packed(told), "numbers": self.numbers})
+
+    def _deduplicated(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
+        data, shape = packed(float32(values)), list(values.shape)
+        first = self._keys.setdefault(data, key)
+        return {"shape": shape, "data": data} if first == key else {"shape": shape, "as": first}
 
 
-def framed(page: str, title: str) -> str:
-    """Wrap the page in a sandboxed iframe, isolated from the notebook that shows it.
+def key_of(path: str, given: Mapping[str, Any]) -> str:
+    """Return the key of a request, as `keyOf` in source.js computes it.
 
-    Args:
-        page: HTML, as from `document`.
-        title: Title of the frame, as plain text.
+    Errors: a ValueError for a number that JavaScript formats in another way.
+
+    >>> key_of("steps/trace", {"mask": "causal", "beta": 1.0, "soft": True, "head": None})
+    'steps/trace|beta=1|mask=causal|soft=true'
     """
-    return rendered("frame.html", package=_PACKAGE, page=page, title=title)
+    named = {name: _written(value) for name, value in sorted(given.items()) if value is not None}
+    return "|".join([path, *(f"{name}={value}" for name, value in named.items())])
 
 
-def icon() -> str:
-    """Return the favicon as a data: URL."""
-    content = files("glasshead.studio").joinpath("static", "icon.svg").read_bytes()
-    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
+def packed(content: bytes) -> str:
+    """Compress bytes and encode them as base64.
+
+    >>> packed(bytes(1000))
+    'eNpjYBgFo2AUDHcAAAPoAAE='
+    """
+    return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
-def _hash(content: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+def in_a_script(value: Any) -> str:
+    r"""Serialize a value to ASCII JSON that is safe inside a script element.
+
+    Errors: a ValueError where a number is not finite.
+
+    >>> in_a_script("<!-- \u2028")
+    '"\\u003c!-- \\u2028"'
+    """
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _written(value: Any) -> str:
+    """Format a parameter as JavaScript's `String` does."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, float):
+        return str(value)
+    if value and not _PLAIN[0] <= abs(value) < _PLAIN[1]:
+        raise ValueError(f"a report names answers by plain numbers, and got {value}: give a text.")
+    return str(int(value)) if value.is_integer() else f"{Decimal(repr(value)):f}"
 
 
 @dataclass(frozen=True, kw_only=True)
