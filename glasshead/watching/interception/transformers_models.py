@@ -41,7 +41,9 @@ def interface() -> list[Patch]:
         return []
     from transformers.modeling_utils import AttentionInterface
 
-    return [Patch(AttentionInterface, "get_interface", _get_interface)]
+    # Before transformers 5, modules index the interface, unless they run their own "eager" function.
+    name = "get_interface" if hasattr(AttentionInterface, "get_interface") else "__getitem__"
+    return [Patch(AttentionInterface, name, _get_interface)]
 
 
 def _get_interface(
