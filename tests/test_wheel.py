@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import glasshead
 from environments import libraries
 from scripts import ROOT, script
 
@@ -156,6 +157,7 @@ def test_the_tests_run_from_an_sdist(installed, unpacked):
 
 def test_the_long_description_names_places_by_their_full_address(built):
     found = metadata(built)
+    assert found["Version"] == glasshead.__version__
     urls = dict(url.split(", ") for url in found.get_all("Project-URL"))
     assert urls["Homepage"] == ADDRESS
     assert urls["Changelog"] == f"{ADDRESS}/blob/HEAD/CHANGELOG.md"
