@@ -43,6 +43,8 @@ def watch(
     that it draws stay the same, bit for bit. It may be any PyTorch model that calls
     `F.scaled_dot_product_attention`, by any name and on any backend, or eager `flex_attention`;
     PyTorch's own transformer layers, a model of transformers in any attention mode, or one of ours.
+    Three axes, `[batch, queries, dim]`, have no heads; PyTorch 2.15 makes heads of that batch where
+    the function is called by another name.
     Attention within `torch.cond` and other higher-order operators is seen, under the name of the
     module that calls them. Statistics are exact, of the weights before dropout, and take memory
     that grows with queries + keys. Nothing of the model is changed.

@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -27,6 +28,7 @@ BATCH, LENGTH, HEADS, HEAD_DIM = 2, 7, 3, 5
 WIDTH = HEADS * HEAD_DIM
 FUNCTORCH = "torch._C._functorch.peek_interpreter_stack"
 HOOKS = "torch.nn.modules.module._has_any_global_hook"
+COMPILER = "torch._inductor.compile_fx"
 SOFTMAX = "torch.ops.aten._safe_softmax"
 NAMES = [
     *(value for module in (circumstances, kernels, patches) for value in vars(module).values()),
@@ -47,8 +49,8 @@ def take_away(monkeypatch):
     there = private
 
     def take(gone):
-        for module in [*sys.modules.values()]:
-            if getattr(module, "private", None) is there:
+        for name, module in [*sys.modules.items()]:
+            if name.startswith("glasshead.") and vars(module).get("private") is there:
                 monkeypatch.setattr(
                     module, "private", lambda name: None if name == gone else there(name)
                 )
@@ -78,8 +80,9 @@ def unnamed(query, key, value):
     return by_another_name(query, key, value, is_causal=True)
 
 
-def without_heads(query, key, value):
-    return by_another_name(*(x.flatten(0, 1) for x in (query, key, value))).view_as(value)
+def long_way(query, key, value):
+    with sdpa_kernel(SDPBackend.MATH):
+        return by_another_name(query, key, value)
 
 
 def refused(model, x, sentence):
@@ -127,8 +130,10 @@ def test_a_name_is_found_wherever_it_is():
 
 @pytest.mark.parametrize("attend", [causal, unnamed])
 @pytest.mark.parametrize("name", NAMES)
-def test_other_features_stay_as_they_are(name, attend, take_away):
+def test_other_features_stay_as_they_are(name, attend, take_away, monkeypatch):
     take_away(name)
+    # As if nothing had been compiled.
+    monkeypatch.delitem(sys.modules, COMPILER, raising=False)
     model, x = Attention(attend), torch.randn(BATCH, LENGTH, WIDTH, requires_grad=True)
     (watched,) = undisturbed(model, x, gradient=True).values()
     check(watched, weights(*model.heads(x)[:2], visible=lower(LENGTH)))
@@ -230,10 +235,9 @@ def test_heads_are_not_left_in_a_backward_pass_of_another_thread(take_away):
 def test_what_the_compiler_may_have_run_is_refused(take_away, monkeypatch):
     take_away("torch._inductor.output_code.CompiledFxGraph")
     model, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH)
-    compiler = "torch._inductor.compile_fx"
-    monkeypatch.setitem(sys.modules, compiler, ModuleType(compiler))
+    monkeypatch.setitem(sys.modules, COMPILER, ModuleType(COMPILER))
     refused(model, x, "cannot see whether compiled code attends")
-    monkeypatch.delitem(sys.modules, compiler)
+    monkeypatch.delitem(sys.modules, COMPILER)
     undisturbed(model, x)
 
 
@@ -343,7 +347,7 @@ def test_an_unknown_operator_of_several_heads_is_refused(other_names):
 def test_a_fallback_that_looks_like_a_softmax_by_hand_is_refused(other_names, take_away):
     take_away(SOFTMAX)
     other_names.setattr(kernels, "_SAFE_SOFTMAX", "aten::another")
-    model, x = Attention(without_heads), torch.randn(BATCH, LENGTH, WIDTH)
+    model, x = Attention(long_way), torch.randn(BATCH, LENGTH, WIDTH)
     refused(model, x, "computes its own: if it is a fallback of F.scaled_dot_product_attention")
 
 
