@@ -646,7 +646,7 @@ def test_more_than_a_text_is_for_python(command, place):
 
 
 def test_a_missing_library_is_named(command, place, monkeypatch):
-    from glasshead.cli.inputs import messages as extras
+    from glasshead import extras
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "transformers" else 1)
     sentence = "glasshead observe MODEL takes transformers, not installed here: pip install 'glass"
