@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import FrameType
@@ -71,14 +71,15 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     from glasshead.cli.app import app
 
+    program: Any = typer.main.get_command(app)
     try:
-        code = typer.main.get_command(app).main(
+        code = program.main(
             args=None if arguments is None else list(arguments),
             prog_name="glasshead",
             standalone_mode=False,
         )
     except _usage_error() as error:
-        return _refuse(_usage(error.format_message(), getattr(error, "ctx", None)))
+        return _refuse(_usage(error.format_message(), _command(error, arguments, program.commands)))
     except typer.Abort:
         return _INTERRUPTED
     return code if isinstance(code, int) else _DONE
@@ -183,8 +184,17 @@ def _sentence(error: ValueError | TypeError | OSError | MissingLibraryError) -> 
     return str(error)
 
 
-def _usage(message: str, context: Any) -> str:
-    command = "glasshead" if context is None else context.command_path
+def _command(error: Exception, arguments: Sequence[str] | None, commands: Container[str]) -> str:
+    """Return the command that an error of usage is about, as the user types it."""
+    context: Any = getattr(error, "ctx", None)
+    if context is not None:
+        return context.command_path
+    # An option that lacks its value is found before there is a context of the command.
+    first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    return f"glasshead {first}" if first in commands else "glasshead"
+
+
+def _usage(message: str, command: str) -> str:
     see = " See" if message.endswith("?") else "; see"
     return f"{message.removesuffix('.')}{see} {command} --help."
 

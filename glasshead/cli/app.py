@@ -37,7 +37,8 @@ app.add_typer(train, name="train")
 app.add_typer(evaluate, name="evaluate")
 app.command()(classify)
 app.command()(translate)
-app.command()(write)
+# Arguments beside the model are refused with what to write instead.
+app.command(context_settings={"allow_extra_args": True})(write)
 app.command()(near)
 
 

@@ -10,7 +10,15 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from glasshead.cli.inputs.files import output_file, shown
-from glasshead.cli.inputs.messages import check_task, listed, print_stderr, quoted, whole_number
+from glasshead.cli.inputs.messages import (
+    check_task,
+    listed,
+    number,
+    options_of_decoding,
+    print_stderr,
+    quoted,
+    whole_number,
+)
 from glasshead.cli.output import Counter, Kind, check_target, print_drawing, print_json, write_bytes
 from glasshead.cli.train import print_figures
 from glasshead.extras import require
@@ -117,7 +125,10 @@ def translate(
         int, Option(metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy.")
     ] = 5,
     length_penalty: Annotated[
-        float, Option(metavar="A", help="Length penalty: above 0 favours longer translations.")
+        float,
+        Option(
+            metavar="A", parser=number, help="Length penalty: above 0 favours longer translations."
+        ),
     ] = 1.0,
     save: Annotated[
         str | None, Option(metavar="FILE", help="Also write the translations, one per line.")
@@ -130,7 +141,8 @@ def translate(
     from glasshead.tasks.translate import TextTranslator
     from glasshead.tasks.translate import evaluate as evaluate_translations
 
-    strategy = Beam(beam, length_penalty=length_penalty)
+    with options_of_decoding():
+        strategy = Beam(beam, length_penalty=length_penalty)
     file = output_file(save, "--save")
     if file is not None:
         check_target(file, _TRANSLATIONS)

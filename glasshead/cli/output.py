@@ -203,15 +203,26 @@ OBSERVATION = Kind("--save", "the observation", "seen.safetensors")
 PICTURE = Kind("--png", "the picture", "space.png")
 
 
+# What the commands write, and pictures of other kinds: a file that ends so is taken for such a one.
+_SUFFIXES = {".html", ".json", ".safetensors", ".png", ".pdf", ".svg", ".jpg", ".jpeg", ".gif"}
+
+
 def check_target(path: Path, kind: Kind = PAGE) -> None:
     """Check that a file can be written to `path`: no folder, no device, not below a file.
 
-    Errors: an OSError that says which, and what to do.
+    Errors: an OSError that says which, and what to do; a ValueError where its name ends as that of
+    another kind of file.
     """
     try:
         there = path.exists()
     except OSError as error:
         raise _refusal(path, error, kind) from error
+    own = Path(kind.example).suffix
+    if path.suffix.lower() in _SUFFIXES - {own}:
+        raise ValueError(
+            f"{kind.option} writes {kind.noun} as {own}, and {shown(path)} is to end in "
+            f"{path.suffix}: name it {shown(path.with_suffix(own))}."
+        )
     opening = f"{kind.option} takes a file to write, and {shown(path)} is"
     if path.is_dir():
         raise IsADirectoryError(

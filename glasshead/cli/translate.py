@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import output_file, shown, texts_of
-from glasshead.cli.inputs.messages import check_task, print_stderr, print_unknown, whole_number
+from glasshead.cli.inputs.messages import (
+    check_task,
+    number,
+    options_of_decoding,
+    print_stderr,
+    print_unknown,
+    whole_number,
+)
 from glasshead.cli.output import check_target, print_drawing, print_text, write_page
 from glasshead.extras import require
 
@@ -40,6 +47,7 @@ def translate(
         float,
         _search_option(
             metavar="A",
+            parser=number,
             help="Length penalty: the exponent α of a beam's length normalization; above 0 favours "
             "longer translations.",
         ),
@@ -87,7 +95,8 @@ def translate(
     from glasshead.models.decoding import Beam
     from glasshead.tasks.translate import TextTranslator, align, check_choice
 
-    strategy = Beam(beam, length_penalty=length_penalty)
+    with options_of_decoding():
+        strategy = Beam(beam, length_penalty=length_penalty)
     check_task(Path(run), "translate", "translate")
     translator = TextTranslator.load(run)
     check_choice(translator, layer, head)

@@ -1,12 +1,19 @@
 """The command `write`: generate text with a language model."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import check_task, whole_number
+from glasshead.cli.inputs.messages import (
+    check_task,
+    number,
+    options_of_decoding,
+    whole_number,
+)
 from glasshead.cli.output import print_text
 from glasshead.extras import require
 
@@ -20,6 +27,7 @@ _MOST_TOKENS = 10**9
 
 
 def write(
+    context: typer.Context,
     model: Annotated[
         str,
         Argument(
@@ -48,6 +56,7 @@ def write(
         float | None,
         _decoding(
             metavar="T",
+            parser=number,
             help="Sampling temperature; lower is more conservative, 0 is greedy. If not given, "
             "0.8.",
         ),
@@ -64,6 +73,7 @@ def write(
         float | None,
         _decoding(
             metavar="P",
+            parser=number,
             help="Top-p (nucleus) sampling: keep the fewest tokens whose probabilities sum to P.",
         ),
     ] = None,
@@ -71,6 +81,7 @@ def write(
         float | None,
         _decoding(
             metavar="R",
+            parser=number,
             help="Repetition penalty: above 1 makes tokens that occurred already less probable, as "
             "in 1.2.",
         ),
@@ -90,6 +101,7 @@ def write(
         float | None,
         _decoding(
             metavar="A",
+            parser=number,
             help="Length penalty of beam search: above 0 favours longer texts. If not given, 1.",
         ),
     ] = None,
@@ -98,15 +110,19 @@ def write(
     require("glasshead write", "tokenizers")
     from glasshead.tasks.write import Writer
 
-    strategy = chosen_strategy(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        repetition_penalty=repetition_penalty,
-        seed=seed,
-        beam=beam,
-        length_penalty=length_penalty,
-    )
+    if context.args:
+        prompt = shlex.quote(" ".join(context.args))
+        raise ValueError(f"--prompt takes the text to go on with: write --prompt {prompt}.")
+    with options_of_decoding():
+        strategy = chosen_strategy(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            beam=beam,
+            length_penalty=length_penalty,
+        )
     if not 1 <= tokens <= _MOST_TOKENS:
         raise ValueError(f"--tokens takes a number from 1 to {_MOST_TOKENS}, and got {tokens}.")
     stops = tuple(text.replace(r"\n", "\n") for text in stop or ())

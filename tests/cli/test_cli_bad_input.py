@@ -130,7 +130,7 @@ CASES = [
         ["explain", "--nonsense"],
         "--nonsense (Possible options: --seed); see glasshead explain --help.",
     ),
-    (["explain", "--query"], "Option '--query' requires an argument; see glasshead --help."),
+    (["explain", "--query"], "'--query' requires an argument; see glasshead explain --help."),
     (["explian"], "No such command 'explian'. Did you mean 'explain'? See glasshead --help."),
     (["--beta", "1"], "No such option: --beta"),
 ]

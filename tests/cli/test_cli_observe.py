@@ -326,7 +326,18 @@ REFUSED = [
     ),
     (["--save", "words.csv/x"], "--save cannot be words.csv/x: "),
     (["--save", "heads.safetensors"], "--save takes another place than heads.safetensors, which"),
-    (["--html", "heads.safetensors"], "--html takes another place than heads.safetensors, which"),
+    (
+        ["--html", "seen.PDF"],
+        "--html writes the page as .html, and seen.PDF is to end in .PDF: nam",
+    ),
+    (
+        ["--html", "a.json"],
+        "--html writes the page as .html, and a.json is to end in .json: name i",
+    ),
+    (
+        ["--save", "a.html"],
+        "the observation as .safetensors, and a.html is to end in .html: name it",
+    ),
     (["--html", "a", "--save", "./a"], "--html and --save take a file each, and both got a: name"),
     (["--save", "-"], "--save takes a file to write, and - is standard output"),
     (["a sentence"], "TEXT is looked up in a file of tokens and their vectors, and heads.safeten"),

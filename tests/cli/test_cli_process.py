@@ -114,7 +114,7 @@ def test_a_closed_output_ends_the_program_quietly(arguments, closed):
 
 
 def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
-    file = tmp_path / "told.json"
+    file = tmp_path / "told.html"
     process = subprocess.Popen(
         [*PROGRAM, "explain", "--html", str(file)],
         stdout=subprocess.PIPE,

@@ -120,8 +120,8 @@ CASES = [
     (["writer", "--text", "text.txt", "--html", "-"], "--html takes a file to write, and - is sta"),
     (["writer", "--text", "text.txt", "--html", "text.txt"], "takes another place than text.txt"),
     (
-        ["writer", "--text", "text.txt", "--html", "writer/config.json"],
-        "--html takes another place than writer/config.json, which is read",
+        ["writer", "--text", "text.txt", "--html", "writer/README.md"],
+        "--html takes another place than writer/README.md, which is read",
     ),
 ]
 

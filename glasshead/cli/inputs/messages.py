@@ -55,6 +55,20 @@ def whole_number(written: str | int) -> int:
     return int(written)
 
 
+def number(written: str | float) -> float:
+    """Parse the number of an option.
+
+    Errors: a usage error where it is none; typer adds which option it was.
+
+    >>> number("0.8")
+    0.8
+    """
+    try:
+        return float(written)
+    except ValueError:
+        raise typer.BadParameter(f"it takes a number, and got {quoted(written)}") from None
+
+
 def number_option(description: str, panel: str | None = None, *, metavar: str = "N") -> Any:
     """Create the option of a whole number; a default of None is not shown."""
     return typer.Option(
@@ -77,6 +91,31 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
     alike = nearest(value, choices)
     hint = f"did you mean {alike!r}?" if alike else "take one of the list."
     raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {quoted(value)}: {hint}")
+
+
+# What a strategy of decoding calls an argument, before what it takes.
+_ARGUMENT = re.compile(r"^(?:Sampling|Greedy|Beam)\((\w+)(?:=…)?\)")
+
+
+@contextmanager
+def options_of_decoding() -> Iterator[None]:
+    """Name the options of the command line where a strategy of decoding refuses its arguments.
+
+    >>> from glasshead.models.decoding import Beam
+    >>> with options_of_decoding():
+    ...     Beam(0)
+    Traceback (most recent call last):
+    ValueError: --beam takes a whole number of at least 1, and got 0.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(_ARGUMENT.sub(_option, str(error))) from error
+
+
+def _option(argument: re.Match[str]) -> str:
+    name = "beam" if argument[1] == "width" else argument[1].replace("_", "-")
+    return f"--{name}"
 
 
 def as_option(option: str, value: object = None) -> str:

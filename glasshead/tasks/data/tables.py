@@ -367,5 +367,5 @@ def _text_column(path: Path, there: Sequence[str], field: str | None) -> str:
         return there[0]
     raise ValueError(
         f"{shown(path)} has no column {TEXT_COLUMN!r}, but {named(there)}: say which of them "
-        f"holds the text."
+        f"holds the text, or call it {TEXT_COLUMN!r}."
     )
