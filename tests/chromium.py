@@ -1,9 +1,11 @@
 """The Chromium or Chrome of this machine, for tests, pictures and benchmarks of pages."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -36,3 +38,15 @@ def chromium() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+@contextlib.contextmanager
+def browser_or_none() -> Iterator[Browser]:
+    """The browser. Without one a test is left out, but fails where nothing is to be left out."""
+    with contextlib.ExitStack() as stack:
+        try:
+            browser = stack.enter_context(chromium())
+        except FileNotFoundError as missing:
+            left_out = pytest.fail if os.environ.get("CI") else pytest.skip
+            left_out(str(missing))
+        yield browser

@@ -26,6 +26,15 @@ def data_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def browser():
+    """One browser for all tests of pages, as a thread can have one only."""
+    from chromium import browser_or_none
+
+    with browser_or_none() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
 def word_translator(tmp_path_factory) -> Path:
     """The folder of a small translator that nobody trained: words, and two layers that write."""
     from translated import translated

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import glasshead as gh
-from chromium import chromium
 from glasshead.drawing import HeatMap, Paragraph, sampled_map
 
 # What Jupyter's own style says of the tables of an output.
@@ -143,18 +142,14 @@ def test_an_empty_watch_and_shared_layers_are_shown():
     assert f"{name}#1" in seen._repr_html_()
 
 
-def test_cells_stand_left_under_the_style_of_jupyter():
+def test_cells_stand_left_under_the_style_of_jupyter(browser):
     html = watched()["<b>"]._repr_html_()
     page = f"<!doctype html><style>{JUPYTER}</style><div class='jp-RenderedHTMLCommon'>{html}</div>"
     code = """() => [...document.querySelectorAll('.table th, .table td')].map(
         (cell) => [cell.textContent, getComputedStyle(cell).textAlign])"""
-    try:
-        with chromium() as browser:
-            shown = browser.new_page()
-            shown.set_content(page)
-            cells = dict(shown.evaluate(code))
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    with browser.new_page() as shown:
+        shown.set_content(page)
+        cells = dict(shown.evaluate(code))
     assert cells["entropy"] == "start"
     assert cells["[2, 3, 5]"] == "start"
     assert cells["unit"] == "start"

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,9 +12,8 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from chromium import chromium
 from glasshead.studio.server.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 
@@ -25,23 +23,7 @@ PATIENCE = 20_000
 LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
 
 
-@contextlib.contextmanager
-def browser_or_none() -> Iterator[Browser]:
-    """The browser. Without one a test is left out, but fails where nothing is to be left out."""
-    with contextlib.ExitStack() as stack:
-        try:
-            browser = stack.enter_context(chromium())
-        except FileNotFoundError as missing:
-            left_out = pytest.fail if os.environ.get("CI") else pytest.skip
-            left_out(str(missing))
-        yield browser
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE)
-    with browser_or_none() as browser:
-        yield browser
+expect.set_options(timeout=PATIENCE)
 
 
 @dataclass

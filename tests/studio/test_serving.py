@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import glasshead as gh
+from chromium import browser_or_none
 from glasshead.studio.server import app
 from glasshead.studio.server.app import application
 from glasshead.studio.studio import Limits, Studio
 from studio.asking import ask
-from studio.conftest import browser_or_none
 from written import written
 
 
