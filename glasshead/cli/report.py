@@ -27,7 +27,8 @@ def report(
             metavar="RUN_OR_HF_DIR",
             show_default=False,
             help="The folder of a run, or of a text model of Hugging Face, with its config.json, "
-            "its tokenizer and its weights as safetensors.",
+            "its tokenizer and its weights as safetensors; or llama2.c's file of a model (.bin), "
+            "with its tokenizer beside it, or its folder.",
         ),
     ],
     *,
@@ -66,13 +67,14 @@ def report(
     if not model:
         raise ValueError("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
     check_language(lang)
-    if not folder.is_dir():
+    is_file = folder.suffix == ".bin" and folder.is_file()
+    if not (folder.is_dir() or is_file):
         raise FileNotFoundError(
-            f"RUN_OR_HF_DIR takes the folder of a run or a model, and {quoted(model)} is "
-            f"none: check its name."
+            f"RUN_OR_HF_DIR takes the folder of a run or a model, or a .bin file of llama2.c, and "
+            f"{quoted(model)} is none: check its name."
         )
     check_target(page_file)
-    check_apart(page_file, (text_file, *folder.iterdir()))
+    check_apart(page_file, (text_file, *(folder.parent if is_file else folder).iterdir()))
     require_for_model(folder, "glasshead report RUN_OR_HF_DIR")
     content = read_text(text_file)
     if not content.strip():

@@ -27,9 +27,10 @@ def studio(
         Argument(
             metavar="[RUN_OR_HF_DIR]",
             show_default=False,
-            help="The folder of a run, or of a text model of Hugging Face; or a .safetensors file "
-            "that Weights.save has written. If not given, the run of the demo where there is one, "
-            "and the worked example.",
+            help="The folder of a run, or of a text model of Hugging Face or llama2.c; llama2.c's "
+            "file of a model (.bin), with its tokenizer beside it; or a .safetensors file that "
+            "Weights.save has written. If not given, the run of the demo where there is one, and "
+            "the worked example.",
         ),
     ] = None,
     *,
@@ -72,12 +73,13 @@ def check_options(model: str | None, host: str, port: int) -> None:
         )
     if model is not None and not _is_one(Path(model)):
         raise FileNotFoundError(
-            f"glasshead studio takes the folder of a run or a model, or a .safetensors file of "
-            f"weights, and {quoted(model)} is none: check its name, or name none."
+            f"glasshead studio takes the folder of a run or a model, a .bin file of llama2.c, or "
+            f"a .safetensors file of weights, and {quoted(model)} is none: check its name, or name "
+            f"none."
         )
     folder = _folder(model)
     # A file of stored weights takes no other library.
-    if folder is not None and folder.is_dir():
+    if folder is not None and (folder.is_dir() or folder.suffix == ".bin"):
         require_for_model(folder, "glasshead studio RUN_OR_HF_DIR")
 
 
@@ -96,7 +98,7 @@ def _print_address(url: str) -> None:
 
 
 def _is_one(path: Path) -> bool:
-    return path.is_dir() or (path.suffix == ".safetensors" and path.is_file())
+    return path.is_dir() or (path.suffix in (".safetensors", ".bin") and path.is_file())
 
 
 _PATIENCE = 0.5

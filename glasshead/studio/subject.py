@@ -15,6 +15,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.files import read_regular
+from glasshead.models.pretrained import is_llama2c, llama2c_file
 from glasshead.studio.background_jobs import NotThere, Refusal
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.watching.layer_record import Call
@@ -38,8 +39,8 @@ class StudioSubject:
     changed is loaded again.
 
     Args:
-        folder: A run folder, a Hugging Face or llama2.c model folder, or a file written by
-            `Weights.save`.
+        folder: A run folder, a Hugging Face or llama2.c model folder, llama2.c's file of a model
+            (.bin) in it, or a file written by `Weights.save`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -54,7 +55,7 @@ class StudioSubject:
 
     @property
     def is_file(self) -> bool:
-        """Whether the path names a file of weights, existing or not."""
+        """Whether the path names a file of stored weights, existing or not."""
         folder = self.folder
         return folder is not None and folder.suffix == ".safetensors" and not folder.is_dir()
 
@@ -70,11 +71,18 @@ class StudioSubject:
             if not self.folder.is_file():
                 raise NotThere(f"{self.name} is not there: check its name.")
             return "weights"
+        if self.folder.suffix == ".bin" and self.folder.is_file():
+            if is_llama2c(self.folder):
+                return "model"
+            raise NotThere(
+                f"{self.name} is no model of llama2.c, in its first format: name another file, or "
+                f"the folder of a run or a model."
+            )
         if not self.folder.is_dir():
             raise NotThere(
                 f"{self.name} is no folder: name one of a run, or of a model of Hugging Face."
             )
-        if is_of_huggingface(self.folder) or _is_of_llama2c(self.folder):
+        if is_of_huggingface(self.folder) or llama2c_file(self.folder) is not None:
             return "model"
         task = RunFolder(self.folder).read_config().get("task")
         if task not in _TASKS:
@@ -142,18 +150,12 @@ class StudioSubject:
             return []
         if kind == "weights":
             return [self.folder]
-        names = (file.name for file in self.folder.iterdir())
+        # The tokenizer of llama2.c lies beside the file of the model.
+        place = self.folder if self.folder.is_dir() else self.folder.parent
+        names = (file.name for file in place.iterdir())
         return sorted(
-            self.folder / name for name in names if name in _MODEL_FILES or name.endswith(_WEIGHTS)
+            place / name for name in names if name in _MODEL_FILES or name.endswith(_WEIGHTS)
         )
-
-
-def _is_of_llama2c(folder: Path) -> bool:
-    if (folder / "config.json").exists():
-        return False
-    from glasshead.tasks.write.writer import llama2c_file
-
-    return llama2c_file(folder) is not None
 
 
 # Characters of a token that are shown, and bytes of the largest file that is read.

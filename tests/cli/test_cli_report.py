@@ -9,6 +9,7 @@ from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.report import HOLDING
 from glasshead.tasks.write import Writer
 from glasshead.watching import UnseenError
+from pretrained_folders import llama2c_files
 from translated import translated
 from written import written
 
@@ -62,6 +63,15 @@ def test_it_speaks_the_language_that_is_asked_for_or_that_of_the_environment(
     assert '<html lang="zh-Hant">' in (place / "out.html").read_text()
 
 
+def test_a_file_of_llama2c_has_a_report(command, place):
+    file = llama2c_files(place / "llama")
+    outcome = command("report", file, "--text", "text.txt", "--html", "out.html")
+    assert outcome.code == 0
+    assert "<title>model.bin · glasshead</title>" in (place / "out.html").read_text()
+    outcome = command("report", file, "--text", "text.txt", "--html", place / "llama" / "tok.bin")
+    assert outcome.code == 2
+
+
 def test_what_is_cut_of_the_text_is_told_in_the_terminal(command, place):
     # The writer reads 13 tokens at once, and each letter is one.
     outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
@@ -106,7 +116,7 @@ def test_standard_input_is_read(command, place, typed):
 CASES = [
     (["writer", "--html", "o.html"], "Missing option '--text'; see glasshead report --help."),
     (["writer", "--text", "text.txt"], "Missing option '--html'; see glasshead report --help."),
-    (["none", "--text", "text.txt"], "takes the folder of a run or a model, and 'none' is none"),
+    (["none", "--text", "text.txt"], "a model, or a .bin file of llama2.c, and 'none' is none"),
     (["", "--text", "text.txt"], "RUN_OR_HF_DIR takes the folder of a model, and got nothing"),
     (["text.txt", "--text", "text.txt"], "and 'text.txt' is none: check its name."),
     (["folder", "--text", "text.txt"], "folder"),

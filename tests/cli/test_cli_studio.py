@@ -16,6 +16,7 @@ from cli.lines_of_a_process import talking
 from glasshead import extras
 from glasshead.cli.studio import studio
 from glasshead.studio.server import app
+from pretrained_folders import llama2c_files, packed
 from translated import translated
 
 
@@ -40,7 +41,7 @@ def taken():
         (["--port", "65536"], "--port takes a number from 0 to 65535, and got 65536: take 0."),
         (["--port", "x"], "--port"),
         (["--host", " "], "--host takes an address of this machine, and got none"),
-        (["no/such"], "glasshead studio takes the folder of a run or a model, or a .safetensors"),
+        (["no/such"], "glasshead studio takes the folder of a run or a model, a .bin file"),
         (["--host", "no.such.host.invalid"], "the studio cannot listen on no.such.host.invalid"),
         (["--host", "192.0.2.1"], "the studio cannot listen on 192.0.2.1, port 0 ("),
         (["--host", "a" * 70], "the studio cannot listen on aaaa"),
@@ -69,6 +70,17 @@ def test_a_folder_that_is_no_run_is_refused(command, tmp_path):
     assert f"{tmp_path} has no run: there is no config.json in it" in outcome.err
     (tmp_path / "config.json").write_text('{"task": "sing"}')
     assert "holds one of sing: name another" in command("studio", "--no-open", tmp_path).err
+
+
+def test_a_file_that_is_no_model_of_llama2c_is_refused(command, tmp_path):
+    file = tmp_path / "tok.bin"
+    file.write_bytes(packed())
+    outcome = command("studio", "--no-open", file)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"glasshead: error: {file} is no model of llama2.c, in its first format: name another "
+        f"file, or the folder of a run or a model.\n"
+    )
 
 
 def test_what_is_not_installed_is_named(command, monkeypatch):
@@ -183,6 +195,14 @@ def test_without_a_folder_it_opens_the_run_of_the_demo_where_there_is_one(
     studio()
     assert served["of"].subject.folder == Path("demo/translator")
     assert served["of"].subject.kind == "translate"
+
+
+def test_a_file_of_llama2c_is_opened_as_its_folder_is(served, tmp_path):
+    file = llama2c_files(tmp_path / "model")
+    for named in (file, file.parent):
+        studio(str(named))
+        assert served["of"].subject.kind == "model"
+        assert served["of"].subject.reader().context == 31
 
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):

@@ -29,7 +29,7 @@ from glasshead.studio.views import reading as module
 from glasshead.studio.views.reading import is_read, read, run, tokens_of
 from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.open_reader import open_any_reader, open_reader
-from pretrained_folders import llama2c_files
+from pretrained_folders import TOKENS, llama2c_files, packed
 from studio.asking import Asked, soon
 from translated import translated
 from written import written
@@ -381,3 +381,27 @@ def test_a_file_that_is_gone_and_a_run_that_does_not_translate_are_told(tmp_path
 def test_what_needs_a_model_is_refused_where_there_is_none():
     with pytest.raises(NotThere, match="there is no model here: start the studio with the folder"):
         StudioSubject().reader()
+
+
+def test_a_file_of_llama2c_is_read_as_its_folder_is(data_folder):
+    file = data_folder / "stories260K" / "stories260K.bin"
+    passes = []
+    for place in (file, file.parent):
+        studio = Studio(place)
+        assert studio.subject.kind == "model"
+        text = studio.texts.add("Once upon a time there was a dog.")
+        passes.append(read(studio, text, Work(), 1024))
+    first, second = passes
+    assert first.words == second.words
+    assert first.words[:2] == (" Once", " upon")
+    assert first.heads == (8,) * 5
+    assert torch.equal(first.weights(4)[0, 7], second.weights(4)[0, 7])
+
+
+def test_another_tokenizer_beside_the_file_of_llama2c_is_read_again(tmp_path):
+    file = llama2c_files(tmp_path)
+    subject = StudioSubject(file)
+    reader = subject.reader()
+    assert subject.reader() is reader
+    (tmp_path / "tok.bin").write_bytes(packed([*TOKENS[:-1], ("later", -99.0)]))
+    assert subject.reader().token(len(TOKENS) - 1).strip() == "later"
