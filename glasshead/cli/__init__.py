@@ -85,7 +85,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else _DONE
 
 
-def _usage_error() -> type[Exception]:
+def _usage_error() -> Any:
     """Return the class of errors about how a command was written: older typers raise click's."""
     import typer
 

@@ -22,6 +22,7 @@ from glasshead.cli.output import (
     OBSERVATION,
     OUTPUT,
     PAGE,
+    Html,
     Width,
     check_outputs,
     check_width,
@@ -157,14 +158,7 @@ def observe(
             "as those of blocks.0.attention.entropy, and the tokens where FILE is one text.",
         ),
     ] = None,
-    html: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-            help="Also write one self-contained page; folders are made as needed.",
-        ),
-    ] = None,
+    html: Html = None,
     width: Width = None,
 ) -> None:
     """Observe attention: one of any length, or every one of a model while it reads a text."""

@@ -46,6 +46,10 @@ CASES = [
     (["explain", SENTENCE, "--query", "sum"], "'sum' is not in the sentence: did you mean 'sun'?"),
     (["explain", SENTENCE, "--query", "the"], "'the' stands 2 times in the sentence, at #1, #5"),
     (["explain", SENTENCE, "--query", "#7"], "positions go from #1 to #6, and --query got #7"),
+    (
+        ["explain", "--query", "2"],
+        "'2' is not in the sentence: for a position, write --query '#2'.",
+    ),
     (["explain", "--query", "moon"], "'moon' is not in the sentence: it takes one of 'Hello', 'sh"),
     (["explain", SENTENCE, "--seed", "-1"], "--seed takes a whole number from 0 to 2^63 - 1"),
     (["explain", SENTENCE, "--seed", str(2**63)], "--seed takes a whole number from 0 to 2^63"),

@@ -1,6 +1,7 @@
 """`glasshead train classify`, and `glasshead classify` of texts and of lines."""
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -199,6 +200,17 @@ def test_lines_of_standard_input_are_texts(command, run, typed, end, last):
     outcome = command("classify", run)
     assert (outcome.code, noted(outcome.err)) == (0, UNKNOWN)
     assert outcome.out == command("classify", run, *TEXTS).out
+
+
+def test_who_types_in_a_terminal_is_told_what_to_type(command, run, typed, monkeypatch):
+    typed(b"good\n")
+    silent = command("classify", run)
+    typed(b"good\n")
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+    told = command("classify", run)
+    assert (told.code, told.out) == (silent.code, silent.out)
+    assert told.err == "Type a text and Enter; Ctrl-D at the beginning of a line ends.\n"
+    assert silent.err == ""
 
 
 def test_many_lines_stay_in_order(command, run, typed):

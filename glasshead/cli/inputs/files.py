@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from glasshead.cli.inputs.messages import print_stderr
 from glasshead.drawing.printable import printable
 from glasshead.files import open_regular
 from glasshead.tasks.data import files
@@ -252,6 +253,8 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         return
     if sys.stdin is None:
         raise OSError("standard input is closed: give a TEXT, or the file that has them by <FILE.")
+    if os.isatty(0):
+        print_stderr("Type a text and Enter; Ctrl-D at the beginning of a line ends.")
     lines = _arriving()
     number, ended = 0, False
     while not ended:

@@ -131,6 +131,8 @@ def _hint(tokens: Sequence[str], asked: str) -> str:
     parts = split(asked)
     if len(parts) > 1 and all(part in tokens for part in parts):
         return f"it is {len(parts)} tokens here, so ask for one of {listed(map(quoted, parts))}"
+    if asked.isdecimal():
+        return f"for a position, write --query '#{asked}'"
     alike = nearest(asked, tokens)
     question = f"did you mean {quoted(alike)}? It" if alike else "it"
     return f"{question} takes one of {listed(map(quoted, dict.fromkeys(tokens)))}"
