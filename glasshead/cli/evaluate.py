@@ -21,6 +21,7 @@ from glasshead.cli.inputs.messages import (
 )
 from glasshead.cli.output import Counter, Kind, check_target, print_drawing, print_json, write_bytes
 from glasshead.cli.train import print_figures
+from glasshead.drawing.printable import nearest
 from glasshead.extras import require
 
 if TYPE_CHECKING:
@@ -200,6 +201,9 @@ def _task_of(run: str, known: Iterable[str]) -> str:
     from glasshead.tasks.run_folder import RunFolder
 
     folder = RunFolder(run)
+    alike = nearest(run, known)
+    if alike and not folder.path.exists():
+        raise ValueError(f"there is no task or folder {quoted(run)}: did you mean {alike!r}?")
     task = str(folder.read_config().get("task"))
     if task not in known:
         raise ValueError(

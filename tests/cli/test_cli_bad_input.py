@@ -197,6 +197,15 @@ def test_a_model_of_another_task_is_named_with_what_it_is_used_by(
     )
 
 
+@pytest.mark.parametrize("used", ["classify", "translate"])
+def test_a_name_of_a_file_is_no_text(command, runs, monkeypatch, used):
+    monkeypatch.chdir(runs)
+    refused = command(used, used, "Ja", "text.txt")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "TEXT takes a text, and text.txt is a file: have its lines read by <text" in refused.err
+    assert command(used, used, "none.txt", "x" * 50).code == 0
+
+
 @pytest.mark.parametrize("used", ["explain", "observe"])
 @pytest.mark.parametrize(
     ("text", "sentence"),

@@ -242,13 +242,14 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
     As many lines as are there are given at once, and a single one does not wait for another: so a
     file is read fast, and whoever types is answered line by line.
 
-    Errors: a ValueError where a line is not UTF-8; an OSError where standard input is closed,
-    or cannot be read.
+    Errors: a ValueError where a line is not UTF-8, or an argument is the name of a file; an OSError
+    where standard input is closed, or cannot be read.
 
     >>> list(texts_of(["Guten Morgen", "Danke"]))
     [Lines(texts=['Guten Morgen', 'Danke'], names=['text 1', 'text 2'])]
     """
     if arguments:
+        _check_no_files(arguments)
         yield Lines([*arguments], [f"text {number}" for number in range(1, len(arguments) + 1)])
         return
     if sys.stdin is None:
@@ -276,6 +277,20 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
             found.texts.append(_decoded(line, name, "utf-8-sig" if number == 1 else "utf-8"))
         if found.texts:
             yield found
+
+
+def _check_no_files(texts: Sequence[str]) -> None:
+    """Raise a ValueError where a text is the name of a file, such as texts.txt."""
+    for path in map(Path, texts):
+        try:
+            is_file = bool(path.suffix) and path.is_file()
+        except OSError:  # no file may have a name as long as a text
+            continue
+        if is_file:
+            raise ValueError(
+                f"TEXT takes a text, and {shown(path)} is a file: have its lines read by "
+                f"<{shown(path)}, without TEXT."
+            )
 
 
 def _arriving() -> "queue.Queue[bytes | OSError | None]":
