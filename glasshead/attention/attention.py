@@ -264,7 +264,7 @@ class Attention(nn.Module):
             score=self.score,
             softcap=self.softcap,
             biases=tuple(biases),
-            mask=combined(masks),
+            mask=masks[0] if len(masks) == 1 else combined(masks),
             normalizer=self.normalizer,
             dropout=self.dropout if self.training else 0.0,
             offset=(

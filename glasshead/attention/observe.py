@@ -300,7 +300,8 @@ class StatisticRequest:
             self._places[name] = []
             for reduction in one.reductions(self.problem):
                 # By `==` alone, as tensors within a reduction cannot be hashed.
-                at = next((i for i, known in enumerate(reductions) if known == reduction), None)
+                same = [i for i, known in enumerate(reductions) if known == reduction]
+                at = same[0] if same else None
                 self._places[name].append(len(reductions) if at is None else at)
                 if at is None:
                     reductions.append(reduction)

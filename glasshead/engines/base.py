@@ -89,11 +89,14 @@ def _is_cast(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
 
 
+# Looked up once, as every call asks.
+_innermost_transform = private("torch._C._functorch.peek_interpreter_stack")
+
+
 def is_transformed() -> bool:
     """Return whether a transform of torch.func, such as vmap, wraps the tensors of this call."""
-    innermost = private("torch._C._functorch.peek_interpreter_stack")
-    if innermost is not None:
-        return innermost() is not None
+    if _innermost_transform is not None:
+        return _innermost_transform() is not None
     transforms = torch.func.vmap, torch.func.vjp, torch.autograd.functional.jacobian
     return runs_code_of(*(function.__code__.co_filename for function in transforms))
 

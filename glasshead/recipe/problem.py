@@ -227,7 +227,7 @@ def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]
             rest.append(one)
         else:
             ranges.append(intervals)
-    return (reduce(intersect, ranges) if ranges else None), combined(rest)
+    return (reduce(intersect, ranges) if ranges else None), (combined(rest) if rest else None)
 
 
 def sees_and_seen(

@@ -141,13 +141,16 @@ def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
     return named
 
 
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
 def snake_case(name: str) -> str:
     """Convert a class name to snake case.
 
     >>> snake_case("LogSumExp"), snake_case("TopK"), snake_case("KLFromUniform")
     ('log_sum_exp', 'top_k', 'kl_from_uniform')
     """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    return _WORD.sub("_", name).lower()
 
 
 def _from_list(statistics: Any) -> dict[str, Statistic]:

@@ -285,6 +285,8 @@ def test_ranges_are_traced_of_any_length(request):
     """What needs no look at the numbers in tensors has ranges there too, what does has none."""
     if request.config.getoption("jaxtyping_packages", default=None):
         pytest.skip("checks of shapes at run time cannot be traced")
+    if torch.__version__ < (2, 9):
+        pytest.skip(f"PyTorch {torch.__version__} does not compile & between two masks")
 
     def call(x, lengths, offset):
         keys, queries = x.shape

@@ -148,7 +148,8 @@ class OutputSpec(NamedTuple):
 
     def operands(self) -> tuple[Tensor | None, Tensor | None, list[int]]:
         """Return the specification as an operator takes it: tensors and a list of numbers."""
-        return self.per_key, self.per_query, [*self[:4], *self.maps]
+        numbers = [self.keyed, self.far, self.diagonal, self.top, *self.maps]
+        return self.per_key, self.per_query, numbers
 
     def of_head(self, batch: int, head: int, real: np.dtype) -> "OutputSpec":
         """Return the specification of one head, in arrays for the kernels."""
@@ -262,23 +263,23 @@ class Results(NamedTuple):
             used[name] += width
             return slice(used[name] - width, used[name])
 
-        match reduction:
-            case TimesKeys(per_key):
-                part = self.by_key[:, :, take("by_key", per_key.shape[-1])]
-                return (part.transpose(-1, -2),)
-            case TimesQueries(per_query):
-                part = self.by_query[:, :, take("by_query", per_query.shape[-1])]
-                return (part.transpose(-1, -2),)
-            case DiagonalSum():
-                return (self.diagonals,)
-            case LargestWeights(k):
-                return self.top[..., :k], self.keys[..., :k]
-            case BlockSum(rows, columns):
-                part = self.maps[..., take("maps", rows * columns)]
-                return (part.unflatten(-1, (rows, columns)),)
-            case Largest():
-                key, many = self.rows[:, :, KEY].long(), self.rows[:, :, MANY_KEYS].long()
-                return self.rows[:, :, MAX_WEIGHT], key + MANY * many, self.rows[:, :, MAX_SCORE]
+        # No match statement, as PyTorch 2.8 cannot compile one.
+        if isinstance(reduction, TimesKeys):
+            part = self.by_key[:, :, take("by_key", reduction.per_key.shape[-1])]
+            return (part.transpose(-1, -2),)
+        if isinstance(reduction, TimesQueries):
+            part = self.by_query[:, :, take("by_query", reduction.per_query.shape[-1])]
+            return (part.transpose(-1, -2),)
+        if isinstance(reduction, DiagonalSum):
+            return (self.diagonals,)
+        if isinstance(reduction, LargestWeights):
+            return self.top[..., : reduction.k], self.keys[..., : reduction.k]
+        if isinstance(reduction, BlockSum):
+            part = self.maps[..., take("maps", reduction.rows * reduction.columns)]
+            return (part.unflatten(-1, (reduction.rows, reduction.columns)),)
+        if isinstance(reduction, Largest):
+            key, many = self.rows[:, :, KEY].long(), self.rows[:, :, MANY_KEYS].long()
+            return self.rows[:, :, MAX_WEIGHT], key + MANY * many, self.rows[:, :, MAX_SCORE]
         return (self.rows[:, :, _ROWS[type(reduction)]],)
 
 
