@@ -32,14 +32,6 @@ def report(
         ),
     ],
     *,
-    text: Annotated[
-        str,
-        Option(
-            metavar="FILE",
-            show_default=False,
-            help="A plain text that the model reads; - reads standard input.",
-        ),
-    ],
     html: Annotated[
         str,
         Option(
@@ -49,6 +41,15 @@ def report(
             help="The page, one file that opens offline; folders are made as needed.",
         ),
     ],
+    text: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            show_default=False,
+            help="A plain text that the model reads; - reads standard input. If not given, a text "
+            "that the run has held out.",
+        ),
+    ] = None,
     lang: Annotated[
         str | None,
         Option(
@@ -62,7 +63,7 @@ def report(
 ) -> None:
     """Write what the studio shows of a text as one page that opens offline, for sharing."""
     folder = Path(model)
-    text_file: Path = input_file(text, "--text")  # type: ignore[assignment] - it is given
+    text_file = input_file(text, "--text")
     page_file: Path = output_file(html, "--html")  # type: ignore[assignment] - it is given
     if not model:
         raise ValueError("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
@@ -74,26 +75,36 @@ def report(
             f"{quoted(model)} is none: check its name."
         )
     check_target(page_file)
-    check_apart(page_file, (text_file, *(folder.parent if is_file else folder).iterdir()))
+    sources = [] if text_file is None else [text_file]
+    check_apart(page_file, (*sources, *(folder.parent if is_file else folder).iterdir()))
     require_for_model(folder, "glasshead report RUN_OR_HF_DIR")
-    content = read_text(text_file)
-    if not content.strip():
-        raise ValueError(
-            f"a report takes a text of a word at least, and {shown(text_file)} has none: name "
-            f"another file."
-        )
+    content = None if text_file is None else _content(text_file)
     language = chosen_language(lang, os.environ)
     with going_on("Reading…"):
         from glasshead.studio.report import Report
+        from glasshead.studio.strings import words
 
         made = Report(folder, content, lang=language)
         page = made.html()
     write_page(page_file, page)
     print_stderr(f"The page is at {shown(page_file)}")
+    if made.sample.origin != "given":
+        print_stderr(words("en")[f"shell.origin.{made.sample.origin}"].format(why=made.sample.why))
     for view, why in made.refused.items():
         print_stderr(f"It has no view {view}: {why}")
     for view, (count, of) in made.tokens.items():
         if count < of:
             print_stderr(
-                f"Its view {view} shows {count:,} of the {of:,} tokens of {shown(text_file)}."
+                f"Its view {view} shows {count:,} of the {of:,} tokens of "
+                f"{'the text' if text_file is None else shown(text_file)}."
             )
+
+
+def _content(file: Path) -> str:
+    content = read_text(file)
+    if not content.strip():
+        raise ValueError(
+            f"a report takes a text of a word at least, and {shown(file)} has none: name another "
+            f"file."
+        )
+    return content

@@ -4,7 +4,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.page import document, float32, framed, icon
+from glasshead.studio.sample import Sample
 from glasshead.studio.strings import REPORT, words
 from glasshead.studio.studio import LANGUAGES, Limits, Studio, about
 from glasshead.studio.views.alignment import sentences_of, stored_alignment
@@ -291,19 +292,22 @@ _CHARACTERS = 2000
 class Report:
     """The studio's views of one text in a single HTML file, for sharing and for notebooks.
 
-    It contains the steps of the text's first sentence, the heads and the atlas of as many of its
-    tokens as a small file has room for, and, of a translator, the alignment; each number as the
-    library computes it. The page says which parts of the text it leaves out, and why a view is
-    missing; where no view of the model is possible, an error is raised.
+    It opens on the model's heads. It contains the steps of the text's first sentence, the heads and
+    the atlas of as many of its tokens as a small file has room for, and, of a translator, the
+    alignment; each number as the library computes it. The page says which parts of the text it
+    leaves out, and why a view is missing; where no view of the model is possible, an error is
+    raised.
 
     Attributes:
         tokens: Tokens shown and tokens in all, by view.
         refused: Why a view of the model is missing, by view.
+        sample: The text, and where it is from.
 
     Args:
-        model: A run folder, a Hugging Face model folder, or a `Studio`; None: only the views that
-            need no model.
-        text: The text to read.
+        model: A run folder, a Hugging Face or llama2.c model folder, llama2.c's file of a model, or
+            a `Studio`; None: only the views that need no model.
+        text: The text to read; None: one that the run has held out, or for a model alone, one of
+            the studio's own.
         lang: Language code of the page, as for `explain`.
         work: Receives progress; where it is cancelled, `Cancelled` is raised.
 
@@ -320,12 +324,12 @@ class Report:
     def __init__(
         self,
         model: "str | Path | Studio | None",
-        text: str,
+        text: str | None = None,
         *,
         lang: str = "en",
         work: Work | None = None,
     ) -> None:
-        self._say, self._text = Say(lang), text
+        self._say = Say(lang)
         studio = _studio(model)
         # Stored weights are refused here, rather than by an empty page.
         if studio.subject.kind == "weights":
@@ -336,6 +340,10 @@ class Report:
         folder = studio.subject.folder
         if folder is not None:
             require_for_model(folder, "a report of a model")
+        elif text is None:
+            raise Refusal("a report without a model takes a text, and got none: name one.")
+        self.sample = studio.subject.sample() if text is None else Sample(text, "given")
+        self._text = text = self.sample.text
         content = ReportContent(
             studio=studio,
             text=text,
@@ -346,6 +354,8 @@ class Report:
         self._words = words(content.lang)
         self._title = _title(studio)
         self._answers, self.refused = _answers_of(content, self._words)
+        shown = replace(self.sample, text=text[:_CHARACTERS])
+        self._answers.hold("sample", {}, asdict(shown))
         self.tokens = _tokens(self._answers, content.name)
 
     def html(self) -> str:
@@ -433,7 +443,7 @@ def _about(
         "views": views,
         "notes": notes,
         "text": content.name,
-        "samples": dict.fromkeys(description["samples"], content.text[:_CHARACTERS]),
+        "first": next((view for view in ("heads", *views) if views[view] is None), "steps"),
         "languages": {content.lang: LANGUAGES[content.lang]},
         "icon": icon(),
     }

@@ -28,6 +28,15 @@ SHELL = {
     "shell.text": _("Text, of any length"),
     "shell.file": _("or a text file"),
     "shell.read": _("Read"),
+    "shell.origin.held_out": _(
+        "A text from the held-out part of this run's data, on which it was not trained."
+    ),
+    "shell.origin.own": _(
+        "A text of the studio's own, as a model alone comes without held-out data."
+    ),
+    "shell.origin.unreadable": _(
+        "A text of the studio's own, as the held-out part of this run's data cannot be read: {why}"
+    ),
     "shell.large": _("A text takes at most {most} bytes, and this file has {size}: take a part."),
     # Separates the items of a list.
     "shell.comma": _(", "),

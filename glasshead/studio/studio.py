@@ -12,7 +12,7 @@ from glasshead.drawing.page import LEVELS, hexadecimal, paint
 from glasshead.studio.background_jobs import Forgotten, Refusal, Slots, TooMuch, Work
 from glasshead.studio.cache import Cache, SizedCache
 from glasshead.studio.subject import Kind, ModelPass, StudioSubject
-from glasshead.tasks.data.sentences import HELD_OUT
+from glasshead.tasks.run_folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +141,6 @@ _OF: dict[str, tuple[Kind | None, ...]] = {
     "atlas": ("classify", "translate", "write", "model", "weights"),
     "training": ("classify", "translate", "write"),
 }
-_STORY = (
-    "Once upon a time there was a little girl named Lily. She loved to play outside in the park. "
-    "One day she saw a big red ball. She wanted to play with it, but it was too high."
-)
-_REVIEW = "The film was not bad at all. I would watch it again, and so would my sister."
 
 
 def why_not(view: str, kind: Kind | None) -> str | None:
@@ -157,16 +152,25 @@ def why_not(view: str, kind: Kind | None) -> str | None:
     return None if kind in _OF[view] else f"{view}.none"
 
 
-def samples(kind: Kind | None) -> dict[str, str]:
-    """Return the initial text of each view for a kind of subject."""
-    text = {"translate": HELD_OUT.german, "classify": _REVIEW}.get(kind or "", _STORY)
-    return {"heads": text, "atlas": text, "alignment": HELD_OUT.german}
+def first_view(subject: StudioSubject, kind: Kind | None) -> str:
+    """Return the view that a page opens with: the model's own heads where there is a model.
+
+    >>> first_view(StudioSubject(), None)
+    'steps'
+    """
+    if kind is None or subject.folder is None:
+        return "steps"
+    if kind == "weights":
+        return "atlas"
+    # A run that has not validated yet has no model to read with.
+    return "heads" if kind == "model" or RunFolder(subject.folder).weights.exists() else "training"
 
 
 def about(studio: Studio) -> dict[str, Any]:
     """Describe a studio as JSON: its subject, views, limits, languages and colours.
 
     `views` maps each view to None, or to the name of the string that says why it is unavailable;
+    `first` is the view that the page opens with;
     `problem` says what is wrong with the folder.
 
     >>> told = about(Studio())
@@ -183,7 +187,7 @@ def about(studio: Studio) -> dict[str, Any]:
         "id": studio.id,
         "subject": {"name": subject.name, "kind": kind, "problem": problem},
         "views": {view: why_not(view, kind) for view in VIEWS},
-        "samples": samples(kind),
+        "first": first_view(subject, kind),
         "limits": asdict(studio.limits),
         "languages": LANGUAGES,
         "palette": palette(),

@@ -17,6 +17,7 @@ from glasshead.drawing import printable
 from glasshead.files import read_regular
 from glasshead.models.pretrained import is_llama2c, llama2c_file
 from glasshead.studio.background_jobs import NotThere, Refusal
+from glasshead.studio.sample import Sample, sample_of
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.watching.layer_record import Call
 
@@ -123,6 +124,13 @@ class StudioSubject:
         from glasshead.tasks.translate import TextTranslator
 
         return self._opened("translator", TextTranslator.load)
+
+    def sample(self) -> Sample:
+        """Return the text that a view of the model begins with.
+
+        Errors: as of `kind`, and a `NotThere` where there is no model.
+        """
+        return self._opened("sample", lambda folder: sample_of(folder, str(self.kind)))
 
     def weights(self) -> gh.Weights:
         """Load the stored weights.

@@ -72,6 +72,29 @@ def test_a_file_of_llama2c_has_a_report(command, place):
     assert outcome.code == 2
 
 
+def test_without_a_text_it_reads_what_the_run_has_held_out(command, place):
+    outcome = command("report", "translator", "--html", "out.html")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == (
+        "The page is at out.html\n"
+        "A text from the held-out part of this run's data, on which it was not trained.\n"
+    )
+    assert 'lang="en"' in (place / "out.html").read_text()
+
+
+def test_where_what_was_held_out_is_gone_it_says_so(command, place):
+    (place / "data.txt").write_text("a text of words. " * 97)
+    written(place / "run", files=(str(place / "data.txt"),))
+    (place / "data.txt").unlink()
+    outcome = command("report", "run", "--html", "out.html")
+    assert outcome.code == 0
+    assert (
+        f"A text of the studio's own, as the held-out part of this run's data cannot be read: "
+        f"there is no file {place / 'data.txt'}: check its name.\n"
+    ) in outcome.err
+    assert " tokens of the text.\n" in outcome.err
+
+
 def test_what_is_cut_of_the_text_is_told_in_the_terminal(command, place):
     # The writer reads 13 tokens at once, and each letter is one.
     outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
@@ -114,7 +137,6 @@ def test_standard_input_is_read(command, place, typed):
 
 
 CASES = [
-    (["writer", "--html", "o.html"], "Missing option '--text'; see glasshead report --help."),
     (["writer", "--text", "text.txt"], "Missing option '--html'; see glasshead report --help."),
     (["none", "--text", "text.txt"], "a model, or a .bin file of llama2.c, and 'none' is none"),
     (["", "--text", "text.txt"], "RUN_OR_HF_DIR takes the folder of a model, and got nothing"),

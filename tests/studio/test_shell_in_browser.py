@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from glasshead.studio.page import code_alone, modules
 from glasshead.studio.server.app import application
+from glasshead.studio.strings import words
 from glasshead.studio.studio import Studio
+from glasshead.tasks.data.sentences import HELD_OUT
 from studio.asking import ask
 from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address
 from written import written
@@ -35,6 +38,43 @@ def test_what_the_browser_receives_is_small(looking, serving):
     assert {"", "style.css", "static/app.js"} <= set(sizes)
     assert all(sizes.values())
     assert sum(sizes.values()) <= 60_000
+
+
+def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, serving, tmp_path):
+    own = serving(written(tmp_path / "run").path)
+    look = looking(own.url)
+    page = look.open()
+    assert page.locator("h1").inner_text() == "Heads"
+    assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
+    assert page.locator("textarea").input_value() == own.studio.subject.sample().text
+    assert page.locator(".brand").get_attribute("href") == "#heads"
+    # What is chosen is from nowhere else.
+    page.locator("details.text summary").click()
+    page.locator("textarea").fill("A text of mine.")
+    page.get_by_role("button", name="Read").click()
+    expect(page.locator(".origin")).to_have_text("")
+    page.wait_for_selector(".body[data-drawn]")
+    chosen = address(page)
+    assert "text=" in chosen
+    # An address wins.
+    page = look.open(chosen.removeprefix(look.url))
+    assert page.locator(".origin").inner_text() == ""
+    assert page.locator("textarea").input_value() == "A text of mine."
+    assert look.open("#steps").locator("h1").inner_text() == "Steps"
+    assert (
+        look.open("#atlas").locator(".origin").inner_text()
+        == (words("en")["shell.origin.held_out"])
+    )
+
+
+def test_a_translator_begins_with_a_sentence_that_was_held_out(looking, serving, word_translator):
+    own = serving(word_translator)
+    page = looking(own.url).open("#alignment")
+    assert page.get_by_label("A sentence to translate").input_value() == HELD_OUT.german
+    assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
+    page.get_by_label("A sentence to translate").fill("Ich lese das Buch.")
+    page.get_by_role("button", name="Translate").click()
+    expect(page.locator(".origin")).to_have_text("")
 
 
 @pytest.mark.parametrize("path", ["/", "/style.css", "/static/app.js", "/static/icon.svg"])

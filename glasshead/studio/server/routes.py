@@ -1,6 +1,7 @@
 """The routes under `/api`: endpoints of each view and their parameters."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
@@ -87,6 +88,14 @@ def shell_routes(studio: Studio) -> APIRouter:
     def description() -> dict[str, Any]:
         """Describe the studio: its subject, views, limits, languages and colours."""
         return about(studio)
+
+    @routes.get("/sample")
+    async def sample(request: Request) -> dict[str, str]:
+        """Return the text that a view of the model begins with, and where it is from.
+
+        Of a run: from its held-out part. 404 where there is no model.
+        """
+        return asdict(await run_job(request, lambda _: studio.subject.sample()))
 
     @routes.get("/health")
     def health() -> dict[str, str]:

@@ -28,12 +28,17 @@ import { training } from "./views/training.js";
  * @property {string} version
  * @property {{name: string | null, kind: string | null, problem: string | null}} subject
  * @property {Record<string, string | null>} views  Why a view is missing; null where it is not
- * @property {Record<string, string>} samples  The text that a view begins with
+ * @property {string} first  The view that the page opens with
  * @property {Record<string, number>} limits
  * @property {Record<string, string>} languages
  * @property {import("./colors.js").Palettes} palette
  * @property {Record<string, string[]>} [notes]  What a report leaves out of a view
  * @property {string} [icon]
+ */
+
+/**
+ * The text that a view begins with, and where it is from.
+ * @typedef {{text: string, origin: string, why: string}} Sample
  */
 
 /**
@@ -43,6 +48,7 @@ import { training } from "./views/training.js";
  * @property {About} about
  * @property {string} language
  * @property {Translate} t
+ * @property {() => Promise<Sample>} sample
  * @property {Record<string, string>} state  What the address holds of the view
  * @property {(changes: Record<string, any>) => void} remember  Puts names into the address; null
  *   takes one away
@@ -148,7 +154,7 @@ export class Page {
     const src = this.source.offline ? this.about.icon : "static/icon.svg";
     return element(
       "a.brand",
-      { href: "#steps" },
+      { href: `#${this.about.first}` },
       element("img", { src, alt: "", width: 22, height: 22 }),
       element("b", "glasshead"),
       element("span", name ?? this.t("shell.nothing")),
@@ -195,7 +201,7 @@ export class Page {
     this.leaving = new AbortController();
     const { signal } = this.leaving;
     const { view, state } = readAddress();
-    const name = view in this.links ? view : Object.keys(this.links)[0];
+    const name = view in this.links ? view : this.about.first;
     this.mark(name);
     const frame = this.layOutView(name);
     const { problem } = this.about.subject;
@@ -255,6 +261,7 @@ export class Page {
       source: this.source,
       about: this.about,
       language: this.language,
+      sample: () => this.source.json("sample", {}, { signal }),
       state,
       signal,
       t: (word, places) => this.t(word, places),

@@ -4,7 +4,7 @@ import { grouped } from "./numbers.js";
 import { Refused } from "./source.js";
 
 /**
- * @import { Context } from "./app.js"
+ * @import { Context, Translate } from "./app.js"
  * @import { Children } from "./dom.js"
  */
 
@@ -246,6 +246,29 @@ export class TextPicker {
     fill(this.refusal, error.message);
     this.element.open = true;
   }
+}
+
+/**
+ * The name of the text that a view begins with: that of the address, or else a sample.
+ * @param {Context} context
+ * @param {HTMLElement} told  Where it is said what the sample is from
+ */
+export async function firstText({ source, state, t, sample }, told) {
+  if (state.text) return state.text;
+  const { text, origin, why } = await sample();
+  tellOrigin(told, t, origin, why);
+  return source.send(text);
+}
+
+/**
+ * Say where a text is from that nobody has chosen.
+ * @param {HTMLElement} told
+ * @param {Translate} t
+ * @param {string} origin
+ * @param {string} why
+ */
+export function tellOrigin(told, t, origin, why) {
+  fill(told, origin === "given" ? null : t(`shell.origin.${origin}`, { why }));
 }
 
 /**

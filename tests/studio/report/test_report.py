@@ -146,6 +146,24 @@ def test_without_a_model_there_are_the_steps_alone():
     assert held.numbers == {}
 
 
+def test_without_a_text_it_is_of_one_that_the_run_has_held_out(studio):
+    report = gh.Report(studio)
+    assert report.sample.origin == "held_out"
+    assert report.sample == studio.subject.sample()
+    held = held_in(report.html())
+    assert held.told["sample"] == {"text": report.sample.text, "origin": "held_out", "why": ""}
+    name = held.told["about"]["text"]
+    assert held.told[f"texts/{name}"] == {"text": report.sample.text}
+    assert held.told["about"]["first"] == "heads"
+    with pytest.raises(Refusal, match=r"^a report without a model takes a text, and got none:"):
+        gh.Report(None)
+
+
+def test_a_text_that_is_given_needs_no_word_on_where_it_is_from(held):
+    assert held.told["sample"] == {"text": TEXT, "origin": "given", "why": ""}
+    assert held.told["about"]["first"] == "heads"
+
+
 def test_a_view_that_is_refused_says_why():
     report = gh.Report(None, HOSTILE.split()[0] + "\ud800 word")
     why = held_in(report.html()).told["about"]["views"]["steps"]

@@ -48,6 +48,16 @@ def test_every_view_opens_without_a_request(offline):
     assert address(page).startswith(f"{look.url}#steps")
 
 
+def test_it_opens_on_the_heads_and_says_where_a_text_is_from(looking, offline, studio, tmp_path):
+    page = offline().open()
+    assert page.locator("h1").inner_text() == "Heads"
+    assert page.locator(".origin").inner_text() == ""
+    file = tmp_path / "report.html"
+    gh.Report(studio).save(file)
+    page = looking(file.as_uri()).open()
+    assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
+
+
 @pytest.mark.parametrize("text", [TEXT, HOSTILE], ids=["among others", "alone"])
 def test_nothing_of_the_text_or_the_name_becomes_markup(looking, studio, tmp_path, text):
     file = tmp_path / "report.html"

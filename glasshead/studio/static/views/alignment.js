@@ -1,5 +1,5 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
-import { choice, menu, slider, textField } from "../controls.js";
+import { choice, menu, slider, tellOrigin, textField } from "../controls.js";
 import { element, fill } from "../dom.js";
 import { range } from "../numbers.js";
 import { newest } from "../source.js";
@@ -7,7 +7,7 @@ import { Bands } from "./alignment-bands.js";
 import { WeightTable, candidateList } from "./alignment-tables.js";
 
 /**
- * @import { Context } from "../app.js"
+ * @import { Context, Sample } from "../app.js"
  * @import { Tensor } from "../source.js"
  * @import { Candidate, Translations } from "./alignment-tables.js"
  */
@@ -28,14 +28,15 @@ class Alignment {
    * @param {HTMLElement} frame
    * @param {Context} context
    * @param {Stored | null} stored
+   * @param {Sample | null} sample  Of a studio, where the address names no sentence
    */
-  constructor(frame, context, stored) {
-    const { state, about, signal } = context;
+  constructor(frame, context, stored, sample) {
+    const { state, t, signal } = context;
     this.frame = frame;
     this.context = context;
     this.newSignal = newest(signal);
     const isMissing = stored && !stored.sentences.includes(state.sentence);
-    this.sentence = isMissing ? stored.sentences[0] : (state.sentence ?? about.samples.alignment);
+    this.sentence = isMissing ? stored.sentences[0] : (state.sentence ?? sample.text);
     const width = Math.round(Number(state.beam)) || USUAL_BEAM;
     this.beam = stored?.beam ?? Math.max(1, Math.min(WIDEST_BEAM, width));
     this.layer = MEAN;
@@ -55,7 +56,9 @@ class Alignment {
     this.result = element("div.result");
     this.shown = element("div.shown");
     const controls = stored ? this.storedMenu(stored) : this.controls();
-    fill(frame, element("div.controls", controls), this.result);
+    this.origin = element("p.quiet.origin");
+    if (sample) tellOrigin(this.origin, t, sample.origin, sample.why);
+    fill(frame, element("div.controls", controls), this.origin, this.result);
   }
 
   /** @param {Stored} stored */
@@ -85,6 +88,7 @@ class Alignment {
   change(changes) {
     Object.assign(this, changes);
     this.context.remember({ ...changes, candidate: null, word: null });
+    if (changes.sentence) fill(this.origin);
     this.translate();
   }
 
@@ -237,6 +241,8 @@ export const alignment = {
   async open(frame, context) {
     const { source } = context;
     const stored = source.offline ? await source.json("alignment/stored", {}) : null;
-    await new Alignment(frame, context, stored).translate();
+    const isNamed = stored || context.state.sentence;
+    const sample = isNamed ? null : await context.sample();
+    await new Alignment(frame, context, stored, sample).translate();
   },
 };

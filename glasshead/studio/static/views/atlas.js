@@ -1,6 +1,6 @@
 // The view "atlas": the attention of a long text as a map, from the whole of it to single weights.
 import { ramp, scale } from "../colors.js";
-import { TextPicker, choice, menu, progress, slider } from "../controls.js";
+import { TextPicker, choice, firstText, menu, progress, slider } from "../controls.js";
 import { button, element, fill, unique } from "../dom.js";
 import { grouped, weight } from "../numbers.js";
 import { newest } from "../source.js";
@@ -77,6 +77,7 @@ class Atlas {
     this.told = null;
     /** @type {number | null} */
     this.telling = null;
+    this.origin = element("p.quiet.origin");
     this.body = element("div.atlas-body");
     this.menus = element("div.controls");
     this.topFrame = element("div");
@@ -92,9 +93,9 @@ class Atlas {
   async start() {
     const { context, source } = this;
     const picker = this.isStored || source.offline ? null : this.textPicker();
-    fill(this.frame, picker?.element, this.body);
+    fill(this.frame, picker?.element, this.origin, this.body);
     if (picker) {
-      this.text = context.state.text ?? (await source.send(context.about.samples.atlas));
+      this.text = await firstText(context, this.origin);
       picker.show(this.text);
     }
     // A text that is refused may be changed: where one is chosen, it is said there.
@@ -104,6 +105,7 @@ class Atlas {
   textPicker() {
     return new TextPicker(this.context, (text) => {
       this.context.remember({ text, y: null, x: null, zoom: null, i: null, j: null });
+      fill(this.origin);
       this.text = text;
       return this.read();
     });

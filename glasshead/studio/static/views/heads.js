@@ -1,5 +1,5 @@
 // The view "heads": the small maps of all heads over a text, and one of them whole.
-import { TextPicker, choice, progress, toggle } from "../controls.js";
+import { TextPicker, choice, firstText, progress, toggle } from "../controls.js";
 import { element, fill } from "../dom.js";
 import { grouped, range, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
@@ -23,6 +23,7 @@ class Heads {
     this.context = context;
     this.shown = element("div");
     this.count = element("p.quiet.said");
+    this.origin = element("p.quiet.origin");
     this.picker = context.source.offline ? null : this.textPicker();
     // The name of the text that is shown.
     this.text = "";
@@ -39,15 +40,16 @@ class Heads {
   textPicker() {
     return new TextPicker(this.context, (text) => {
       this.context.remember({ text, layer: null, head: null, query: null, key: null });
+      fill(this.origin);
       return this.read(text);
     });
   }
 
   async start() {
-    const { about, source, state } = this.context;
     const top = element("div.top", this.picker?.element, this.count, this.controls());
-    fill(this.frame, top, this.shown);
-    const text = state.text ?? (await source.send(about.samples.heads));
+    fill(this.frame, top, this.origin, this.shown);
+    fill(this.shown, progress(this.context.t("heads.opening")));
+    const text = await firstText(this.context, this.origin);
     const reading = this.read(text).catch((error) => this.failed(error));
     await Promise.all([this.picker?.show(text), reading]);
   }
