@@ -93,7 +93,7 @@ class Atlas {
   async start() {
     const { context, source } = this;
     const picker = this.isStored || source.offline ? null : this.textPicker();
-    fill(this.frame, picker?.element, this.origin, this.body);
+    fill(this.frame, picker && element("div.top", picker.element, this.origin), this.body);
     if (picker) {
       this.text = await firstText(context, this.origin);
       picker.show(this.text);
