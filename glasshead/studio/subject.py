@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 Kind = Literal["classify", "translate", "write", "model", "weights"]
 _TASKS: tuple[Kind, ...] = ("classify", "translate", "write")
+# What a folder or a file of each kind holds, for sentences.
+_HELD: dict[Kind, str] = {
+    "classify": "a classifier",
+    "translate": "a translator",
+    "write": "a language model",
+    "model": "a model without its training",
+    "weights": "stored weights alone",
+}
 # The files of a model; the logs of a training change all the time and do not count.
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _WEIGHTS = (".safetensors", ".bin")
@@ -81,7 +89,8 @@ class StudioSubject:
             )
         if not self.folder.is_dir():
             raise NotThere(
-                f"{self.name} is no folder: name one of a run, or of a model of Hugging Face."
+                f"{self.name} is no folder: name one of a run, or of a model of Hugging Face or "
+                f"llama2.c."
             )
         if is_of_huggingface(self.folder) or llama2c_file(self.folder) is not None:
             return "model"
@@ -119,8 +128,8 @@ class StudioSubject:
 
         Errors: an OSError or ValueError in one sentence where it cannot be loaded.
         """
-        if self.kind != "translate":
-            raise NotThere("there is no translator here: start the studio with a run of one.")
+        if (kind := self.kind) != "translate":
+            raise self._without("an alignment", "a translator", kind)
         from glasshead.tasks.translate import TextTranslator
 
         return self._opened("translator", TextTranslator.load)
@@ -142,14 +151,34 @@ class StudioSubject:
     def _opened(self, what: str, load: Callable[[Path], _T]) -> _T:
         """Return the loaded object, reloading it where the files have changed since."""
         with self._lock:
-            if self.folder is None:
-                raise NotThere("there is no model here: start the studio with the folder of one.")
-            if (self.kind == "weights") != (what == "weights"):
-                raise NotThere(f"{self.name} holds no such thing: start the studio with another.")
+            kind = self.kind
+            if self.folder is None or (kind == "weights" and what != "weights"):
+                raise self._without("a text", "a model that reads it", kind)
+            if kind != "weights" and what == "weights":
+                raise self._without("a map without a text", "stored weights", kind)
             version, loaded = self.version, self._open.get(what)
             if loaded is None or loaded[0] != version:
                 loaded = self._open[what] = (version, load(self.folder))
             return loaded[1]  # type: ignore[return-value] - the type that `load` returns
+
+    def check_run(self) -> None:
+        """Check that there is no model alone, or weights, in place of a training run.
+
+        Errors: a `NotThere` where there is.
+        """
+        try:
+            kind = self.kind
+        except (OSError, ValueError):  # the log of the run says what is missing
+            return
+        if kind not in _TASKS:
+            raise self._without("a learning curve", "a run", kind)
+
+    def _without(self, what: str, needed: str, kind: Kind | None) -> NotThere:
+        here = "there is none here" if kind is None else f"{self.name} holds {_HELD[kind]}"
+        return NotThere(
+            f"{what} needs {needed}, and {here}: start the studio with "
+            f"{'a file of them' if needed == 'stored weights' else 'the folder of one'}."
+        )
 
     def _files(self) -> list[Path]:
         """Return the files whose change calls for reloading."""

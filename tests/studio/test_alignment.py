@@ -180,7 +180,10 @@ def test_another_model_has_no_alignment(tmp_path):
     assert client.get("/api/about").json()["views"]["alignment"] == "alignment.none"
     answer = client.get("/api/alignment", params={"sentence": "ja"})
     assert answer.status_code == 404
-    assert answer.json()["detail"].startswith("there is no translator here: start the studio")
+    assert answer.json()["detail"] == (
+        f"an alignment needs a translator, and {folder} holds a language model: start the studio "
+        f"with the folder of one."
+    )
 
 
 def test_a_report_holds_the_first_sentences_that_can_be_translated(translator):

@@ -373,13 +373,18 @@ def test_a_model_is_loaded_anew_where_its_weights_were_written_anew(tmp_path):
 def test_a_file_that_is_gone_and_a_run_that_does_not_translate_are_told(tmp_path):
     with pytest.raises(NotThere, match="kept.safetensors is not there: check its name"):
         _ = StudioSubject(tmp_path / "kept.safetensors").kind
-    for subject in (StudioSubject(), StudioSubject(written(tmp_path / "writer").path)):
-        with pytest.raises(NotThere, match="there is no translator here: start the studio with"):
-            subject.translator()
+    run = written(tmp_path / "writer").path
+    for folder, holds in ((None, "there is none here"), (run, f"{run} holds a language model")):
+        with pytest.raises(NotThere) as refused:
+            StudioSubject(folder).translator()
+        assert str(refused.value) == (
+            f"an alignment needs a translator, and {holds}: start the studio with the folder of "
+            f"one."
+        )
 
 
 def test_what_needs_a_model_is_refused_where_there_is_none():
-    with pytest.raises(NotThere, match="there is no model here: start the studio with the folder"):
+    with pytest.raises(NotThere, match="^a text needs a model that reads it, and there is none"):
         StudioSubject().reader()
 
 

@@ -222,7 +222,7 @@ def test_a_folder_that_vanishes_is_told_of_and_read_again_when_it_is_back(
     page = seen.open("#heads")
     told = page.locator(".refused p")
     assert told.inner_text().endswith(
-        "is no folder: name one of a run, or of a model of Hugging Face."
+        "is no folder: name one of a run, or of a model of Hugging Face or llama2.c."
     )
     assert not seen.violations()
     page.get_by_role("button", name="Try again").click()

@@ -1,5 +1,6 @@
 """The routes under `/api`: endpoints of each view and their parameters."""
 
+import pathlib
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from glasshead.explanation.translations import LANGUAGES
-from glasshead.studio.background_jobs import NotThere, Work
+from glasshead.studio.background_jobs import Work
 from glasshead.studio.server.answers import (
     LINES,
     NUMBERS,
@@ -369,8 +370,8 @@ def alignment_routes(studio: Studio) -> APIRouter:
 def training_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `training`."""
     routes = APIRouter(prefix="/training", tags=["training"], responses=REFUSALS)
-    folder = studio.subject.folder
-    log = None if folder is None else TrainingLog(folder)
+    # Without a folder, `check_run` refuses.
+    log = TrainingLog(studio.subject.folder or pathlib.Path())
 
     @routes.get("")
     def training(
@@ -381,8 +382,7 @@ def training_routes(studio: Studio) -> APIRouter:
 
         Where nothing has changed since `version`, `changed` is false and the data is left out.
         """
-        if log is None:
-            raise NotThere("there is no run here: start the studio with the folder of one.")
+        studio.subject.check_run()
         return log.told(version, smoothing)
 
     return routes

@@ -202,7 +202,7 @@ def test_a_file_of_weights_is_a_subject(file, tmp_path):
     told = about(studio)
     assert told["subject"]["kind"] == "weights"
     assert [view for view, why in told["views"].items() if why is None] == ["steps", "atlas"]
-    with pytest.raises(NotThere, match="holds no such thing: start the studio with another"):
+    with pytest.raises(NotThere, match="a model that reads it, and .* holds stored weights alone"):
         studio.subject.reader()
     other = Studio(tmp_path / "weights.safetensors")
     with pytest.raises(NotThere, match="is not there"):
@@ -213,7 +213,9 @@ def test_a_file_of_weights_is_a_subject(file, tmp_path):
 
 
 def test_a_model_has_no_stored_weights(run):
-    with pytest.raises(NotThere, match="holds no such thing"):
+    with pytest.raises(
+        NotThere, match="needs stored weights, and .* holds a language model: start"
+    ):
         Studio(run).subject.weights()
 
 

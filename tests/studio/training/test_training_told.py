@@ -1,6 +1,7 @@
 """What the studio tells of a run: its curves, its pace, its phase, its heads."""
 
 import csv
+import json
 
 import pytest
 from fastapi.testclient import TestClient
@@ -11,6 +12,8 @@ from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log, train
 from glasshead.tasks.write import WRITE, WriteSettings
+from pretrained_folders import llama2c_files
+from studio.asking import ask
 from studio.small_runs import ALARMS, COLUMNS, SmallRun
 from studio.training.told import curve, old
 from written import SMALL
@@ -165,3 +168,23 @@ def test_without_a_run_there_is_none():
     answer = client.get("/api/training")
     assert answer.status_code == 404
     assert "start the studio with the folder of one" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", ["none", "weights", "model"])
+def test_what_is_no_run_has_no_learning_curve(tmp_path, kind):
+    place = {
+        "none": lambda: None,
+        "model": lambda: llama2c_files(tmp_path),
+        "weights": lambda: tmp_path / "kept.safetensors",
+    }[kind]()
+    (tmp_path / "kept.safetensors").write_bytes(b"")
+    holds = {
+        "none": "there is none here",
+        "model": f"{place} holds a model without its training",
+        "weights": f"{place} holds stored weights alone",
+    }[kind]
+    answer = ask(application(Studio(place)), "/api/training")
+    assert (answer.status, json.loads(answer.body)["detail"]) == (
+        404,
+        f"a learning curve needs a run, and {holds}: start the studio with the folder of one.",
+    )
