@@ -145,6 +145,12 @@ def steps_routes(studio: Studio) -> APIRouter:
         head: Annotated[int, Field(ge=0, le=3)] = 0
         query: Annotated[int | None, Field(ge=0, lt=limits.words)] = None
 
+    # FastAPI before 0.160 takes no other parameter beside a model of them.
+    class WordsQuery(StepsQuery):
+        """The parameters, and the language of the explanation."""
+
+        lang: Language = "en"
+
     @routes.get("")
     def matrices(settings: Annotated[StepsQuery, Query()]) -> dict[str, Any]:
         """Return the matrices of a sentence's attention at full precision, and the options.
@@ -156,14 +162,13 @@ def steps_routes(studio: Studio) -> APIRouter:
         return steps_data(StepsRequest(**settings.model_dump()), limits)
 
     @routes.get("/words")
-    def explanation(
-        settings: Annotated[StepsQuery, Query()], lang: Language = "en"
-    ) -> dict[str, Any]:
+    def explanation(settings: Annotated[WordsQuery, Query()]) -> dict[str, Any]:
         """Explain one word's attention step by step, in one of five languages.
 
         400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
         """
-        return steps_words(StepsRequest(**settings.model_dump()), lang, limits)
+        asked = settings.model_dump(exclude={"lang"})
+        return steps_words(StepsRequest(**asked), settings.lang, limits)
 
     return routes
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.metadata import version
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from glasshead.watching.captured_call import (
     position_among,
     problem_from_inputs,
 )
+from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.session import THREADS, Patch, Session, without_heads
 from glasshead.watching.interception.torch_attention import of_rows
 
@@ -41,9 +43,19 @@ def interface() -> list[Patch]:
         return []
     from transformers.modeling_utils import AttentionInterface
 
-    # Before transformers 5, modules index the interface, unless they run their own "eager" function.
-    name = "get_interface" if hasattr(AttentionInterface, "get_interface") else "__getitem__"
-    return [Patch(AttentionInterface, name, _get_interface)]
+    if hasattr(AttentionInterface, "get_interface"):
+        return [Patch(AttentionInterface, "get_interface", _get_interface)]
+    return [Patch(AttentionInterface, "__getitem__", _refuse_older)]
+
+
+def _refuse_older(session: Session, original: _Function, interface: Any, name: str) -> _Function:
+    """Refuse transformers 4, whose modules tell their place in a text in other ways."""
+    if not session.enabled:
+        return original(interface, name)
+    raise UnseenError(
+        f"watch sees models of transformers 5.2 or later, and {version('transformers')} is "
+        "installed: upgrade it by `pip install --upgrade transformers`."
+    )
 
 
 def _get_interface(

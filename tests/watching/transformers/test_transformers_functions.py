@@ -94,3 +94,18 @@ def test_a_function_that_a_user_has_registered_is_seen_with_all_that_it_is_given
         AttentionInterface._global_mapping.pop("mine")
     assert given == [("a name", "a function")]
     eager.check(seen, softmax(query * 0.7 * 7**0.5, key, eager.causal(5, 5)))
+
+
+def test_an_older_transformers_is_refused_and_not_missed(monkeypatch):
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    # Transformers 4 has no such function: its modules index the interface.
+    monkeypatch.delattr(AttentionInterface, "get_interface")
+    own = AttentionInterface._global_mapping["sdpa"]
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
+    with (
+        gh.watch(models.llama("sdpa"), [gh.Entropy()]),
+        pytest.raises(RuntimeError, match=r"transformers 5\.2 or later, and .*`pip install"),
+    ):
+        ALL_ATTENTION_FUNCTIONS["sdpa"]
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
