@@ -103,9 +103,10 @@ def test_an_older_transformers_is_refused_and_not_missed(monkeypatch):
     monkeypatch.delattr(AttentionInterface, "get_interface")
     own = AttentionInterface._global_mapping["sdpa"]
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
+    said = r"transformers 5\.2 or later, and .*`pip install --upgrade transformers`"
     with (
+        pytest.raises(RuntimeError, match=said),
         gh.watch(models.llama("sdpa"), [gh.Entropy()]),
-        pytest.raises(RuntimeError, match=r"transformers 5\.2 or later, and .*upgrade it"),
     ):
         ALL_ATTENTION_FUNCTIONS["sdpa"]
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
