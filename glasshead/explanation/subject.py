@@ -297,7 +297,7 @@ def key_table(
     if others:
         rows.append([say("… and {count} others", count=len(others)), *_sums(columns, others)])
     if total:
-        rows.append([say("together"), *_sums(columns, range(len(subject.key_names)))])
+        rows.append([say("total"), *_sums(columns, range(len(subject.key_names)))])
     return Table([say("key"), *(column.head for column in columns)], rows, caption=caption)
 
 

@@ -37,7 +37,7 @@ SHELL = {
     "shell.origin.unreadable": _(
         "A text of the studio's own, as the held-out part of this run's data cannot be read: {why}"
     ),
-    "shell.large": _("A text takes at most {most} bytes, and this file has {size}: take a part."),
+    "shell.large": _("The limit is {most} bytes, and this file has {size}: choose a shorter text."),
     # Separates the items of a list.
     "shell.comma": _(", "),
     "shell.skip": _("Skip to the view"),
@@ -258,7 +258,7 @@ ALIGNMENT = {
     "alignment.target": _("Words of the translation"),
     "alignment.hint": _(
         "Point at a word, or move among the words with the arrow keys, to read its weights; Esc "
-        "lets go."
+        "clears the selection."
     ),
     "alignment.took": _("“{word}” took {weights}."),
     "alignment.gave": _("“{word}” gave {weights}."),

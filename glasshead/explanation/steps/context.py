@@ -211,7 +211,8 @@ def _why(subject: Subject) -> str:
     return say(
         "Why a mixture and not a choice: a little more weight on a key changes the result by a "
         "little, so training can tell which way to move each weight. And as the weights add up to "
-        "1, the context lies in the midst of the values, nearest to those that weigh most."
+        "1, the context is a weighted average of the values, pulled hardest towards those with the "
+        "largest weights."
     )
 
 
@@ -385,7 +386,7 @@ def tell_matrix(subject: Subject) -> Step:
                 shown_weights(subject),
                 subject.query_names,
                 highlight=subject.position,
-                caption=say("The weights: rows look, columns are looked at"),
+                caption=say("The weights: rows are queries, columns are keys"),
             ),
         ),
         why=say(

@@ -42,8 +42,8 @@ def _whom(subject: Subject) -> str:
         )
     return say(
         "Attention lets a word look at other words and take from each as much as it needs. Here "
-        "the words that look and the words that are looked at are two different lists. It is shown "
-        "for one of the words that look, “{query}”, with every number."
+        "queries and keys come from two different lists of words, which is cross-attention. It is "
+        "shown for one query, “{query}”, with every number."
     )
 
 
@@ -81,7 +81,7 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         *_place(subject),
     ]
     return (
-        Table([say("choice"), say("here")], choices, caption=say("The recipe of this attention")),
+        Table([say("setting"), say("value")], choices, caption=say("The recipe of this attention")),
         Paragraph(
             say(
                 "Numbers are computed with more digits than the four decimals shown, so a sum of "
