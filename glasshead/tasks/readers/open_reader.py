@@ -48,15 +48,18 @@ def reader_of_run(folder: Path, device: torch.device) -> Reader:
     """
     writer = Writer.load(folder)
     field = None if writer.settings is None else writer.settings.data.field
-    reader = _of_language_model(shown(folder), writer.tokenizer, writer.model.to(device))
-    return replace(reader, kind="run", field=field)
+    model = writer.model.to(device)
+    reader = reader_of(shown(folder), writer.tokenizer, model, model, None)
+    return replace(_of_language_model(reader, model), field=field)
 
 
-def _of_language_model(name: str, tokenizer: Tokenizer, model: LanguageModel) -> Reader:
-    """Create the reader of a language model, which is run without its head."""
+def _of_language_model(reader: Reader, model: LanguageModel) -> Reader:
+    """Have a reader run its language model without the head, within the model's context."""
     attentions = (x for x in model.modules() if isinstance(x, MultiHeadAttention))
     return replace(
-        reader_of(name, tokenizer, model, model.hidden, model.config.context_length, "model"),
+        reader,
+        read=model.hidden,
+        context=model.config.context_length,
         mask=next(attentions).attention.mask,
     )
 
@@ -131,14 +134,14 @@ def reader_of_model(
         return open_reader(Path(model), device)
     name = type(model).__name__
     if isinstance(tokenizer, Tokenizer):
-        if isinstance(model, LanguageModel):
-            return _of_language_model(name, tokenizer, model)
-        return reader_of(name, tokenizer, model, model, None, "model")
-    if not callable(tokenizer) or not hasattr(tokenizer, "all_special_ids"):
+        reader = reader_of(name, tokenizer, model, model, None, "model")
+    elif callable(tokenizer) and hasattr(tokenizer, "all_special_ids"):
+        from glasshead.tasks.readers.huggingface import reader_of_transformers
+
+        reader = reader_of_transformers(name, model, tokenizer, "the tokenizer")
+    else:
         raise TypeError(
             f"tokenizer takes that of the model, of transformers or of glasshead, and got "
             f"{type(tokenizer).__name__}: give the one that {name} was trained with."
         )
-    from glasshead.tasks.readers.huggingface import reader_of_transformers
-
-    return reader_of_transformers(name, model, tokenizer, "the tokenizer")
+    return _of_language_model(reader, model) if isinstance(model, LanguageModel) else reader

@@ -235,3 +235,12 @@ def test_the_tokenizer_of_a_larger_model_is_refused():
     ):
         with pytest.raises(ValueError, match="takes tokens from 0 to 4, and its tokenizer gave"):
             call()
+
+
+def test_a_tokenizer_of_transformers_leaves_a_language_model_its_own_context(model):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=TOKENIZER.inner, eos_token="<|end|>", model_max_length=1000
+    )
+    found = gh.observe_texts(model, TEXTS, STATISTICS, tokenizer=theirs)
+    assert found.source["length"] == CONTEXT
