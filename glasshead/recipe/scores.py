@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from glasshead.recipe.validation import (
 )
 
 
+@runtime_checkable
 class NumberWriter(Protocol):
     """Numbers as text, as `explain` shows them."""
 
