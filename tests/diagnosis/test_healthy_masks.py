@@ -1,5 +1,7 @@
 """What glasshead's masks are, written for each library, is recognised again and found healthy."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
@@ -226,12 +228,11 @@ def test_what_transformers_makes_is_healthy(implementation, cached, padded):
         lengths = torch.tensor([[keys], [keys - 2], [keys - 1]])
         tokens = (torch.arange(keys) < lengths).long()
         tokens = tokens.flip(-1) if padded == "left" else tokens
-    made = create_causal_mask(
-        config=config,
-        inputs_embeds=torch.zeros(3, queries, 8),
-        attention_mask=tokens,
-        past_key_values=cache,
-    )
+    given = {"attention_mask": tokens, "past_key_values": cache}
+    if "cache_position" in signature(create_causal_mask).parameters:
+        # Before transformers 5.20.
+        given["cache_position"] = torch.arange(cached, keys)
+    made = create_causal_mask(config=config, inputs_embeds=torch.zeros(3, queries, 8), **given)
     if made is None:
         pytest.skip("transformers leaves this mask to is_causal")
     diagnosis = gh.diagnose(made, queries=queries, keys=keys)

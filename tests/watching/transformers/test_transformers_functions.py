@@ -39,7 +39,7 @@ def test_what_a_call_says_of_causality_goes_before_what_its_module_says(keys):
 
 
 def test_without_a_mask_the_eager_functions_hide_nothing():
-    from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
+    from transformers.models.bert.modeling_bert import eager_attention_forward
 
     query, key, value = inputs()
     model = models.Alone("eager", eager_attention_forward, scaling=7**-0.5)
@@ -61,7 +61,7 @@ def test_sdpa_knows_nothing_of_sinks():
 
 
 def test_a_mask_may_be_longer_than_the_keys():
-    from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
+    from transformers.models.bert.modeling_bert import eager_attention_forward
 
     def cut(module, query, key, value, attention_mask, **named):
         mask = attention_mask[..., : key.shape[-2]]

@@ -59,7 +59,7 @@ def test_numbers_in_a_mask_of_pairs_are_a_bias(mode):
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
 def test_a_mask_that_is_written_to_is_read_again(mode):
-    from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
+    from transformers.models.bert.modeling_bert import eager_attention_forward
 
     model = models.Alone(mode, eager_attention_forward, scaling=7**-0.5)
     query, key, value = torch.randn(3, 2, 5, 7, 7).unbind()

@@ -44,7 +44,8 @@ def test_a_cache_that_is_cut_back_is_believed(build):
     model = build("sdpa")
     text = models.tokens(2, 12)
     cache = DynamicCache(config=model.config)
-    cache.activate_past_recording()
+    # Since transformers 5.20, sliding layers must be told to keep what a crop brings back.
+    getattr(cache, "activate_past_recording", lambda: None)()
     with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
         model(text[:, :7], past_key_values=cache)
         cache.crop(0)
