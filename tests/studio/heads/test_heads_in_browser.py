@@ -169,7 +169,7 @@ def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_p
     (tmp_path / "large.txt").write_bytes(b"a" * (2**23 + 1))
     page.locator('input[type="file"]').set_input_files(tmp_path / "large.txt")
     expect(page.locator(".wrong")).to_contain_text(
-        "at most 8 388 608 bytes, and this file has 8 388 609"
+        "The limit is 8 388 608 bytes, and this file has 8 388 609"
     )
 
 
