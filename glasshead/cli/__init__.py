@@ -43,7 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments is None:
             _keep_own_descriptors()
-            _let_idle_threads_sleep()
         _check_output()
         _check_columns()
         with _interruptible() if arguments is None else nullcontext():
@@ -149,17 +148,6 @@ def _keep_own_descriptors() -> None:
         sys.stderr = os.fdopen(
             os.dup(2), "w", buffering=1, encoding=old.encoding, errors=old.errors
         )
-
-
-def _let_idle_threads_sleep() -> None:
-    """Have OpenMP put idle threads to sleep, unless the user chose a policy.
-
-    By default they spin for a while, and take the processors from those who work: where other
-    programs run too, training takes many times as long. OpenMP reads it when torch is loaded, and
-    child processes inherit it.
-    """
-    if "torch" not in sys.modules:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _check_columns() -> None:

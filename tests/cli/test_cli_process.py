@@ -71,24 +71,6 @@ def test_a_bad_input_ends_the_process_with_2():
     assert outcome.stderr.count(b"\n") == 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP tells it otherwise")
-@pytest.mark.parametrize(
-    ("own", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")]
-)
-def test_openmp_takes_the_policy_before_torch_is_loaded(own, policy):
-    outcome = run("explain", OMP_DISPLAY_ENV="true", **own)
-    assert outcome.returncode == 0
-    # As OpenMP has it, which reads it once, when it is loaded.
-    assert f"OMP_WAIT_POLICY = '{policy}'" in outcome.stderr.decode()
-
-
-def test_a_call_from_python_leaves_the_environment(command, monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.delitem(sys.modules, "torch")
-    assert command("--version").code == 0
-    assert "OMP_WAIT_POLICY" not in os.environ
-
-
 def test_a_reader_who_has_seen_enough_causes_no_traceback():
     process = subprocess.Popen(
         [*PROGRAM, "explain", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
