@@ -143,7 +143,7 @@ _NAMES = {"attn_bias": "attn_mask"}
 
 
 class _Role(Enum):
-    """What an operator has to do with attention."""
+    """Part of an attention that an operator computes."""
 
     TELLING = auto()
     WHOLE = auto()

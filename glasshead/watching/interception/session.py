@@ -46,7 +46,7 @@ class CallContext(NamedTuple):
 
 
 class Ablation(Protocol):
-    """What the session asks of an open ablation."""
+    """Interface of an open ablation to its session."""
 
     def removed(self, module: nn.Module | None, count: int | None) -> Sequence[int]:
         """Return the heads to ablate in an attention that has run."""
