@@ -3,10 +3,12 @@
 python matrix/run.py                    every cell of cells.toml that is not green for this code
 python matrix/run.py oldest newest      these
 python matrix/run.py --again --keep vllm    although it is green; its environment is kept
+python matrix/run.py --failed --keep vllm   what failed there before, after a mend
 
 An environment takes up to 8 GB, as PyTorch comes with CUDA for most versions, and is deleted when
-its tests have run. What came out is kept in results.json after each cell, so that an interrupted
-run goes on where it was; docs/versions.md shows it.
+its tests have run, unless it is kept; one that was kept is used again while it is what the cell
+asks for. What came out is kept in results.json after each cell, so that an interrupted run goes on
+where it was; docs/versions.md shows it.
 """
 
 import argparse
@@ -108,21 +110,23 @@ def interpreter(version: str) -> str:
 
 
 def install(cell: Cell, folder: Path) -> Path:
-    """Make the environment of a cell, and return its Python.
+    """Make the environment of a cell, or take the one that was kept, and return its Python.
 
     Errors: CellError where there is no such Python, no room, or pip does not find the versions.
     """
     first = interpreter(cell.python)
-    if shutil.disk_usage(ROOT).free < NEEDED_DISK:
-        raise CellError(f"less than {NEEDED_DISK / 1e9:.0f} GB of disk are free")
-    shutil.rmtree(folder, ignore_errors=True)
     requires = list(cell.requires)
     if "oldest" in requires:
         requires.remove("oldest")
         requires += [f"{name}=={bound}" for name, bound in lower_bounds().items()]
-    wanted = folder.with_suffix(".txt")
-    wanted.write_text("".join(f"{line}\n" for line in requires))
-    python = folder / "bin" / "python"
+    wanted, python, made = folder.with_suffix(".txt"), folder / "bin" / "python", folder / "made"
+    lines = "".join(f"{line}\n" for line in requires)
+    if made.exists() and made.read_text() == f"{first}\n{lines}":
+        return python
+    if shutil.disk_usage(ROOT).free < NEEDED_DISK:
+        raise CellError(f"less than {NEEDED_DISK / 1e9:.0f} GB of disk are free")
+    shutil.rmtree(folder, ignore_errors=True)
+    wanted.write_text(lines)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
         [first, "-m", "venv", str(folder)],
@@ -132,6 +136,7 @@ def install(cell: Cell, folder: Path) -> Path:
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
             raise CellError(f"it could not be installed: {(said or ['no reason given'])[0]}")
+    made.write_text(f"{first}\n{lines}")
     return python
 
 
@@ -146,11 +151,19 @@ def versions(python: Path) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
-def test(cell: Cell, python: Path, library: list[str], processes: int) -> dict[str, int]:
-    """Run the tests of a cell, and return how many passed, failed and were skipped."""
+def test(
+    cell: Cell, python: Path, library: list[str], processes: int, before: dict[str, Any] | None
+) -> dict[str, int]:
+    """Run the tests of a cell, and return how many passed, failed and were skipped.
+
+    With the counts before, only what failed then is run again, and added to them.
+    """
     log, counts = (BUILD / cell.name).with_suffix(".log"), (BUILD / cell.name).with_suffix(".xml")
     counts.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
+    command.append(f"--override-ini=cache_dir={log.with_suffix('.cache')}")
+    if before is not None:
+        command += ["--last-failed", "--last-failed-no-failures=none"]
     command += (f"-Wignore::{kind}" for kind in FUTURE_WARNINGS)
     # Doctests and documents show today's figures and messages of other libraries: "all" has them.
     paths = library if cell.scope == "library" else []
@@ -167,11 +180,20 @@ def test(cell: Cell, python: Path, library: list[str], processes: int) -> dict[s
         raise CellError(f"pytest did not come to its end: see {log.relative_to(ROOT)}")
     suite = next(ET.parse(counts).getroot().iter("testsuite")).attrib
     failed, skipped = int(suite["failures"]) + int(suite["errors"]), int(suite["skipped"])
-    return {
+    counted = {
         "passed": int(suite["tests"]) - failed - skipped,
         "failed": failed,
         "skipped": skipped,
+        "mended": 0,
     }
+    if before is None:
+        return counted
+    if int(suite["tests"]) != before["failed"]:
+        raise CellError(f"{before['failed']} tests failed before, and {suite['tests']} were found")
+    counted["passed"] += before["passed"]
+    counted["skipped"] += before["skipped"]
+    counted["mended"] = before["mended"] + before["failed"] - failed
+    return counted
 
 
 def results() -> dict[str, Any]:
@@ -181,7 +203,7 @@ def results() -> dict[str, Any]:
 
 def rendered(known: dict[str, Any], cells: Iterable[Cell]) -> str:
     """Return the cells that were green as a table of Markdown, and the others with the reason."""
-    head = ("cell", "Python", *SHOWN, "tests", "passed", "skipped", "date")
+    head = ("cell", "Python", *SHOWN, "tests", "passed", "mended", "skipped", "date")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     others = []
     for cell in cells:
@@ -197,6 +219,7 @@ def rendered(known: dict[str, Any], cells: Iterable[Cell]) -> str:
             *(there[name].partition("+")[0] for name in SHOWN),
             cell.scope,
             f"{found['passed']:,}",
+            found["mended"],
             found["skipped"],
             found["date"],
         )
@@ -218,8 +241,15 @@ def write(known: dict[str, Any], cells: dict[str, Cell]) -> None:
     )
 
 
-def run(cell: Cell, library: list[str], *, processes: int, keep: bool) -> dict[str, Any]:
-    """Install and test a cell.
+def run(
+    cell: Cell,
+    library: list[str],
+    *,
+    processes: int,
+    keep: bool,
+    before: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Install and test a cell; with its result before, only what failed then.
 
     Errors: CellError where it cannot be run here.
     """
@@ -231,12 +261,12 @@ def run(cell: Cell, library: list[str], *, processes: int, keep: bool) -> dict[s
         python = install(cell, folder)
         there = versions(python)
         print(f"{cell.name}: testing with torch {there['torch']} …", flush=True)
-        counted = test(cell, python, library, processes)
+        counted = test(cell, python, library, processes, before)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    seconds = round(time.monotonic() - start)
+    seconds = round(time.monotonic() - start) + (before["seconds"] if before else 0)
     return {**counted, "seconds": seconds, "date": today, "source": state, "versions": there}
 
 
@@ -246,6 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cells", nargs="*", help=f"cells; all if none: {', '.join(cells)}")
     parser.add_argument("--again", action="store_true", help="run those that are green, too")
+    parser.add_argument("--failed", action="store_true", help="run only what failed before, again")
     parser.add_argument("--keep", action="store_true", help="keep the environments")
     parser.add_argument("--processes", type=int, default=2, help="processes that test (2)")
     asked = parser.parse_args()
@@ -260,7 +291,8 @@ def main() -> int:
             print(f"{cell.name}: green already, on {found['date']}")
             continue
         try:
-            found = run(cell, library, processes=asked.processes, keep=asked.keep)
+            before = found if asked.failed and found and found["failed"] else None
+            found = run(cell, library, processes=asked.processes, keep=asked.keep, before=before)
         except CellError as reason:
             print(f"{cell.name}: skipped, {reason}.")
             continue
@@ -268,9 +300,8 @@ def main() -> int:
             print(f"\n{cell.name}: interrupted; the same command goes on with it.")
             return 130
         print(
-            "{0}: {passed} passed, {failed} failed, {skipped} skipped, in {seconds} s".format(
-                cell.name, **found
-            )
+            "{0}: {passed} passed ({mended} mended), {failed} failed, {skipped} skipped, "
+            "in {seconds} s".format(cell.name, **found)
         )
         if found["failed"]:
             print(f"{cell.name}: see {(BUILD / cell.name).with_suffix('.log')}")

@@ -60,11 +60,11 @@ def test_a_table_has_the_green_cells_and_tells_why_others_are_not_in_it(matrix):
         return matrix.Cell(name, "3.11", (), "library", f"about {name}")
 
     there = dict.fromkeys(matrix.SHOWN, "2.3+cpu") | {"python": "3.11.7"}
-    found = {"passed": 1237, "skipped": 5, "date": "2026-11-23", "versions": there}
+    found = {"passed": 1237, "mended": 3, "skipped": 5, "date": "2026-11-23", "versions": there}
     known = {"green": {**found, "failed": 0}, "red": {**found, "failed": 7}}
     drawn = matrix.rendered(known, [cell("green"), cell("red"), cell("new")])
     assert "| **green**: about green | 3.11.7 | 2.3 | 2.3 |" in drawn
-    assert "| library | 1,237 | 5 | 2026-11-23 |" in drawn
+    assert "| library | 1,237 | 3 | 5 | 2026-11-23 |" in drawn
     assert "- red (about red): 7 tests failed." in drawn
     assert "- new (about new): not run yet." in drawn
     assert "**red**" not in drawn
