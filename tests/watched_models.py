@@ -1,11 +1,19 @@
 """Small models of transformers of random weights, what they take, where their attention is."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import Tensor, nn
 
+try:
+    TRANSFORMERS = Version(version("transformers"))
+except PackageNotFoundError:
+    TRANSFORMERS = Version("0")
 VOCABULARY = 61
 # Of a width that leaves attention neither flat nor one-hot, so that a mistake shows.
 _RANGE = {"initializer_range": 0.3}
@@ -23,6 +31,15 @@ def built(kind: Any, config: Any, attention: str) -> nn.Module:
             nn.init.normal_(parameter, 0.0, 0.3)
     assert model.config._attn_implementation == attention
     return model
+
+
+@contextmanager
+def skipped_where_transformers_fails(*errors: type[Exception]) -> Iterator[None]:
+    """Skip a test of what an unwatched model of this version of transformers cannot do."""
+    try:
+        yield
+    except errors as error:
+        pytest.skip(f"transformers {TRANSFORMERS} fails by itself: {error}")
 
 
 def sizes_of_a_decoder(**changes: Any) -> dict[str, Any]:
@@ -95,11 +112,10 @@ def bert(attention: str = "eager", **changes: Any) -> nn.Module:
 
 
 def t5(attention: str = "eager", **changes: Any) -> nn.Module:
-    import transformers
     from transformers import T5Config, T5ForConditionalGeneration
 
     if not T5ForConditionalGeneration._supports_sdpa:
-        pytest.skip(f"T5 of transformers {transformers.__version__} attends by code of its own")
+        pytest.skip(f"T5 of transformers {TRANSFORMERS} attends by code of its own")
     sizes = {
         "vocab_size": VOCABULARY,
         "d_model": 21,
@@ -229,6 +245,9 @@ def inputs(build: Any, side: str | None = None, batch: int = 3, length: int = 7)
     return given
 
 
+# Other names since transformers 5.9.
+_RENAMED = Version("5.9") <= TRANSFORMERS
+_VIT = "layers.{}.attention" if _RENAMED else "encoder.layer.{}.attention.attention"
 # Where the models keep their attention, by the name under which they return its weights.
 NAMES = {
     llama: {"attentions": "model.layers.{}.self_attn"},
@@ -237,7 +256,7 @@ NAMES = {
     gpt_oss: {"attentions": "model.layers.{}.self_attn"},
     gpt2: {"attentions": "transformer.h.{}.attn"},
     bert: {"attentions": "encoder.layer.{}.attention.self"},
-    vit: {"attentions": "layers.{}.attention"},
+    vit: {"attentions": _VIT},
     t5: {
         "encoder_attentions": "encoder.block.{}.layer.0.SelfAttention",
         "decoder_attentions": "decoder.block.{}.layer.0.SelfAttention",

@@ -50,7 +50,7 @@ def onnx_attention(
 def _structure(inputs, attributes, query, past) -> gh.Mask | None:
     """Causal and windows, counted from the past length, or from the keys that are real."""
     offset = past
-    if "nonpad_kv_seqlen" in inputs and attributes.get("opset", 24) >= 25:
+    if "nonpad_kv_seqlen" in inputs:
         offset = inputs["nonpad_kv_seqlen"] - query.shape[-2]
     before, after = (
         None if attributes.get(name, -1) < 0 else attributes[name]

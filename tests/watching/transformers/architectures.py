@@ -225,5 +225,5 @@ ARCHITECTURES = {
         positions=False,
         tables={"decoder": "model.decoder.embed_positions"},
     ),
-    "vit": Architecture(vit, {"attentions": "layers.{}.attention"}, "image", positions=False),
+    "vit": Architecture(vit, models.NAMES[models.vit], "image", positions=False),
 }

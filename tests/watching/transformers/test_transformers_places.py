@@ -24,11 +24,12 @@ def test_a_cache_of_a_chunk_lets_keys_go(mode, cache):
         config = Llama4TextConfig(**models.sizes_of_a_decoder(**changes, num_hidden_layers=4))
         return models.built(Llama4ForCausalLM, config, mode)
 
-    model = llama4(mode)
+    model, given = llama4(mode), models.tokens(2, 7)
+    asked = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache}
+    with models.skipped_where_transformers_fails(TypeError):
+        model.generate(given, **asked)
     with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
-        text = model.generate(
-            models.tokens(2, 7), max_new_tokens=6, do_sample=False, cache_implementation=cache
-        )
+        text = model.generate(given, **asked)
     with torch.no_grad():
         output = llama4("eager")(text[:, :-1], output_attentions=True)
     for watched, weights in zip(seen.values(), output.attentions, strict=True):
@@ -44,11 +45,16 @@ def test_a_cache_that_is_cut_back_is_believed(build):
     model = build("sdpa")
     text = models.tokens(2, 12)
     cache = DynamicCache(config=model.config)
-    # Since transformers 5.20, sliding layers must be told to keep what a crop brings back.
-    getattr(cache, "activate_past_recording", lambda: None)()
+    # Since transformers 5.20 a crop counts the tokens that go, also where layers slide.
+    counts = hasattr(cache, "activate_past_recording")
+    if counts:
+        cache.activate_past_recording()
+    elif build is models.mistral:
+        pytest.skip("a cache that slides cannot be cut back in this version of transformers")
     with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
         model(text[:, :7], past_key_values=cache)
-        cache.crop(0)
+        if counts:
+            cache.crop(0)
         model(models.tokens(2, 4, seed=8), past_key_values=cache)
         cache.crop(-4)
         model(text[:, 7:], past_key_values=cache)
