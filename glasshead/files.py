@@ -106,7 +106,9 @@ def whole_file(path: Path) -> Iterator[Path]:
     ...     [file.name for file in Path(folder).iterdir()]
     ['words.txt']
     """
-    place = path.resolve()
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OSError(errno.ELOOP, "its links lead in a circle", str(path))
     if place.exists() and not (place.is_file() or place.is_dir()):
         raise OSError(errno.EINVAL, "a file that is not regular is there", str(path))
     beside = place.with_name(f".{os.urandom(8).hex()}.tmp")

@@ -266,7 +266,7 @@ def check_outputs(
     for kind, path in given:
         check_target(path, kind)
         check_apart(path, sources, kind)
-    # Links may lead in a circle, which Path.resolve does not bear.
+    # Links may lead in a circle, which Path.resolve does not bear before Python 3.13.
     if len({realpath(path) for _, path in given}) < len(given):
         options = " and ".join(kind.option for kind, _ in given)
         raise ValueError(
@@ -289,15 +289,11 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
     """
     check_target(path, kind)
     try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        Path(realpath(path)).parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as beside:
             beside.write_bytes(content)
     except OSError as error:
         raise _refusal(path, error, kind) from error
-    except RuntimeError as error:
-        raise OSError(
-            f"{kind.option} cannot be {shown(path)}: its links lead in a circle."
-        ) from error
 
 
 def _refusal(path: Path, error: OSError, kind: Kind) -> OSError:

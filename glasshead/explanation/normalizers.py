@@ -34,7 +34,8 @@ def by_key(subject: Subject, write: Callable[[float], str]) -> tuple[str, ...]:
         weight = figure(weights[key])
         if key in seen:
             return f"{write(scores[key])} = {weight}"
-        return f"{weight}   ({subject.say('hidden')})"
+        hidden = subject.say("hidden")
+        return f"{weight}   ({hidden})"
 
     return subject.by_key("p", line)
 
@@ -232,7 +233,8 @@ def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
     def line(key: int) -> str:
         sign = "<" if scores[key] < largest else "="
         compared = f"{figure(scores[key])} {sign} {figure(largest)}"
-        return f"{figure(weights[key])}   ({compared if key in seen else subject.say('hidden')})"
+        why = compared if key in seen else subject.say("hidden")
+        return f"{figure(weights[key])}   ({why})"
 
     return subject.by_key("p", line)
 

@@ -253,7 +253,8 @@ def answer_to(served, path, **parameters):
         with urllib.request.urlopen(url) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+        with error:
+            return error.code, json.load(error)
 
 
 def test_the_server_answers_with_the_same(serving):

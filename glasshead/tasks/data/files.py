@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,16 +116,16 @@ def existing(name: FileName) -> Path:
         raise ValueError(f"expected the name of a file, and got {os.fspath(name)!r}: {hint}")
     path = Path(name)
     try:
-        there, folder, ordinary = path.exists(), path.is_dir(), path.is_file()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if not there:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         parent = path.parent
         hint = "check its name" if parent.is_dir() else f"there is no folder {shown(parent)}"
-        raise FileNotFoundError(f"there is no file {shown(path)}: {hint}.")
-    if folder:
+        raise FileNotFoundError(f"there is no file {shown(path)}: {hint}.") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{shown(path)} is a folder: name a file in it.")
-    if not ordinary:
+    if not stat.S_ISREG(mode):
         raise OSError(f"{shown(path)} is no ordinary file: write it to one, and name that.")
     return path
 
