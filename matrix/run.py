@@ -288,8 +288,7 @@ def main() -> int:
         parser.error(f"expected cells of cells.toml, {', '.join(cells)}, and got {unknown[0]!r}.")
     failed = False
     for cell in (cells[name] for name in asked.cells or cells):
-        known = results()
-        found = known.get(cell.name)
+        found = results().get(cell.name)
         if found and not found["failed"] and found["source"] == source() and not asked.again:
             print(f"{cell.name}: green already, on {found['date']}")
             continue
@@ -309,7 +308,7 @@ def main() -> int:
         if found["failed"]:
             print(f"{cell.name}: see {(BUILD / cell.name).with_suffix('.log')}")
         failed |= bool(found["failed"])
-        write({**known, cell.name: found}, cells)
+        write({**results(), cell.name: found}, cells)
     return int(failed)
 
 
