@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from glasshead.cli import _usage_error
 from glasshead.cli.app import app
 from scripts import ROOT, script
 
@@ -77,7 +78,7 @@ def parsed(command: Any, arguments: list[str]) -> bool:
         return any(parsed(task, arguments) for task in command.commands.values())
     try:
         command.make_context("glasshead", [*arguments])
-    except typer.TyperException:
+    except _usage_error():
         return False
     return True
 

@@ -1,17 +1,76 @@
 """Optimizers: AdamW, SGD, and Muon beside AdamW, with weight decay for matrices only."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from glasshead.tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+
+class Muon(Optimizer):
+    """Momentum whose updates are made orthogonal, for matrices: `torch.optim.Muon` before 2.9.
+
+        M ← μ·M + (1 − μ)·G,   U = (1 − μ)·G + μ·M,   W ← (1 − η·λ)·W − η·0.2·√max(rows, columns)·O
+
+    where O is U with its singular values near 1, by Newton and Schulz's iteration in bfloat16. Its
+    state and settings have the names of PyTorch's, so that a run goes on with either.
+
+    Args:
+        matrices: The matrices to train.
+        lr: Learning rate η.
+        weight_decay: Weight decay λ.
+
+    Source: Jordan et al. 2024 (Muon: an optimizer for hidden layers in neural networks); Liu et al.
+    2025 (Muon is scalable for LLM training), section 2.2.
+    """
+
+    def __init__(self, matrices: Iterable[nn.Parameter], *, lr: float, weight_decay: float) -> None:
+        fixed = {
+            "momentum": 0.95,
+            "nesterov": True,
+            "ns_coefficients": (3.4445, -4.7750, 2.0315),
+            "eps": 1e-7,
+            "ns_steps": 5,
+            "adjust_lr_fn": "match_rms_adamw",
+        }
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, **fixed})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take a step."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                if matrix.grad is not None:
+                    self._update(matrix, matrix.grad, group)
+        return loss
+
+    def _update(self, matrix: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state, momentum = self.state[matrix], group["momentum"]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        update = gradient.lerp(state["momentum_buffer"], momentum).bfloat16()
+        tall = update.shape[0] > update.shape[1]
+        x = update.T if tall else update
+        x = x / x.norm().clamp(min=group["eps"])
+        a, b, c = group["ns_coefficients"]
+        for _ in range(group["ns_steps"]):
+            gram = x @ x.T
+            x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        matrix.mul_(1 - group["lr"] * group["weight_decay"])
+        scale = 0.2 * math.sqrt(max(matrix.shape))
+        matrix.add_(x.T if tall else x, alpha=-group["lr"] * scale)
 
 
 class MuonWithAdamW(Optimizer):
@@ -27,7 +86,7 @@ class MuonWithAdamW(Optimizer):
     2025 (Muon is scalable for LLM training), section 2.2, for the scale of the updates.
     """
 
-    def __init__(self, muon: Muon, adamw: AdamW) -> None:
+    def __init__(self, muon: Optimizer, adamw: AdamW) -> None:
         self._parts: tuple[tuple[Optimizer, int, int], ...] = ()
         groups = [*muon.param_groups, *adamw.param_groups]
         super().__init__(groups, {})
@@ -86,12 +145,11 @@ def optimizer_of(model: nn.Module, settings: TrainingSettings) -> Optimizer:
     hidden = hidden_matrices(model)
     if not hidden:
         raise ValueError("optimizer muon takes a model with hidden matrices: take adamw.")
-    muon = torch.optim.Muon(
-        hidden,
-        lr=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        adjust_lr_fn="match_rms_adamw",
-    )
+    options = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    if hasattr(torch.optim, "Muon"):
+        muon = torch.optim.Muon(hidden, **options, adjust_lr_fn="match_rms_adamw")
+    else:
+        muon = Muon(hidden, **options)
     known = {id(matrix) for matrix in hidden}
     return MuonWithAdamW(muon, _adamw([one for one in decays if id(one[0]) not in known], settings))
 

@@ -14,7 +14,7 @@ from tiny_training import SETTINGS, Sequences, Tiny, rows, run
 from torch import nn
 
 import glasshead as gh
-from glasshead.tasks.training import TrainingSettings, logs, loop
+from glasshead.tasks.training import TrainingSettings, logs, loop, optimizers
 from glasshead.tasks.training.logs import Progress
 from glasshead.tasks.training.optimizers import hidden_matrices, optimizer_of
 from glasshead.tasks.training.settings import learning_rate
@@ -113,7 +113,11 @@ def test_only_matrices_decay():
     assert decays == {0.1: {2}, 0.0: {1}}
 
 
-def test_muon_moves_the_hidden_matrices_and_adamw_the_rest(tmp_path):
+@pytest.mark.parametrize("own", [False, True])
+def test_muon_moves_the_hidden_matrices_and_adamw_the_rest(tmp_path, monkeypatch, own):
+    if own:
+        # As in PyTorch 2.8.
+        monkeypatch.delattr(torch.optim, "Muon", raising=False)
     settings = dataclasses.replace(SETTINGS, clip=None, optimizer="muon")
     plain, task = Tiny(dropout=0), Tiny(dropout=0)
     hidden, optimizer = plain.model[1][0].weight, optimizer_of(plain.model, settings)
@@ -129,6 +133,32 @@ def test_muon_moves_the_hidden_matrices_and_adamw_the_rest(tmp_path):
     assert torch.linalg.svdvals(step).clamp(0.6, 1.3).equal(torch.linalg.svdvals(step))
     run(tmp_path, settings, task=task)
     assert (weights(task) - weights(Tiny())).abs().max() > 0.01
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this version of PyTorch has no Muon")
+@pytest.mark.parametrize("shape", [(5, 13), (13, 5), (7, 7)])
+def test_our_muon_goes_the_way_of_pytorchs(shape):
+    theirs, ours = (
+        nn.Parameter(torch.linspace(-1, 1, 7 * 13)[: shape[0] * shape[1]].view(shape)) for _ in "ab"
+    )
+    options = {"lr": 0.03, "weight_decay": 0.1}
+    muons = (
+        torch.optim.Muon([theirs], **options, adjust_lr_fn="match_rms_adamw"),
+        optimizers.Muon([ours], **options),
+    )
+    generator = torch.Generator().manual_seed(5)
+    for step in range(6):
+        gradient = torch.randn(shape, generator=generator)
+        theirs.grad, ours.grad = gradient.clone(), gradient.clone()
+        for muon in muons:
+            muon.step()
+        if step == 2:
+            # Either goes on with what the other has saved.
+            saved = [muon.state_dict() for muon in muons]
+            for muon, state in zip(muons, reversed(saved), strict=True):
+                muon.load_state_dict(state)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    assert (ours - torch.linspace(-1, 1, 7 * 13)[: ours.numel()].view(shape)).abs().max() > 0.05
 
 
 def test_muon_takes_a_hidden_matrix(tmp_path):

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from packaging.version import Version
 from torch import nn
 
 import watched_models as models
@@ -185,6 +186,8 @@ _TABLES = {
 }
 # Experts take no more, and of softmaxes in float32 the lowest number of float64 makes NaN.
 _SINGLE = {"dtype": torch.float32}
+# Before, its function of the eager mode was called without the interface.
+MODERNBERT_MODES = ("sdpa", "eager") if Version("5.9") <= models.TRANSFORMERS else ("sdpa",)
 ARCHITECTURES = {
     "llama": Architecture(models.llama, _LAYERS, "decoder"),
     "mistral": Architecture(models.mistral, _LAYERS, "decoder"),
@@ -202,7 +205,9 @@ ARCHITECTURES = {
     "distilbert": Architecture(
         distilbert, {"attentions": "transformer.layer.{}.attention"}, "encoder"
     ),
-    "modernbert": Architecture(modernbert, {"attentions": "layers.{}.attn"}, "encoder", **_SINGLE),
+    "modernbert": Architecture(
+        modernbert, {"attentions": "layers.{}.attn"}, "encoder", MODERNBERT_MODES, **_SINGLE
+    ),
     "albert": Architecture(
         albert,
         {"attentions": "encoder.albert_layer_groups.0.albert_layers.0.attention#{}"},
