@@ -126,15 +126,12 @@ class UnknownStatistic(Statistic):
     differentiable: ClassVar[bool] = False
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        del problem
         raise self._refusal()
 
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
-        del problem, reduced
         raise self._refusal()
 
     def joined(self, first: Any, second: Any) -> Any:
-        del first, second
         raise self._refusal()
 
     def _refusal(self) -> ValueError:

@@ -23,7 +23,6 @@ class Reference:
 
     def refusal(self, problem: Problem) -> str | None:
         """Return None: the reference computes every problem."""
-        del problem
 
     def cost(self, problem: Problem) -> Cost:
         """Estimate the cost: every step between scores and weights is in memory at once."""

@@ -30,7 +30,6 @@ class FixedContext(nn.Module):
         annotations: Float[Tensor, "batch tokens d_model"],
     ) -> tuple[Float[Tensor, "batch d_model"], Float[Tensor, "batch tokens"]]:
         """Return (context, weights), the same for every ``state``."""
-        del state
         weights = torch.zeros_like(annotations[..., 0])  # [batch, tokens]
         weights[:, -1] = 1
         return annotations[:, -1], weights

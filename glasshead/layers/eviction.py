@@ -145,7 +145,7 @@ class Policy(ABC):
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads votes keys"] | None:
         """Compute the votes of a call's queries on the keys, or None where none are needed."""
-        del problem
+        return None
 
     def joined(
         self,

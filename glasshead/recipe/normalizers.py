@@ -80,7 +80,6 @@ class Normalizer(Part, nn.Module):
 
     def select_head(self, place: HeadIndex) -> "Normalizer | None":
         """Return the normalizer of one head, or None for one that may read across heads."""
-        del place
 
 
 class Softmax(Normalizer):

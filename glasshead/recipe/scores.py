@@ -63,7 +63,6 @@ class Score(Part, nn.Module):
 
     def written(self, query: list[float], key: list[float], write: NumberWriter) -> str | None:
         """Write out the computation of one raw score, for `explain`; None: only its result."""
-        del query, key, write
 
     def scale(self, dim: int) -> float | Float[Tensor, "*heads_1_1"]:
         """Return β for queries of width `dim`, shaped to multiply the scores."""

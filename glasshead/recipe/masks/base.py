@@ -133,7 +133,6 @@ class Mask(Part, ABC):
                 [5]])
         >>> (gh.window(before=0) | gh.prefix(1)).intervals(tile)  # a gap between the two
         """
-        del tile
 
     def simplified(self, tile: Tile) -> "Mask | None":
         """Return the simplest equivalent mask for this tile, or None where nothing is hidden."""
@@ -141,7 +140,6 @@ class Mask(Part, ABC):
 
     def meet(self, other: "Mask") -> "Mask | None":
         """Return one mask equal to `self & other`, or None where none is as simple as either."""
-        del other
 
     @property
     def of_keys(self) -> bool:

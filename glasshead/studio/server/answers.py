@@ -287,7 +287,6 @@ class Streamed(Response):
         self._studio, self._job = studio, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
         slots = self._studio.slots
         slots.take()
         try:

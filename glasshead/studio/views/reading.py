@@ -90,7 +90,6 @@ class _LayerProgress:
         self._thread = threading.get_ident()
 
     def __call__(self, *hook_arguments: object) -> None:
-        del hook_arguments
         # Another thread may be running the same model on another text.
         if threading.get_ident() == self._thread:
             self._work.tell("heads.reading", self._done, self._count)

@@ -168,7 +168,6 @@ class _Layers:
         self._passed, self._tokens, self._report = 0, tokens, report
 
     def __call__(self, *of_the_module: object) -> None:
-        del of_the_module
         # A layer may run more than once.
         self._passed = min(self._passed + 1, self._count)
         self._report(self._tokens * self._passed // self._count)
@@ -261,4 +260,3 @@ def observe_texts(
 
 def _silent(*numbers: int) -> None:
     """Report no progress."""
-    del numbers

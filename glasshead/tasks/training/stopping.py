@@ -43,7 +43,6 @@ class Interruption:
             signal.signal(number, handler)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True

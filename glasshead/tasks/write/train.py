@@ -101,7 +101,6 @@ class HeldOutWindows(Windows):
 
     def batches(self, epoch: int = 0) -> list[list[int]]:
         """Return the positions of the windows in each batch."""
-        del epoch
         places = list(range(0, len(self.tokens) - 1, self.length))
         return [places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)]
 

@@ -213,12 +213,10 @@ class Accumulator(ABC):
 
     def of_real(self, padding: Padding) -> Statistic:
         """Return the statistic to request for a padded batch."""
-        del padding
         return self.watched
 
     def left_out(self, padding: Padding) -> Statistic:
         """Return the statistic to request from a watch that leaves padding out by itself."""
-        del padding
         return self.watched
 
     @abstractmethod
@@ -387,7 +385,6 @@ class LargestOf(Accumulator):
         return Partial(value.double().amax(0), value.new_full((text.heads,), len(value)).double())
 
     def value(self, total: Tensor, count: Tensor) -> Tensor:
-        del count
         return total.clone()
 
 
@@ -456,7 +453,6 @@ class ByDistance(Accumulator):
         return MaskedHistogram(self.statistic.edges, padding=padding)
 
     def part(self, text: Text, value: Any) -> Partial:
-        del text
         mass, queries = value
         return Partial(mass.double().sum(0), queries.double().sum(0))
 
