@@ -54,6 +54,8 @@ def missing_for(what: str, error: ModuleNotFoundError) -> ImportError:
 def extra_of(libraries: Sequence[str]) -> str:
     """Return the smallest extra that brings these libraries, or several with commas between them.
 
+    Errors: a KeyError for a library that no extra brings.
+
     >>> extra_of(["tokenizers"]), extra_of(["tokenizers", "lightning"]), extra_of(["uvicorn"])
     ('hf', 'train', 'studio')
     >>> extra_of(["transformers", "matplotlib"])
@@ -62,5 +64,6 @@ def extra_of(libraries: Sequence[str]) -> str:
     for extra, brought in EXTRAS.items():
         if set(libraries) <= set(brought):
             return extra
-    smallest = [extra_of([name]) for name in libraries]
+    first = {name: extra for extra in reversed(EXTRAS) for name in EXTRAS[extra]}
+    smallest = {first[name] for name in libraries}
     return ",".join(extra for extra in EXTRAS if extra in smallest)

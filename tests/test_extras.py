@@ -233,3 +233,10 @@ def deny(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     """Let a library look as if it were not installed."""
     find = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == library else find(name))
+
+
+def test_a_library_that_no_extra_brings_has_none():
+    with pytest.raises(KeyError, match="jupyter"):
+        extras.extra_of(["jupyter"])
+    with pytest.raises(KeyError, match="jupyter"):
+        extras.extra_of(["transformers", "jupyter"])

@@ -53,8 +53,9 @@ def studio(
     from glasshead.studio.studio import Studio
 
     served = Studio(_folder(model))
-    # A folder that is no run is refused here, before a page opens to say it.
-    _ = served.subject.kind
+    # What cannot be shown is refused here, before a page opens to say it.
+    if served.subject.kind == "weights":
+        served.subject.weights()
     with _exiting_at_once():
         serve(served, host=host, port=port, opens=opens, told=_print_address)
 

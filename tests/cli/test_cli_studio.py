@@ -83,6 +83,14 @@ def test_a_file_that_is_no_model_of_llama2c_is_refused(command, tmp_path):
     )
 
 
+def test_broken_weights_are_refused_before_a_page_opens(command, tmp_path):
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(b"abc")
+    outcome = command("studio", "--no-open", file)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"glasshead: error: {file} is not a safetensors file (")
+
+
 def test_what_is_not_installed_is_named(command, monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     outcome = command("studio")
