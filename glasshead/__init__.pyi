@@ -21,7 +21,10 @@ from glasshead.layers import Learned as Learned
 from glasshead.layers import MultiHeadAttention as MultiHeadAttention
 from glasshead.layers import PostNorm as PostNorm
 from glasshead.layers import PreNorm as PreNorm
+from glasshead.layers import QueryKeyNorm as QueryKeyNorm
+from glasshead.layers import ResPostNorm as ResPostNorm
 from glasshead.layers import Rotary as Rotary
+from glasshead.layers import SandwichNorm as SandwichNorm
 from glasshead.layers import Sinks as Sinks
 from glasshead.layers import Sinusoidal as Sinusoidal
 from glasshead.layers import SnapKV as SnapKV
@@ -31,6 +34,7 @@ from glasshead.models import Encoder as Encoder
 from glasshead.models import EncoderConfig as EncoderConfig
 from glasshead.models import LanguageModel as LanguageModel
 from glasshead.models import LanguageModelConfig as LanguageModelConfig
+from glasshead.models import LocalLayers as LocalLayers
 from glasshead.models import MaskedLanguageModel as MaskedLanguageModel
 from glasshead.models import Translator as Translator
 from glasshead.models import TranslatorConfig as TranslatorConfig

@@ -1,9 +1,16 @@
 """Layers of transformers."""
 
-from glasshead.layers.blocks import DecoderBlock, EncoderBlock, PostNorm, PreNorm
+from glasshead.layers.blocks import (
+    DecoderBlock,
+    EncoderBlock,
+    PostNorm,
+    PreNorm,
+    ResPostNorm,
+    SandwichNorm,
+)
 from glasshead.layers.eviction import H2O, TOVA, Policy, Sinks, SnapKV
 from glasshead.layers.feed_forward import FeedForward, GatedFeedForward
 from glasshead.layers.kv_cache import EvictingCache, KVCache
 from glasshead.layers.layer_cache import KeyValueCache
-from glasshead.layers.multi_head_attention import MultiHeadAttention
+from glasshead.layers.multi_head_attention import MultiHeadAttention, QueryKeyNorm
 from glasshead.layers.positions import Learned, Rotary, Sinusoidal

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -61,8 +61,66 @@ class PreNorm(PostNorm):
     def forward(
         self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer
     ) -> Float[Tensor, "*batch d_model"]:
-        """Add to `x` the output of the sublayer on the normalized `x`."""
-        return x + self.dropout(sublayer(self.norm(x)))
+        """Add to `x` its `update` by the sublayer."""
+        return x + self.update(x, sublayer)
+
+    def update(
+        self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer
+    ) -> Float[Tensor, "*batch d_model"]:
+        """Compute the output of the sublayer on the normalized `x`."""
+        return self.dropout(sublayer(self.norm(x)))
+
+
+class ResPostNorm(PreNorm):
+    """Residual of a normalized output: y = x + dropout(norm(sublayer(x))), as in OLMo 2.
+
+    A model made of these has one more norm at its end.
+
+    Args: as of `PostNorm`.
+
+    Source: Liu et al. 2022 (Swin Transformer V2), section 3.2.
+
+    >>> import torch
+    >>> around = ResPostNorm(nn.LayerNorm(3, elementwise_affine=False))
+    >>> around(torch.tensor([1.0, 2.0, 3.0]), lambda x: 5 * x)
+    tensor([-0.2247,  2.0000,  4.2247])
+    """
+
+    def update(
+        self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer
+    ) -> Float[Tensor, "*batch d_model"]:
+        """Compute the normalized output of the sublayer on `x`."""
+        return self.dropout(self.norm(sublayer(x)))
+
+
+class SandwichNorm(PreNorm):
+    """Residual with two norms: y = x + dropout(after(sublayer(norm(x)))), as in Gemma 2.
+
+    A model made of these has one more norm at its end.
+
+    Args:
+        norm, dropout: As of `PostNorm`.
+        after: The norm of the sublayer's output; a copy of `norm` if not given.
+
+    Source: Gemma Team 2024 (Gemma 2), section 2.
+
+    >>> import torch
+    >>> around = SandwichNorm(nn.LayerNorm(3, elementwise_affine=False))
+    >>> around(torch.tensor([1.0, 2.0, 3.0]), lambda x: 5 * x)
+    tensor([-0.2247,  2.0000,  4.2247])
+    """
+
+    def __init__(
+        self, norm: nn.Module, dropout: float = 0.0, *, after: nn.Module | None = None
+    ) -> None:
+        super().__init__(norm, dropout)
+        self.after = deepcopy(norm) if after is None else after
+
+    def update(
+        self, x: Float[Tensor, "*batch d_model"], sublayer: Sublayer
+    ) -> Float[Tensor, "*batch d_model"]:
+        """Compute the normalized output of the sublayer on the normalized `x`."""
+        return self.dropout(self.after(sublayer(self.norm(x))))
 
 
 Norm = Callable[[int], nn.Module]
@@ -76,11 +134,16 @@ class EncoderBlock(nn.Module):
     Args:
         attention: The self-attention.
         feed_forward: The feed-forward layer; None: the block is attention alone.
-        residual: `PostNorm`, as in the texts, or `PreNorm`.
+        residual: `PostNorm`, as in the texts, `PreNorm`, `ResPostNorm` or `SandwichNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
+        parallel: Whether attention and feed-forward read the same input, and their updates are
+            added together; a residual other than `PostNorm` is needed then.
 
-    Source: Vaswani et al. 2017, section 3.1.
+    Errors: a ValueError where a parallel block is given `PostNorm`.
+
+    Source: Vaswani et al. 2017, section 3.1; parallel: Wang and Komatsuzaki 2021 (GPT-J), and
+    Black et al. 2022 (GPT-NeoX-20B), section 2.1.
 
     >>> import torch
     >>> from glasshead.layers import FeedForward
@@ -97,10 +160,17 @@ class EncoderBlock(nn.Module):
         residual: type[PostNorm] = PostNorm,
         norm: Norm = nn.LayerNorm,
         dropout: float = 0.0,
+        parallel: bool = False,
     ) -> None:
         super().__init__()
+        if parallel and not issubclass(residual, PreNorm):
+            raise ValueError(
+                "a parallel block takes a residual that adds updates, such as PreNorm, and got "
+                f"{residual.__name__}: take another residual, or parallel=False."
+            )
         self.attention = attention
         self.feed_forward = feed_forward
+        self.parallel = parallel
         self.around_attention = residual(norm(attention.d_model), dropout)
         if feed_forward is not None:
             self.around_feed_forward = residual(norm(attention.d_model), dropout)
@@ -113,10 +183,13 @@ class EncoderBlock(nn.Module):
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Compute the new state of each position; mask and cache are the attention's."""
-        x = self.around_attention(x, partial(self.attention, mask=mask, cache=cache))
+        attended = self.around_attention(x, partial(self.attention, mask=mask, cache=cache))
         if self.feed_forward is None:
-            return x
-        return self.around_feed_forward(x, self.feed_forward)
+            return attended
+        if self.parallel:
+            around = cast("PreNorm", self.around_feed_forward)
+            return attended + around.update(x, self.feed_forward)
+        return self.around_feed_forward(attended, self.feed_forward)
 
     @classmethod
     def from_torch(cls, layer: nn.TransformerEncoderLayer) -> Self:

@@ -103,6 +103,51 @@ class Projections(nn.Module):
         return [self._rows(place) for place in self.places]
 
 
+class QueryKeyNorm(nn.Module):
+    """Norms of queries and keys before their inner product, so that no score grows without bound.
+
+    Args:
+        query, key: Norms of `head_dim` numbers, for each head by itself, as in Qwen3; or of the
+            numbers of all heads of a position, as in OLMo 2.
+        joined: Whether they are of all heads.
+
+    Source: Dehghani et al. 2023 (Scaling vision transformers to 22 billion parameters), section 2;
+    joined: Team OLMo 2025 (2 OLMo 2 Furious), section 2.
+
+    >>> import torch
+    >>> heads = torch.tensor([[[[3.0, 0.0]], [[0.0, 4.0]]]])  # √((9 + 16) / 4) = 2.5
+    >>> norm = nn.RMSNorm(4, elementwise_affine=False)
+    >>> QueryKeyNorm(norm, norm, joined=True).queries(heads).flatten()
+    tensor([1.2000, 0.0000, 0.0000, 1.6000])
+    """
+
+    def __init__(self, query: nn.Module, key: nn.Module, *, joined: bool = False) -> None:
+        super().__init__()
+        self.query, self.key, self.joined = query, key, joined
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads queries head_dim"],
+        key: Float[Tensor, "batch kv_heads keys head_dim"],
+    ) -> tuple[
+        Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch kv_heads keys head_dim"]
+    ]:
+        """Normalize queries and keys."""
+        return self.queries(query), self._normalized(key, self.key)
+
+    def queries(
+        self, query: Float[Tensor, "batch heads queries head_dim"]
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        """Normalize queries alone, where the keys are in a cache."""
+        return self._normalized(query, self.query)
+
+    def _normalized(self, heads: Tensor, norm: nn.Module) -> Tensor:
+        if not self.joined:
+            return norm(heads)
+        joined = norm(heads.transpose(1, 2).flatten(2))  # [batch, length, heads · head_dim]
+        return joined.unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)
+
+
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: H = [head_1, head_2, …] W_oᵀ + b_o, head_h = attention(Q_h, K_h, V_h).
 
@@ -119,6 +164,7 @@ class MultiHeadAttention(nn.Module):
         d_input: The width of all three inputs, or of each; `d_model` if not given.
         attention: The recipe: score, mask, normalizer, …; `Attention()` if not given.
         rotary: Rotary position embedding of queries and keys.
+        query_key_norm: Norms of queries and keys, before they are rotated.
         bias: Whether the projections add biases.
 
     Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
@@ -147,6 +193,7 @@ class MultiHeadAttention(nn.Module):
         d_input: int | tuple[int, int, int] | None = None,
         attention: Attention | None = None,
         rotary: Rotary | None = None,
+        query_key_norm: QueryKeyNorm | None = None,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -167,6 +214,8 @@ class MultiHeadAttention(nn.Module):
         )
         self.attention = Attention() if attention is None else _check_is(attention, Attention)
         self.rotary = None if rotary is None else _check_is(rotary, Rotary)
+        norm = query_key_norm
+        self.query_key_norm = None if norm is None else _check_is(norm, QueryKeyNorm)
         self.output: nn.Module = nn.Linear(asking, self.d_model, bias=bias)
 
     def forward(
@@ -233,8 +282,8 @@ class MultiHeadAttention(nn.Module):
         """Return the lazy matrix of weights, as `Attention.weights` does."""
         given = (query, query if key is None else key)
         _check_inputs(given, self.projections.inputs)
-        q, k = (self._rotate(self._split(x), 0) for x in self.projections(*given))
-        return self.attention.weights(q, k, **options)
+        q, k = (self._split(x) for x in self.projections(*given))
+        return self.attention.weights(*self._placed(q, k, 0), **options)
 
     def heads(
         self,
@@ -260,7 +309,8 @@ class MultiHeadAttention(nn.Module):
             )
         if crosses and cache is not None and cache.length:
             (q,) = self.projections(query)
-            return self._split(q), *cache.held
+            q, norm = self._split(q), self.query_key_norm
+            return q if norm is None else norm.queries(q), *cache.held
         start = 0 if cache is None or crosses else cache.length
         q, k, v = self._project_three(given, start) if crosses else self._project_one(query, start)
         if cache is None:
@@ -307,13 +357,22 @@ class MultiHeadAttention(nn.Module):
         asking, answering = self.num_heads, self.num_kv_heads
         heads = self._split(self.projections.together(x))  # [batch, all heads, length, head_dim]
         turning, v = heads.split([asking + answering, answering], dim=1)
-        q, k = self._rotate(turning, start).split([asking, answering], dim=1)
-        return q, k, v
+        if self.query_key_norm is None:
+            q, k = self._rotate(turning, start).split([asking, answering], dim=1)
+            return q, k, v
+        q, k = turning.split([asking, answering], dim=1)
+        return *self._placed(q, k, start), v
 
     def _project_three(self, given: Sequence[Tensor], start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Project separate inputs to queries, keys and values."""
         q, k, v = (self._split(x) for x in self.projections(*given))
-        return self._rotate(q, start), self._rotate(k, start), v
+        return *self._placed(q, k, start), v
+
+    def _placed(self, query: Tensor, key: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """Normalize and rotate queries and keys, the first of which are at position `start`."""
+        if self.query_key_norm is not None:
+            query, key = self.query_key_norm(query, key)
+        return self._rotate(query, start), self._rotate(key, start)
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)

@@ -239,14 +239,18 @@ class Rotary(nn.Module):
     the paper, GPT-J, Llama's own code): the same but for the order of the numbers.
 
     Args:
-        head_dim: The width d of a head, even.
+        head_dim: The width of a head.
+        rotary_dim: The number d of a head's numbers that are rotated, the first ones, even; all if
+            not given.
         base: The base of which the frequencies are powers.
         pairing: "halves" or "neighbours".
         scaling: Scales the frequencies for longer texts; None: no scaling.
 
-    Errors: a ValueError where the width is odd, not that of the heads, or the pairing unknown.
+    Errors: a ValueError where the number is odd or above the width, the width not that of the
+    heads, or the pairing unknown.
 
-    Source: Su et al. 2021 (RoFormer), section 3.2.2.
+    Source: Su et al. 2021 (RoFormer), section 3.2.2; a part of the numbers: Black et al. 2022
+    (GPT-NeoX-20B), section 2.1.
 
     >>> Rotary(2)(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
     tensor([[1.0000, 0.0000],
@@ -256,17 +260,26 @@ class Rotary(nn.Module):
     def __init__(
         self,
         head_dim: int,
+        rotary_dim: int | None = None,
         *,
         base: float = 10_000.0,
         pairing: Pairing = "halves",
         scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
-        if whole_number(head_dim, "head_dim", least=1) % 2:
-            raise ValueError(f"Rotary takes an even head_dim, and got {head_dim}: add one.")
+        self.head_dim = whole_number(head_dim, "head_dim", least=1)
+        if rotary_dim is None:
+            rotary_dim = self.head_dim
+            if head_dim % 2:
+                raise ValueError(f"Rotary takes an even head_dim, and got {head_dim}: add one.")
+        self.rotary_dim = whole_number(rotary_dim, "rotary_dim", least=1)
+        if self.rotary_dim % 2 or self.rotary_dim > self.head_dim:
+            raise ValueError(
+                f"rotary_dim takes an even number up to head_dim={head_dim}, and got {rotary_dim}."
+            )
         if pairing not in get_args(Pairing):
             raise ValueError(f"pairing takes 'halves' or 'neighbours', and got {pairing!r}.")
-        self.head_dim, self.base, self.pairing = head_dim, positive(base, "base"), pairing
+        self.base, self.pairing = positive(base, "base"), pairing
         if scaling is not None and self.base <= 1:
             raise ValueError(
                 f"base takes a number above 1 where angles are stretched, and got {base:g}: take "
@@ -290,10 +303,13 @@ class Rotary(nn.Module):
     def turned(
         self,
         heads: Float[Tensor, "*batch length head_dim"],
-        cosines: Float[Tensor, "length head_dim"],
-        sines: Float[Tensor, "length head_dim"],
+        cosines: Float[Tensor, "length rotary_dim"],
+        sines: Float[Tensor, "length rotary_dim"],
     ) -> Float[Tensor, "*batch length head_dim"]:
         """Rotate queries or keys by the cosines and sines that `at` returned."""
+        if self.rotary_dim < self.head_dim:
+            heads, kept = heads.tensor_split((self.rotary_dim,), dim=-1)
+            return torch.cat([heads * cosines + self._partners(heads) * sines, kept], dim=-1)
         return heads * cosines + self._partners(heads) * sines
 
     def _partners(self, heads: Tensor) -> Tensor:
@@ -306,7 +322,7 @@ class Rotary(nn.Module):
 
     def at(
         self, start: int, stop: int, like: Tensor
-    ) -> tuple[Float[Tensor, "length head_dim"], Float[Tensor, "length head_dim"]]:
+    ) -> tuple[Float[Tensor, "length rotary_dim"], Float[Tensor, "length rotary_dim"]]:
         """Compute cosines and sines of positions in [`start`, `stop`), for tensors like `like`."""
         turns = self._turns
         if (
@@ -322,8 +338,8 @@ class Rotary(nn.Module):
     def _first(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
         # In float32, angles of late positions lose their digits; not every device has
         # float64.
-        pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
-        speeds, magnitude = self.base ** (-pairs / self.head_dim), 1.0
+        pairs = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64)
+        speeds, magnitude = self.base ** (-pairs / self.rotary_dim), 1.0
         if self.scaling is not None:
             speeds, magnitude = self.scaling.stretched(speeds, self.base), self.scaling.magnitude
         angles = torch.arange(count, dtype=torch.float64)[:, None] * speeds
@@ -339,4 +355,5 @@ class Rotary(nn.Module):
 
     def extra_repr(self) -> str:
         scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{scaling}"
+        rotated = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
+        return f"{self.head_dim}{rotated}, base={self.base:g}, pairing={self.pairing!r}{scaling}"

@@ -7,10 +7,13 @@ from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from glasshead.drawing.printable import nearest
 from glasshead.layers.positions import scaling_of
+from glasshead.recipe.masks import Mask, window
 from glasshead.recipe.validation import check_divides, positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
-FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "none"]
+FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu", "geglu_tanh", "none"]
+Order = Literal["pre", "post", "sandwich", "res_post", "parallel"]
+GATED = ("swiglu", "geglu", "geglu_tanh")
 # Upper limits, well above those of the largest models.
 _MOST = {
     "vocab_size": 2**24,
@@ -25,6 +28,42 @@ _MOST = {
     "num_answers": 2**20,
     "segments": 2**20,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalLayers:
+    """Layers that attend to near tokens only, among those that attend to all.
+
+    Attributes:
+        layers: Their numbers, from 0.
+        neighbours: Number of tokens that a token sees on each side, itself not counted; a causal
+            model shows none after it.
+        rotary_base: Base of their rotary angles, which are not scaled; None: rotary angles as in
+            the other layers.
+
+    Errors: a ValueError or TypeError for an invalid value.
+
+    >>> LocalLayers(layers=[0, 2], neighbours=4).layers
+    (0, 2)
+    """
+
+    layers: tuple[int, ...]
+    neighbours: int
+    rotary_base: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layers, list | tuple) or not self.layers:
+            raise ValueError(
+                f"local takes layers as a list of numbers such as [0, 2], and got {self.layers!r}."
+            )
+        numbers = tuple(whole_number(layer, "local.layers") for layer in self.layers)
+        object.__setattr__(self, "layers", numbers)
+        object.__setattr__(
+            self, "neighbours", whole_number(self.neighbours, "local.neighbours", most=2**30)
+        )
+        if self.rotary_base is not None:
+            base = positive(self.rotary_base, "local.rotary_base")
+            object.__setattr__(self, "rotary_base", base)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +84,19 @@ class TransformerConfig:
         rotary_base: Base of the rotary angles.
         rotary_scaling: Scaling of the rotary angles for longer texts, as `{"kind": "linear",
             "factor": 2.0}`; the kinds, "linear", "llama3" and "yarn", are in `layers.positions`.
+        rotary_dim: Number of each head's numbers that are rotated, the first ones; all if None.
+        local: Layers that see near tokens only, as `{"layers": [0, 2], "neighbours": 4}`; see
+            `LocalLayers`.
         norm: "layer" or "rms".
-        order: Norm placement: "pre" or "post".
-        feed_forward: "relu", "gelu", "gelu_tanh", GPT-2's approximation, "swiglu", or "none" for
-            attention only.
+        order: Norm placement: "pre" or "post"; "sandwich", before and after each sublayer, as in
+            Gemma 2; "res_post", after it, as in OLMo 2; "parallel", before attention and
+            feed-forward, which read the same input, as in GPT-NeoX.
+        query_key_norm: Norms of queries and keys: "none", "head", of each head by itself, as in
+            Qwen3, or "joined", of all heads together, as in OLMo 2.
+        score_scale: Factor of the inner products of queries and keys; 1/√width if None.
+        softcap: c of c · tanh(score / c), as in Gemma 2; None: scores are left as they are.
+        feed_forward: "relu", "gelu", "gelu_tanh", GPT-2's approximation, gated as "swiglu", "geglu"
+            or "geglu_tanh", or "none" for attention only.
         bias: Whether linear maps and norms have biases.
         qkv_bias: Whether query, key and value projections have biases; `bias` if None.
         output_bias: Whether output projections of attention have biases; `bias` if None.
@@ -71,8 +119,13 @@ class TransformerConfig:
     positions: Positions = "learned"
     rotary_base: float = 10_000.0
     rotary_scaling: dict[str, Any] | None = dataclasses.field(default=None, hash=False)
+    rotary_dim: int | None = None
+    local: LocalLayers | None = None
     norm: Literal["layer", "rms"] = "layer"
-    order: Literal["pre", "post"] = "pre"
+    order: Order = "pre"
+    query_key_norm: Literal["none", "head", "joined"] = "none"
+    score_scale: float | None = None
+    softcap: float | None = None
     feed_forward: FeedForwardKind = "gelu"
     bias: bool = True
     qkv_bias: bool | None = None
@@ -90,14 +143,30 @@ class TransformerConfig:
             check_divides("num_heads", self.num_heads, "d_model", self.d_model)
         if self.num_kv_heads is not None:
             check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
-        if self.positions == "rotary" and self.width % 2:
+        if self.positions == "rotary" and self.rotary_dim is None and self.width % 2:
             raise ValueError(
                 f"positions='rotary' takes heads of an even width, and got {self.width}: choose "
                 "another num_heads or head_dim."
             )
-        if self.rotary_scaling is not None and self.positions != "rotary":
+        local_base = None if self.local is None else self.local.rotary_base
+        for name, value in (
+            ("rotary_scaling", self.rotary_scaling),
+            ("rotary_dim", self.rotary_dim),
+            ("local.rotary_base", local_base),
+        ):
+            if value is not None and self.positions != "rotary":
+                raise ValueError(
+                    f"{name} takes positions='rotary', and got {self.positions!r}: take that."
+                )
+        if self.rotary_dim is not None and (self.rotary_dim % 2 or self.rotary_dim > self.width):
             raise ValueError(
-                f"rotary_scaling takes positions='rotary', and got {self.positions!r}: take that."
+                f"rotary_dim takes an even number up to the width of a head, {self.width}, and got "
+                f"{self.rotary_dim}."
+            )
+        if self.local is not None and max(self.local.layers) >= self.num_layers:
+            raise ValueError(
+                f"local.layers takes numbers from 0 to {self.num_layers - 1}, and got "
+                f"{max(self.local.layers)}: num_layers={self.num_layers}."
             )
 
     @property
@@ -110,7 +179,17 @@ class TransformerConfig:
         """Hidden width of the feed-forward."""
         if self.d_hidden is not None:
             return self.d_hidden
-        return 4 * self.d_model if self.feed_forward != "swiglu" else 8 * self.d_model // 3
+        return 8 * self.d_model // 3 if self.feed_forward in GATED else 4 * self.d_model
+
+    def is_local(self, layer: int) -> bool:
+        """Return whether a layer sees near tokens only."""
+        return self.local is not None and layer in self.local.layers
+
+    def mask(self, layer: int) -> Mask | None:
+        """Return the mask of the self-attention of a layer; None: all see all."""
+        if self.local is None or not self.is_local(layer):
+            return None
+        return window(before=self.local.neighbours, after=self.local.neighbours)
 
     @property
     def least_parameters(self) -> int:
@@ -125,7 +204,7 @@ class TransformerConfig:
     def _block(self, attentions: int) -> int:
         """Count the parameters of the matrices of a block."""
         heads = self.num_heads + (self.num_kv_heads or self.num_heads)
-        maps = {"none": 0, "swiglu": 3}.get(self.feed_forward, 2)
+        maps = 0 if self.feed_forward == "none" else 3 if self.feed_forward in GATED else 2
         return self.d_model * (2 * attentions * heads * self.width + maps * self.hidden)
 
     def to_json(self) -> dict[str, Any]:
@@ -172,6 +251,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     elif get_origin(kind) is dict:
         scaling_of(value)
         return dict(value or {})
+    elif kind is LocalLayers:
+        return _local(value)
     elif kind is bool:
         if not isinstance(value, bool):
             raise TypeError(f"{name} takes true or false, and got {value!r}.")
@@ -180,3 +261,16 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     else:
         return probability(value, name) if "dropout" in name else positive(value, name)
     return value
+
+
+def _local(value: Any) -> LocalLayers:
+    """Return local layers from themselves, or from the object that JSON has of them."""
+    if isinstance(value, LocalLayers):
+        return value
+    names = [field.name for field in dataclasses.fields(LocalLayers)]
+    if not isinstance(value, dict) or not {"layers", "neighbours"} <= set(value) <= set(names):
+        raise ValueError(
+            f"local takes an object of layers, neighbours and perhaps rotary_base, and got "
+            f"{value!r}."
+        )
+    return LocalLayers(**value)

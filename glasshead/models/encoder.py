@@ -1,12 +1,14 @@
 """The encoder: a bidirectional transformer, and a masked language model on top."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from glasshead.layers import EncoderBlock
 from glasshead.models.config import TransformerConfig
 from glasshead.models.layer_factory import LayerFactory, check_tokens, initialize, one_each
 from glasshead.recipe.masks import padding
@@ -18,11 +20,14 @@ class EncoderConfig(TransformerConfig):
 
     Attributes:
         embedding_norm: Whether embeddings are normalized, as in BERT.
+        first_norm: Whether the first attention normalizes its input; ModernBERT leaves it out, as
+            its embeddings are normalized already.
         segments: Number of segment embeddings; None: no segments.
         tied: Whether the output matrix of a `MaskedLanguageModel` is that of the embedding.
     """
 
     embedding_norm: bool = False
+    first_norm: bool = True
     segments: int | None = None
     tied: bool = True
 
@@ -52,6 +57,8 @@ class Encoder(nn.Module):
             segments=None if count is None else nn.Embedding(count, width),
         )
         self.blocks = parts.encoder_blocks()
+        if not config.first_norm:
+            cast("EncoderBlock", self.blocks[0]).around_attention.norm = nn.Identity()
         self.norm = parts.last_norm()
         initialize(self, self.blocks)
 
@@ -115,7 +122,7 @@ class MaskedLanguageModel(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = Encoder(config)
-        self.hidden = nn.Linear(config.d_model, config.d_model)
+        self.hidden = nn.Linear(config.d_model, config.d_model, bias=config.bias)
         parts = LayerFactory(config)
         self.norm, self.activation = parts.norm(config.d_model), parts.activation()
         self.output = (

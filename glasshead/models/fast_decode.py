@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from glasshead import layers
 from glasshead.attention import Attention
-from glasshead.layers import FeedForward, KeyValueCache, KVCache, MultiHeadAttention, PreNorm
+from glasshead.layers import FeedForward, KeyValueCache, KVCache, MultiHeadAttention
 from glasshead.layers.feed_forward import Dropout
 from glasshead.layers.layer_cache import by_distance, lookback
 from glasshead.layers.multi_head_attention import Projections
@@ -22,7 +22,9 @@ from glasshead.recipe.normalizers import Softmax
 from glasshead.recipe.scores import ScaledDot
 
 _Function = Callable[[Tensor], Tensor]
-_Rotation = tuple[Tensor, Tensor] | None
+# A sublayer, or a residual around one: of a state and what the sublayer takes besides.
+_Sublayer = Callable[..., Tensor]
+_Rotations = dict[layers.Rotary, tuple[Tensor, Tensor]]
 # A watch patches this function, and then the modules have to be called.
 _FORWARD = Attention.forward
 
@@ -63,8 +65,8 @@ class FastDecodeStep:
         words = model.embedding
         self._words_alone = words.positions is None and words.norm is None and words.scale == 1.0
         blocks: Any = model.blocks
-        # All layers share one, as checked by `prepared`.
-        self._rotary: layers.Rotary | None = blocks[0].attention.rotary
+        # Layers share them, so that each angle is computed once.
+        self._rotaries = {block.attention.rotary for block in blocks} - {None}
 
     def _embed(self, tokens: Tensor, position: int) -> Tensor:
         embedding = self._model.embedding
@@ -96,9 +98,9 @@ class FastDecodeStep:
         position, config = cache.length, self._model.config
         check_tokens(tokens, "tokens", config.vocab_size, config.context_length - position)
         x = self._embed(tokens, position)[:, 0]  # [batch, d_model]
-        rotation = None if self._rotary is None else self._rotary.at(position, position + 1, x)
+        rotations = {rotary: rotary.at(position, position + 1, x) for rotary in self._rotaries}
         for number, block in enumerate(self._blocks):
-            x = block(x, cache.own[number], rotation)
+            x = block(x, cache.own[number], rotations)
         return self._norm(x)
 
 
@@ -106,20 +108,17 @@ class _Block:
     """The step of an `EncoderBlock`."""
 
     def __init__(self, block: Any) -> None:
-        self._attend = _Attend(block.attention)
-        self._around_attention = _around(block.around_attention)
-        self._feed_forward = None
+        self._attend = _around(block.around_attention, _Attend(block.attention))
+        self._feed_forward, self._parallel = None, block.parallel
         if block.feed_forward is not None:
-            self._feed_forward = _feed_forward(block.feed_forward)
-            self._around_feed_forward = _around(block.around_feed_forward)
+            around, sublayer = block.around_feed_forward, _feed_forward(block.feed_forward)
+            self._feed_forward = (_update if block.parallel else _around)(around, sublayer)
 
-    def __call__(self, x: Tensor, cache: KeyValueCache, rotation: _Rotation) -> Tensor:
-        before, after = self._around_attention
-        x = after(x + self._attend(before(x), cache, rotation))
+    def __call__(self, x: Tensor, cache: KeyValueCache, rotations: _Rotations) -> Tensor:
+        attended = self._attend(x, cache, rotations)
         if self._feed_forward is None:
-            return x
-        before, after = self._around_feed_forward
-        return after(x + self._feed_forward(before(x)))
+            return attended
+        return attended + self._feed_forward(x) if self._parallel else self._feed_forward(attended)
 
 
 class _Attend:
@@ -128,17 +127,20 @@ class _Attend:
     def __init__(self, layer: MultiHeadAttention) -> None:
         self._project, self._output = _linear(layer.projections.stacks[0]), _linear(layer.output)
         self._rotary, self._head_dim = layer.rotary, layer.head_dim
+        self._norm = layer.query_key_norm
         self._num_heads, self._num_kv_heads = layer.num_heads, layer.num_kv_heads
         self._reach = lookback(layer.attention)
         scale = layer.attention.score.scale(layer.head_dim)
         self._sdpa = partial(F.scaled_dot_product_attention, scale=float(scale))
 
-    def __call__(self, x: Tensor, cache: KeyValueCache, rotation: _Rotation) -> Tensor:
+    def __call__(self, x: Tensor, cache: KeyValueCache, rotations: _Rotations) -> Tensor:
         queries, keys = self._num_heads, self._num_kv_heads
         heads = self._project(x).view(len(x), -1, 1, self._head_dim)  # [batch, all heads, 1, …]
         rotated, value = heads.split([queries + keys, keys], dim=1)
-        if self._rotary is not None and rotation is not None:
-            rotated = self._rotary.turned(rotated, *rotation)
+        if self._norm is not None:
+            rotated = torch.cat(self._norm(*rotated.split([queries, keys], dim=1)), dim=1)
+        if self._rotary is not None:
+            rotated = self._rotary.turned(rotated, *rotations[self._rotary])
         query, key = rotated.split([queries, keys], dim=1)
         # As in the fused engine, the queries that share a key head are adjacent.
         query = query.reshape(len(x), keys, -1, self._head_dim)
@@ -161,10 +163,24 @@ def _feed_forward(layer: nn.Module) -> _Function:
     return gated
 
 
-def _around(residual: Any) -> tuple[_Function, _Function]:
-    """Return the functions before a sublayer, and after its residual addition."""
+def _around(residual: Any, sublayer: _Sublayer) -> _Sublayer:
+    """Return a residual around a sublayer."""
+    if isinstance(residual, layers.PreNorm):
+        update = _update(residual, sublayer)
+        return lambda x, *more: x + update(x, *more)
     norm = _norm(residual.norm)
-    return (norm, _same) if isinstance(residual, PreNorm) else (_same, norm)
+    return lambda x, *more: norm(x + sublayer(x, *more))
+
+
+def _update(residual: Any, sublayer: _Sublayer) -> _Sublayer:
+    """Return what a residual adds."""
+    norm = _norm(residual.norm)
+    if isinstance(residual, layers.ResPostNorm):
+        return lambda x, *more: norm(sublayer(x, *more))
+    if isinstance(residual, layers.SandwichNorm):
+        after = _norm(residual.after)
+        return lambda x, *more: after(sublayer(norm(x), *more))
+    return lambda x, *more: sublayer(norm(x), *more)
 
 
 def _norm(norm: Any) -> _Function:
@@ -201,9 +217,12 @@ _PARTS = {
     layers.Learned,
     MultiHeadAttention,
     layers.PostNorm,
-    PreNorm,
+    layers.PreNorm,
     Projections,
+    layers.QueryKeyNorm,
+    layers.ResPostNorm,
     layers.Rotary,
+    layers.SandwichNorm,
     ScaledDot,
     layers.Sinusoidal,
     Softmax,
@@ -217,7 +236,6 @@ def _is_known(model: DecoderModel) -> bool:
         _has_no_global_hook()
         and all(type(one) in _PARTS and not one.training for one in within)
         and all(_is_plain(one) for one in within if isinstance(one, MultiHeadAttention))
-        and len({one.rotary for one in within if isinstance(one, MultiHeadAttention)}) == 1
     )
 
 

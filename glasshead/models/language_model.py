@@ -29,7 +29,9 @@ class LanguageModelConfig(TransformerConfig):
     Attributes:
         tied: Whether the output matrix is that of the embedding.
         window: Sliding window: the number of tokens that each token sees, itself included; None:
-            all before it.
+            all before it. Of some layers only, it is told by `local`.
+        embedding_scale: Factor of token embeddings, such as √d_model.
+        logit_softcap: c of c · tanh(logit / c), as in Gemma 2; None: logits are left as they are.
 
     >>> LanguageModelConfig(vocab_size=65, context_length=64).hidden
     512
@@ -37,6 +39,8 @@ class LanguageModelConfig(TransformerConfig):
 
     tied: bool = True
     window: int | None = None
+    embedding_scale: float = 1.0
+    logit_softcap: float | None = None
 
     @property
     def least_parameters(self) -> int:
@@ -44,10 +48,11 @@ class LanguageModelConfig(TransformerConfig):
         output = 0 if self.tied else self.vocab_size * self.d_model
         return super().least_parameters + output
 
-    @property
-    def mask(self) -> Mask:
-        """Mask of the attention layers."""
-        return causal() if self.window is None else causal() & window(before=self.window - 1)
+    def mask(self, layer: int) -> Mask:
+        """Return the mask of the attention of a layer."""
+        mask = causal() if self.window is None else causal() & window(before=self.window - 1)
+        near = super().mask(layer)
+        return mask if near is None else mask & near
 
 
 class LanguageModel(nn.Module):
@@ -70,8 +75,8 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.config = config
         parts = LayerFactory(config)
-        self.embedding = parts.embedding()
-        self.blocks = parts.encoder_blocks(config.mask)
+        self.embedding = parts.embedding(scale=config.embedding_scale)
+        self.blocks = parts.encoder_blocks()
         self.norm = parts.last_norm()
         self.output = (
             None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
@@ -120,9 +125,9 @@ class LanguageModel(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Compute the logits of the next token from the output of `hidden`."""
-        if self.output is None:
-            return F.linear(hidden, self.embedding.tokens.weight)
-        return self.output(hidden)
+        words = self.embedding.tokens if self.output is None else self.output
+        logits, cap = F.linear(hidden, words.weight), self.config.logit_softcap
+        return logits if cap is None else cap * (logits / cap).tanh()
 
     def new_cache(self, policy: Policy | None = None) -> KVCache:
         """Return an empty cache for generation; the policy decides which keys it keeps."""

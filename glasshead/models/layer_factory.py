@@ -15,9 +15,10 @@ from glasshead.attention import Attention
 from glasshead.layers.blocks import Norm
 from glasshead.layers.feed_forward import Activation, Dropout
 from glasshead.layers.positions import scaling_of
-from glasshead.models.config import TransformerConfig
+from glasshead.models.config import GATED, TransformerConfig
 from glasshead.recipe.biases import ALiBi
 from glasshead.recipe.masks import Mask
+from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.validation import whole_numbers
 
 _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
@@ -26,7 +27,16 @@ _ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"),
     "none": F.gelu,
+}
+_RESIDUALS = {
+    "pre": layers.PreNorm,
+    "post": layers.PostNorm,
+    "sandwich": layers.SandwichNorm,
+    "res_post": layers.ResPostNorm,
+    "parallel": layers.PreNorm,
 }
 
 
@@ -56,19 +66,23 @@ class LayerFactory:
         if config.norm_eps is not None:
             options["eps"] = config.norm_eps
         self.norm: Norm = partial(_NORMS[config.norm], **options)
-        self.residual = layers.PreNorm if config.order == "pre" else layers.PostNorm
-        self._rotary = None
+        self.residual = _RESIDUALS[config.order]
+        self._rotary = self._local_rotary = None
         if config.positions == "rotary":
             # One for all layers, so that each angle is computed once.
-            given = config.rotary_scaling
+            given, widths = config.rotary_scaling, (config.width, config.rotary_dim)
             scaling = None if given is None else scaling_of(given)
-            self._rotary = layers.Rotary(config.width, base=config.rotary_base, scaling=scaling)
+            self._rotary = layers.Rotary(*widths, base=config.rotary_base, scaling=scaling)
+            self._local_rotary = self._rotary
+            if config.local is not None and config.local.rotary_base is not None:
+                self._local_rotary = layers.Rotary(*widths, base=config.local.rotary_base)
 
     def attention(
-        self, mask: Mask | None = None, *, crosses: bool = False
+        self, mask: Mask | None = None, *, crosses: bool = False, local: bool = False
     ) -> layers.MultiHeadAttention:
         """Build an attention layer; cross-attention has no relative positions."""
         config = self.config
+        rotary = self._local_rotary if local else self._rotary
         alibi = config.positions == "alibi" and not crosses
         qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
         layer = layers.MultiHeadAttention(
@@ -77,11 +91,14 @@ class LayerFactory:
             config.num_kv_heads,
             config.head_dim,
             attention=Attention(
+                score=None if config.score_scale is None else ScaledDot(config.score_scale),
+                softcap=config.softcap,
                 mask=mask,
                 bias=ALiBi(config.num_heads) if alibi else None,
                 dropout=config.attention_dropout,
             ),
-            rotary=None if crosses else self._rotary,
+            rotary=None if crosses else rotary,
+            query_key_norm=self._query_key_norm(),
             bias=qkv_bias,
         )
         output_bias = config.bias if config.output_bias is None else config.output_bias
@@ -90,15 +107,24 @@ class LayerFactory:
             layer.output = nn.Linear(heads, config.d_model, bias=output_bias)
         return layer
 
+    def _query_key_norm(self) -> layers.QueryKeyNorm | None:
+        """Build the norms of queries and keys; None where the config has none."""
+        config = self.config
+        if config.query_key_norm == "none":
+            return None
+        joined = config.query_key_norm == "joined"
+        heads = config.num_heads, config.num_kv_heads or config.num_heads
+        widths = [config.width * (count if joined else 1) for count in heads]
+        return layers.QueryKeyNorm(*map(self.norm, widths), joined=joined)
+
     def feed_forward(self) -> nn.Module | None:
         """Build a feed-forward; None where the config has none."""
         config = self.config
         if config.feed_forward == "none":
             return None
         widths = config.d_model, config.hidden
-        if config.feed_forward == "swiglu":
-            return layers.GatedFeedForward(*widths, bias=config.bias)
-        return layers.FeedForward(*widths, activation=self.activation(), bias=config.bias)
+        kind = layers.GatedFeedForward if config.feed_forward in GATED else layers.FeedForward
+        return kind(*widths, activation=self.activation(), bias=config.bias)
 
     def activation(self) -> Activation:
         """Return the activation of the feed-forward, or of its gate."""
@@ -120,16 +146,22 @@ class LayerFactory:
         options = {"dropout": config.dropout, **options}
         return Embedding(config.vocab_size, config.d_model, self.positions(), **options)
 
-    def encoder_blocks(self, mask: Mask | None = None) -> nn.ModuleList:
+    def encoder_blocks(self) -> nn.ModuleList:
         """Build the blocks of self-attention, `num_layers` of them."""
+        config, parallel = self.config, self.config.order == "parallel"
         return nn.ModuleList(
-            layers.EncoderBlock(self.attention(mask), self.feed_forward(), **self.around())
-            for _ in range(self.config.num_layers)
+            layers.EncoderBlock(
+                self.attention(config.mask(layer), local=config.is_local(layer)),
+                self.feed_forward(),
+                **self.around(),
+                parallel=parallel,
+            )
+            for layer in range(config.num_layers)
         )
 
     def last_norm(self) -> nn.Module:
         """Build the final norm of a stack of blocks; the identity for post-norm blocks."""
-        return self.norm(self.config.d_model) if self.config.order == "pre" else nn.Identity()
+        return nn.Identity() if self.config.order == "post" else self.norm(self.config.d_model)
 
     def around(self) -> dict:
         """Return the arguments of a block other than its sublayers."""

@@ -33,6 +33,14 @@ class TranslatorConfig(TransformerConfig):
     feed_forward: FeedForwardKind = "relu"
     num_decoder_layers: int | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order == "parallel" or self.local is not None:
+            raise ValueError(
+                "a translator takes blocks one sublayer after another that see whole texts, and "
+                f"got order={self.order!r} and local={self.local}: leave these out."
+            )
+
     @property
     def least_parameters(self) -> int:
         """Number of parameters of the matrices, without building the model."""

@@ -232,6 +232,48 @@ LAYERS = {
 }
 
 
+class TestQueryKeyNorm:
+    @pytest.mark.parametrize("joined", [False, True])
+    @pytest.mark.parametrize("crosses", [False, True])
+    def test_by_its_formula(self, joined, crosses):
+        widths = [HEAD_DIM * (heads if joined else 1) for heads in (6, 2)]
+        norm = gh.QueryKeyNorm(*map(nn.RMSNorm, widths), joined=joined)
+        rotary = gh.Rotary(HEAD_DIM, 4)
+        layer = loud(gh.MultiHeadAttention(13, 6, 2, HEAD_DIM, rotary=rotary, query_key_norm=norm))
+        x, source = randn(BATCH, QUERIES, 13), randn(BATCH, KEYS if crosses else QUERIES, 13)
+        source = source if crosses else x
+        (W_q, b_q), (W_k, b_k), (W_v, b_v) = layer.projections.maps()
+        heads = []
+        for y, W, b, own in ((x, W_q, b_q, norm.query), (source, W_k, b_k, norm.key)):
+            flat = y @ W.T + b  # [batch, length, heads · head_dim]
+            groups = flat if joined else flat.unflatten(-1, (-1, HEAD_DIM))
+            mean = groups.square().mean(-1, keepdim=True)
+            eps = torch.finfo(torch.float64).eps
+            groups = groups / (mean + eps).sqrt() * own.weight
+            split = groups.reshape(*flat.shape[:2], -1, HEAD_DIM).transpose(1, 2)
+            heads.append(rotary(split))
+        v = (source @ W_v.T + b_v).unflatten(-1, (-1, HEAD_DIM)).transpose(1, 2)
+        context = gh.Attention()(*heads, v).transpose(1, 2).flatten(2)
+        given = (x, source) if crosses else (x,)
+        torch.testing.assert_close(layer(*given), layer.output(context))
+        found = layer.weights(*given)[:]
+        torch.testing.assert_close(found, layer.trace(*given).weights)
+
+    @pytest.mark.parametrize("joined", [False, True])
+    def test_with_caches(self, joined):
+        width = HEADS * HEAD_DIM if joined else HEAD_DIM
+        norm = gh.QueryKeyNorm(nn.LayerNorm(width), nn.LayerNorm(width), joined=joined)
+        options = {"query_key_norm": norm, "attention": gh.Attention(mask=gh.causal())}
+        layer, x = loud(gh.MultiHeadAttention(D_MODEL, HEADS, **options)), randn(2, 7, D_MODEL)
+        cache = gh.KeyValueCache()
+        parts = [layer(part, cache=cache) for part in x.split([3, 1, 3], 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), layer(x))
+        layer.attention.mask = None
+        cache, source = gh.KeyValueCache(), randn(2, 5, D_MODEL)
+        parts = [layer(part, source, cache=cache) for part in x.split([3, 4], 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), layer(x, source))
+
+
 class TestSteps:
     @pytest.mark.parametrize("kind", LAYERS)
     def test_trace_observe_and_weights_agree_with_the_call(self, kind):

@@ -116,6 +116,30 @@ class TestBlocks:
         expected = y + block.feed_forward(block.around_feed_forward.norm(y))
         torch.testing.assert_close(block(x), expected)
 
+    def test_norms_of_outputs_by_their_formula(self):
+        x = randn(BATCH, LENGTH, D_MODEL)
+        block = loud(encoder_block(residual=gh.ResPostNorm))
+        y = x + block.around_attention.norm(block.attention(x))
+        expected = y + block.around_feed_forward.norm(block.feed_forward(y))
+        torch.testing.assert_close(block(x), expected)
+        block = loud(encoder_block(residual=gh.SandwichNorm))
+        one, other = block.around_attention, block.around_feed_forward
+        y = x + one.after(block.attention(one.norm(x)))
+        expected = y + other.after(block.feed_forward(other.norm(y)))
+        torch.testing.assert_close(block(x), expected)
+        norms = {one.norm, one.after, other.norm, other.after}
+        assert len({norm.weight.data_ptr() for norm in norms}) == 4
+
+    def test_a_parallel_block_by_its_formula(self):
+        block, x = loud(encoder_block(residual=gh.PreNorm, parallel=True)), randn(2, 7, D_MODEL)
+        attended = block.attention(block.around_attention.norm(x))
+        fed = block.feed_forward(block.around_feed_forward.norm(x))
+        torch.testing.assert_close(block(x), x + attended + fed)
+
+    def test_a_parallel_block_adds_updates(self):
+        with pytest.raises(ValueError, match="a residual that adds updates, .*, and got PostNorm"):
+            encoder_block(parallel=True)
+
     def test_a_decoder_block_by_its_formula(self):
         block, x = loud(decoder_block(residual=gh.PreNorm)), randn(BATCH, LENGTH, D_MODEL)
         source, mask, source_mask = randn(BATCH, 11, 5), gh.padding([7, 3]), gh.padding([2, 11])
@@ -152,7 +176,7 @@ class TestBlocks:
         torch.testing.assert_close(torch.cat(parts, 1), block(x, source, **call))
         assert [cache.length for cache in caches] == [LENGTH, 11]
 
-    @pytest.mark.parametrize("residual", [gh.PostNorm, gh.PreNorm])
+    @pytest.mark.parametrize("residual", [gh.PostNorm, gh.PreNorm, gh.ResPostNorm, gh.SandwichNorm])
     def test_drops_what_a_sublayer_adds_in_training_only(self, residual):
         around, x = residual(nn.Identity(), dropout=0.25), torch.zeros(1009)
         added = around(x, torch.ones_like)

@@ -95,6 +95,13 @@ class TestRotary:
         x = torch.randn(2, 3, 11, 6).double()
         torch.testing.assert_close(gh.Rotary(6)(x).norm(dim=-1), x.norm(dim=-1))
 
+    @pytest.mark.parametrize("pairing", PAIRINGS)
+    def test_a_part_of_a_head_turns_as_a_head_of_its_width(self, pairing):
+        x = torch.randn(2, 3, 11, 7).double()
+        found = gh.Rotary(7, 4, pairing=pairing)(x, start=5)
+        turned = gh.Rotary(4, pairing=pairing)(x[..., :4], start=5)
+        assert torch.equal(found, torch.cat([turned, x[..., 4:]], -1))
+
     def test_the_pairings_differ_by_the_order_of_numbers(self):
         x, order = torch.randn(2, 3, 11, 10), torch.tensor([0, 2, 4, 6, 8, 1, 3, 5, 7, 9])
         neighbours = gh.Rotary(10, pairing="neighbours")(x)
@@ -147,6 +154,8 @@ class TestRotary:
         rotary(torch.ones(5, 6))
         assert not rotary.state_dict()
         assert repr(rotary) == "Rotary(6, base=10000, pairing='halves')"
+        part = "Rotary(7, rotary_dim=4, base=10000, pairing='halves')"
+        assert repr(gh.Rotary(7, 4)) == part
 
 
 class TestErrors:
@@ -154,6 +163,8 @@ class TestErrors:
         ("build", "sentence"),
         [
             (lambda: gh.Rotary(7), "takes an even head_dim, and got 7: add one"),
+            (lambda: gh.Rotary(7, 3), "an even number up to head_dim=7, and got 3"),
+            (lambda: gh.Rotary(6, 8), "an even number up to head_dim=6, and got 8"),
             (lambda: gh.Rotary(0), "head_dim takes a whole number of at least 1, and got 0"),
             (lambda: gh.Rotary(6, base=0.0), r"base takes a number above 0, and got 0\.0"),
             (lambda: gh.Rotary(6, base=math.nan), "base takes a finite number, and got nan"),

@@ -56,10 +56,21 @@ class TestEveryConfig:
             ({"attention_dropout": math.inf}, "attention_dropout takes a finite number"),
             ({"positions": "rotery"}, "positions takes one of 'learned', .*, and got 'rotery'"),
             ({"norm": "batch"}, "norm takes one of 'layer', 'rms', and got 'batch'"),
-            ({"order": None}, "order takes one of 'pre', 'post', and got None"),
+            ({"order": None}, "order takes one of 'pre', 'post', .*, and got None"),
             ({"feed_forward": "silu"}, "feed_forward takes one of .*, and got 'silu'"),
             ({"norm_eps": 0.0}, r"norm_eps takes .*, and got 0\.0"),
             ({"norm_eps": math.nan}, "norm_eps takes .*, and got nan"),
+            ({"query_key_norm": "all"}, "query_key_norm takes one of 'none', 'head', 'joined'"),
+            ({"softcap": 0.0}, r"softcap takes a number above 0, and got 0\.0"),
+            ({"score_scale": -1.0}, r"score_scale takes a number above 0, and got -1\.0"),
+            (
+                {"rotary_dim": 2},
+                "rotary_dim takes positions='rotary', and got '(learned|sinusoidal)'",
+            ),
+            (
+                {"rotary_dim": 34, "positions": "rotary"},
+                "rotary_dim takes an even number up to the width of a head, 32, and got 34",
+            ),
         ],
         ids=str,
     )
@@ -132,6 +143,85 @@ def test_the_own_values_of_a_classifier_that_cannot_be(values, sentence):
         gh.ClassifierConfig(vocab_size=11, **values)
 
 
+NEAR = {"layers": (0, 2), "neighbours": 4}
+
+
+class TestLocalLayers:
+    @pytest.mark.parametrize("kind", [gh.LanguageModelConfig, gh.EncoderConfig])
+    def test_come_back_from_json(self, kind):
+        near = gh.LocalLayers(**NEAR, rotary_base=500)
+        config = kind(vocab_size=11, positions="rotary", local=near)
+        told = json.loads(json.dumps(config.to_json()))
+        assert told["local"] == {"layers": [0, 2], "neighbours": 4, "rotary_base": 500.0}
+        assert kind.from_json(told) == config
+        assert hash(kind.from_json(told)) == hash(config)
+
+    def test_of_a_causal_model_see_nothing_later(self):
+        config = gh.LanguageModelConfig(vocab_size=11, local=NEAR, window=7)
+        pictures = [config.mask(layer).picture(queries=9, keys=9) for layer in range(3)]
+        near = (gh.causal() & gh.window(before=4)).picture(queries=9, keys=9)
+        far = (gh.causal() & gh.window(before=6)).picture(queries=9, keys=9)
+        assert pictures == [near, far, near]
+
+    def test_of_an_encoder_see_both_sides(self):
+        config = gh.EncoderConfig(vocab_size=11, local=NEAR)
+        expected = gh.window(before=4, after=4).picture(queries=11, keys=11)
+        assert config.mask(0).picture(queries=11, keys=11) == expected
+        assert config.mask(1) is None
+
+    def test_share_rotary_angles_unless_they_have_a_base(self):
+        sizes = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "positions": "rotary"}
+        for base, different in ((None, False), (500.0, True)):
+            config = gh.LanguageModelConfig(**sizes, local={**NEAR, "rotary_base": base})
+            near, far, also = (
+                block.attention.rotary for block in gh.LanguageModel(config).blocks[:3]
+            )
+            assert near is also
+            assert (near is not far) is different
+            assert near.base == (base or far.base)
+
+    @pytest.mark.parametrize(
+        ("local", "sentence"),
+        [
+            ({**NEAR, "layers": []}, r"layers as a list of numbers such as \[0, 2\], and got \[\]"),
+            ({**NEAR, "layers": [4]}, "local.layers takes numbers from 0 to 3, and got 4"),
+            ({**NEAR, "layers": [-1]}, "local.layers takes a whole number of at least 0, and got"),
+            ({**NEAR, "neighbours": -1}, "local.neighbours takes a whole number of at least 0"),
+            (
+                {**NEAR, "rotary_base": 0.0},
+                r"local.rotary_base takes a number above 0, and got 0\.0",
+            ),
+            (
+                {**NEAR, "rotary_base": 5.0},
+                "local.rotary_base takes positions='rotary', and got 'l",
+            ),
+            (
+                {**NEAR, "every": 2},
+                "an object of layers, neighbours and perhaps rotary_base, and go",
+            ),
+            ({"layers": [0]}, "an object of layers, neighbours and perhaps rotary_base, and got"),
+            (3, "an object of layers, neighbours and perhaps rotary_base, and got 3"),
+        ],
+    )
+    def test_that_cannot_be(self, local, sentence):
+        with pytest.raises(ValueError, match=sentence):
+            gh.LanguageModelConfig(vocab_size=11, local=local)
+
+
+@pytest.mark.parametrize("values", [{"order": "parallel"}, {"local": NEAR}])
+def test_a_translator_has_neither_parallel_nor_local_layers(values):
+    with pytest.raises(ValueError, match="a translator takes blocks one sublayer after another"):
+        gh.TranslatorConfig(vocab_size=11, **values)
+
+
+def test_an_encoder_may_leave_out_its_first_norm():
+    sizes = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "num_layers": 2}
+    model = gh.Encoder(gh.EncoderConfig(**sizes, first_norm=False))
+    first, second = (block.around_attention.norm for block in model.blocks)
+    assert isinstance(first, nn.Identity)
+    assert isinstance(second, nn.LayerNorm)
+
+
 def test_the_pooling_is_one_of_three():
     with pytest.raises(
         ValueError, match="pooling takes one of 'mean', 'max', 'both', and got 'sum'"
@@ -144,6 +234,7 @@ def test_the_pooling_is_one_of_three():
     [
         ({}, 4 * 128),
         ({"feed_forward": "swiglu"}, 341),
+        ({"feed_forward": "geglu"}, 341),
         ({"feed_forward": "swiglu", "d_hidden": 31}, 31),
         ({"d_hidden": 31}, 31),
     ],
@@ -171,6 +262,11 @@ def test_every_word_makes_its_part():
     assert parts(norm="rms").norm(5).weight.shape == (5,)
     assert parts(bias=False).norm(5).bias is None
     assert parts(order="post").last_norm()(3) == 3
+    for order in ("sandwich", "res_post", "parallel"):
+        assert isinstance(parts(order=order).last_norm(), nn.LayerNorm)
+    assert parts(score_scale=0.3).attention().attention.score.scale(4) == 0.3
+    assert parts(softcap=7.0).attention().attention.softcap == 7.0
+    assert parts(feed_forward="geglu").feed_forward().activation is nn.functional.gelu
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,25 @@ SETTINGS = [
     {"positions": "alibi", "order": "post", "norm": "rms"},
     {"positions": "rotary", "num_kv_heads": 1},
     {"positions": "learned", "feed_forward": "none"},
+    {"positions": "rotary", "order": "parallel", "rotary_dim": 4, "tied": False},
+    {"positions": "rotary", "order": "res_post", "query_key_norm": "joined", "num_kv_heads": 1},
+    {
+        "positions": "rotary",
+        "order": "sandwich",
+        "local": {"layers": [0], "neighbours": 4},
+        "softcap": 5.0,
+        "score_scale": 0.3,
+        "logit_softcap": 7.0,
+        "embedding_scale": 4.0,
+        "feed_forward": "geglu_tanh",
+    },
+    {
+        "positions": "rotary",
+        "norm": "rms",
+        "query_key_norm": "head",
+        "local": {"layers": [1], "neighbours": 4, "rotary_base": 500.0},
+        "feed_forward": "geglu",
+    },
 ]
 
 

@@ -29,6 +29,19 @@ CONFIGS = {
     "wide_heads": {**LLAMA, "head_dim": 10, "num_kv_heads": 1},
     "attention_alone": {"feed_forward": "none"},
     "untied": {"tied": False, "output_bias": False},
+    "parallel": {"positions": "rotary", "order": "parallel", "rotary_dim": 2, "head_dim": 6},
+    "joined": {**LLAMA, "order": "res_post", "query_key_norm": "joined"},
+    "gemma": {
+        **LLAMA,
+        "order": "sandwich",
+        "query_key_norm": "head",
+        "local": {"layers": [0], "neighbours": 5, "rotary_base": 500.0},
+        "feed_forward": "geglu_tanh",
+        "score_scale": 0.3,
+        "embedding_scale": 3.0,
+        "logit_softcap": 7.0,
+    },
+    "parallel_attention_alone": {"order": "parallel", "feed_forward": "none"},
 }
 
 
@@ -93,6 +106,7 @@ def double(module, given, output):
     "change",
     [
         lambda model: setattr(model.blocks[0], "feed_forward", nn.Identity()),
+        lambda model: setattr(model.blocks[0].around_attention, "norm", nn.Tanh()),
         lambda model: setattr(model.blocks[0].attention.attention, "bias", gh.ALiBi(6)),
         lambda model: setattr(model.blocks[0].attention.attention, "softcap", 2.0),
         lambda model: setattr(model.blocks[0].attention.attention, "normalizer", gh.Sparsemax()),
