@@ -137,15 +137,20 @@ class _Attend:
         queries, keys = self._num_heads, self._num_kv_heads
         heads = self._project(x).view(len(x), -1, 1, self._head_dim)  # [batch, all heads, 1, …]
         rotated, value = heads.split([queries + keys, keys], dim=1)
-        if self._norm is not None:
-            rotated = torch.cat(self._norm(*rotated.split([queries, keys], dim=1)), dim=1)
-        if self._rotary is not None:
-            rotated = self._rotary.turned(rotated, *rotations[self._rotary])
-        query, key = rotated.split([queries, keys], dim=1)
+        if self._norm is None:
+            query, key = self._turned(rotated, rotations).split([queries, keys], dim=1)
+        else:
+            # Apart, as in the modules: the kernel's last digits depend on how numbers lie.
+            parts = self._norm(*rotated.split([queries, keys], dim=1))
+            query, key = (self._turned(part, rotations) for part in parts)
         # As in the fused engine, the queries that share a key head are adjacent.
         query = query.reshape(len(x), keys, -1, self._head_dim)
         context = self._sdpa(query, *cache.append(key, value, self._reach))
         return self._output(context.flatten(1))  # [batch, d_model]
+
+    def _turned(self, heads: Tensor, rotations: _Rotations) -> Tensor:
+        rotary = self._rotary
+        return heads if rotary is None else rotary.turned(heads, *rotations[rotary])
 
 
 def _feed_forward(layer: nn.Module) -> _Function:

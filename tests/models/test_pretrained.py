@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import glasshead as gh
 from glasshead.models.pretrained import is_llama2c, load_llama2c
+from models.saved_models import assert_same_logits, changed, random, saved, tokens
 
 TINY_LLAMA = {
     "vocab_size": 31,
@@ -66,37 +67,6 @@ BERTS = {
 }
 
 
-def random(model, seed=0):
-    """The model with weights that are no defaults, biases and norms with them."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            shift = 1.0 if parameter.ndim == 1 and (parameter == 1).all() else 0.0
-            parameter.copy_(shift + 0.3 * torch.randn(parameter.shape, generator=generator))
-    model.tie_weights()
-    return model.eval()
-
-
-def saved(model, folder, **how):
-    random(model).save_pretrained(folder, **how)
-    return folder
-
-
-def tokens(length=37):
-    return torch.randint(31, (2, length), generator=torch.Generator().manual_seed(1))
-
-
-def assert_same_logits(model, folder, length=37):
-    ours = gh.load_pretrained(folder)
-    with torch.no_grad():
-        expected = model(tokens(length))
-        expected = expected.logits if "logits" in expected else expected.last_hidden_state
-        found = ours(tokens(length))
-    assert expected.abs().max() > 0.5
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    return ours
-
-
 class TestTheSameLogits:
     @pytest.mark.parametrize("name", LLAMAS)
     def test_llama(self, tmp_path, name):
@@ -116,6 +86,12 @@ class TestTheSameLogits:
         config = hf.Qwen2Config(**TINY_LLAMA, **(sliding if window else {}))
         model = hf.Qwen2ForCausalLM(config)
         assert_same_logits(model, saved(model, tmp_path))
+
+    def test_qwen2_with_a_window_in_its_last_layer(self, tmp_path):
+        sliding = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+        model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**TINY_LLAMA, **sliding))
+        ours = assert_same_logits(model, saved(model, tmp_path))
+        assert ours.config.local == gh.LocalLayers(layers=(1,), neighbours=4)
 
     @pytest.mark.parametrize("name", GPT2S)
     def test_gpt2(self, tmp_path, name):
@@ -264,11 +240,6 @@ class TestFolders:
         assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def changed(folder, **values):
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
 @pytest.fixture
 def llama(tmp_path):
     return saved(hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)), tmp_path)
@@ -307,7 +278,25 @@ class TestRefusals:
 
     def test_an_unknown_architecture(self, llama):
         changed(llama, architectures=["MambaForCausalLM"])
-        with pytest.raises(ValueError, match="architecture MambaForCausalLM, and glasshead loads"):
+        with pytest.raises(ValueError, match="MambaForCausalLM, and glasshead has LlamaForCausalL"):
+            gh.load_pretrained(llama)
+        changed(llama, model_type="mamba")
+        with pytest.raises(
+            ValueError, match="and glasshead loads models of the types gpt2, opt, g"
+        ):
+            gh.load_pretrained(llama)
+
+    @pytest.mark.parametrize(
+        ("values", "sentence"),
+        [
+            ({"num_local_experts": 8}, "needs mixtures of experts, as its num_local_experts tells"),
+            ({"vision_config": {"depth": 3}}, "needs an encoder of images, as its vision_config t"),
+            ({"state_size": 16}, "needs state-space layers, as its state_size tells, and glasshea"),
+        ],
+    )
+    def test_an_unknown_architecture_tells_the_part_that_is_missing(self, llama, values, sentence):
+        changed(llama, architectures=["OtherForCausalLM"], model_type="other", **values)
+        with pytest.raises(ValueError, match=rf"OtherForCausalLM, which {sentence}.*gh\.watch\("):
             gh.load_pretrained(llama)
 
     @pytest.mark.parametrize("value", [None, [], [3], "LlamaForCausalLM"])
@@ -399,14 +388,6 @@ class TestRefusals:
         config = gh.EncoderConfig(vocab_size=11, d_model=12, num_heads=3, segments=segments)
         with pytest.raises(ValueError, match=sentence):
             gh.Encoder(config)(torch.tensor([[3, 1]]), segments=torch.tensor(given))
-
-    def test_mixed_windows(self, tmp_path):
-        config = hf.Qwen2Config(
-            **TINY_LLAMA, use_sliding_window=True, sliding_window=5, max_window_layers=1
-        )
-        saved(hf.Qwen2ForCausalLM(config), tmp_path)
-        with pytest.raises(ValueError, match="a window in some layers and none in others"):
-            gh.load_pretrained(tmp_path)
 
     @pytest.mark.parametrize(
         ("index", "error", "sentence"),

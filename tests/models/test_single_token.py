@@ -33,6 +33,7 @@ CONFIGS = {
     "joined": {**LLAMA, "order": "res_post", "query_key_norm": "joined"},
     "gemma": {
         **LLAMA,
+        "head_dim": 10,
         "order": "sandwich",
         "query_key_norm": "head",
         "local": {"layers": [0], "neighbours": 5, "rotary_base": 500.0},

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from glasshead.models.encoder import EncoderConfig
 from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
 
-_FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
+FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 # The pooler, which no attention reads, and position ids, which old files store.
-_IGNORED = ("*embeddings.position_ids", "*pooler.*", "cls.seq_relationship.*")
+IGNORED = ("*embeddings.position_ids", "*pooler.*", "cls.seq_relationship.*")
 # The output matrix and bias, which are also stored elsewhere.
 _TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 _BIAS = "cls.predictions.bias"
@@ -31,7 +31,7 @@ def config(values: ConfigValues) -> EncoderConfig:
         num_layers=values.whole("num_hidden_layers"),
         d_hidden=values.whole("intermediate_size"),
         order="post",
-        feed_forward=values.choice("hidden_act", "gelu", _FEED_FORWARDS),  # type: ignore[arg-type]
+        feed_forward=values.choice("hidden_act", "gelu", FEED_FORWARDS),  # type: ignore[arg-type]
         norm_eps=values.number("layer_norm_eps", 1e-12),
         dropout=values.number("hidden_dropout_prob", 0.1),
         attention_dropout=values.number("attention_probs_dropout_prob", 0.1),
@@ -41,10 +41,12 @@ def config(values: ConfigValues) -> EncoderConfig:
     )
 
 
-def sources_of_encoder(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSource]:
+def sources_of_encoder(
+    config: EncoderConfig, names: Iterable[str], prefix: str = "bert."
+) -> dict[str, TensorSource]:
     """Return the source of each tensor of the encoder; `names` are the stored ones."""
     names = set(names)
-    at = "bert." if any(name.startswith("bert.") for name in names) else ""
+    at = prefix if any(name.startswith(prefix) for name in names) else ""
     # Names of the first files, converted from TensorFlow.
     old = f"{at}embeddings.LayerNorm.gamma" in names
     norms = {"weight": "gamma", "bias": "beta"} if old else {"weight": "weight", "bias": "bias"}
@@ -94,9 +96,9 @@ def sources(config: EncoderConfig, names: Iterable[str]) -> dict[str, TensorSour
 def ignored_by_encoder(config: EncoderConfig) -> tuple[str, ...]:
     """Return patterns of stored tensors that the encoder does not use."""
     del config
-    return (*_IGNORED, "cls.*")
+    return (*IGNORED, "cls.*")
 
 
 def ignored(config: EncoderConfig) -> tuple[str, ...]:
     """Return patterns of stored tensors that the model does not use."""
-    return (*_IGNORED, *_TIED) if config.tied else (*_IGNORED, _BIAS)
+    return (*IGNORED, *_TIED) if config.tied else (*IGNORED, _BIAS)

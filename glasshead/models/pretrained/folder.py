@@ -280,6 +280,11 @@ def transposed(name: str) -> TensorSource:
     return TensorSource((name,), lambda tensor: tensor.T)
 
 
+def below(name: str, rows: int) -> TensorSource:
+    """Return the source that leaves out the first rows of a table."""
+    return TensorSource((name,), lambda tensor: tensor[rows:])
+
+
 def stacked(*names: str) -> TensorSource:
     """Return the source that concatenates tensors along the first axis."""
     return TensorSource(names, lambda *tensors: torch.cat(tensors))

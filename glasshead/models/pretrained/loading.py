@@ -11,7 +11,17 @@ from glasshead.drawing.printable import printable
 from glasshead.files import read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
-from glasshead.models.pretrained import bert, gpt2, llama
+from glasshead.models.pretrained import (
+    bert,
+    distilbert,
+    gemma,
+    gpt2,
+    gpt_neox,
+    llama,
+    modernbert,
+    opt,
+    roberta,
+)
 from glasshead.models.pretrained.folder import (
     ANEW,
     ConfigValues,
@@ -43,51 +53,85 @@ class Family:
     ignored: Callable[[Any], tuple[str, ...]]
 
 
-_GPT2 = Family(gpt2.config, LanguageModel, gpt2.sources, gpt2.ignored)
-_LLAMA = Family(llama.config, LanguageModel, llama.sources, llama.ignored)
-_BERT = Family(bert.config, MaskedLanguageModel, bert.sources, bert.ignored)
-_BERT_ENCODER = Family(bert.config, Encoder, bert.sources_of_encoder, bert.ignored_by_encoder)
-FAMILIES = {
-    "GPT2LMHeadModel": _GPT2,
-    "GPT2Model": _GPT2,
-    "LlamaForCausalLM": _LLAMA,
-    "LlamaModel": _LLAMA,
-    "MistralForCausalLM": _LLAMA,
-    "Qwen2ForCausalLM": _LLAMA,
-    "BertModel": _BERT_ENCODER,
-    "BertForMaskedLM": _BERT,
-    "BertForPreTraining": _BERT,
-}
-# Architectures by model type, where config.json names none.
-_OF_TYPES = {
-    "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "bert": "BertModel",
-}
+def _decoder(module: Any) -> Family:
+    """Return the family of the decoders that a module converts."""
+    return Family(module.config, LanguageModel, module.sources, module.ignored)
 
-_TYPES = {architecture: kind for kind, architecture in _OF_TYPES.items()}
+
+def _masked(module: Any) -> Family:
+    """Return the family of the masked language models that a module converts."""
+    return Family(module.config, MaskedLanguageModel, module.sources, module.ignored)
+
+
+def _encoder(module: Any) -> Family:
+    """Return the family of the encoders that a module converts."""
+    return Family(module.config, Encoder, module.sources_of_encoder, module.ignored_by_encoder)
+
+
+# The architectures of each model type; the first is that of a config.json that names none.
+_OF_TYPES = {
+    "gpt2": dict.fromkeys(("GPT2LMHeadModel", "GPT2Model"), _decoder(gpt2)),
+    "opt": {"OPTForCausalLM": _decoder(opt)},
+    "gpt_neox": {"GPTNeoXForCausalLM": _decoder(gpt_neox)},
+    "llama": dict.fromkeys(("LlamaForCausalLM", "LlamaModel"), _decoder(llama)),
+    "mistral": {"MistralForCausalLM": _decoder(llama)},
+    "qwen2": {"Qwen2ForCausalLM": _decoder(llama)},
+    "qwen3": {"Qwen3ForCausalLM": _decoder(llama)},
+    "phi3": {"Phi3ForCausalLM": _decoder(llama)},
+    "olmo2": {"Olmo2ForCausalLM": _decoder(llama)},
+    "gemma2": {"Gemma2ForCausalLM": _decoder(gemma)},
+    "gemma3_text": {"Gemma3ForCausalLM": _decoder(gemma)},
+    "bert": {
+        "BertModel": _encoder(bert),
+        "BertForMaskedLM": _masked(bert),
+        "BertForPreTraining": _masked(bert),
+    },
+    "roberta": {"RobertaModel": _encoder(roberta), "RobertaForMaskedLM": _masked(roberta)},
+    "distilbert": {
+        "DistilBertModel": _encoder(distilbert),
+        "DistilBertForMaskedLM": _masked(distilbert),
+    },
+    "modernbert": {
+        "ModernBertModel": _encoder(modernbert),
+        "ModernBertForMaskedLM": _masked(modernbert),
+    },
+}
+FAMILIES = {name: family for named in _OF_TYPES.values() for name, family in named.items()}
+_TYPES = {name: kind for kind, named in _OF_TYPES.items() for name in named}
+# Parts of transformers that none of our models has, by the names of configs that tell of them.
+_ABSENT = {
+    "num_local_experts": "mixtures of experts",
+    "num_experts": "mixtures of experts",
+    "n_routed_experts": "mixtures of experts",
+    "kv_lora_rank": "latent keys and values",
+    "state_size": "state-space layers",
+    "mamba_d_state": "state-space layers",
+    "linear_num_value_heads": "linear attention",
+    "vision_config": "an encoder of images",
+    "audio_config": "an encoder of sound",
+}
 
 
 def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """Load a published model as one of ours, ready to run.
 
     It takes a folder written by Hugging Face's `save_pretrained`, with `config.json` and
-    `model.safetensors` or its shards, of a family in `FAMILIES`; or a file of llama2.c, or a folder
-    that holds one. No code of the folder is run, and nothing is unpickled. The logits are those of
-    `transformers`.
+    `model.safetensors` or its shards, of an architecture in `FAMILIES`: GPT-2, OPT, GPT-NeoX,
+    Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo 2, Gemma 2, Gemma 3, BERT, RoBERTa, DistilBERT or
+    ModernBERT; or a file of llama2.c, or a folder that holds one. No code of the folder is run, and
+    nothing is unpickled. The logits are those of `transformers`.
 
     Args:
         path: The folder, or the file.
         dtype: The dtype of the weights.
 
-    Returns: a `LanguageModel`, a `MaskedLanguageModel`, or for a BertModel its `Encoder`; in
-    evaluation mode.
+    Returns: a `LanguageModel`, a `MaskedLanguageModel`, or for a model such as BertModel its
+    `Encoder`; in evaluation mode.
 
     Errors: an OSError where a file is missing or cannot be read; a ValueError where the weights are
-    pickled, the architecture or a value of its config is unsupported, or tensors are missing,
-    unexpected or of another shape.
+    pickled, the architecture or a value of its config is unsupported, which tells what is missing,
+    or where tensors are missing, unexpected or of another shape. `gh.watch` observes a model of any
+    architecture in `transformers` itself.
 
     >>> import tempfile
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -114,7 +158,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
         return load_llama2c(file).to(dtype)
     values = read_object(place / "config.json", ANEW)
     architecture = _architecture(values, place)
-    values |= {"model_type": _TYPES.get(architecture, values.get("model_type"))}
+    values |= {"model_type": _TYPES[architecture]}
     family = FAMILIES[architecture]
     stored = StoredTensors(place)
     check_layers(values, place / "config.json", len(stored))
@@ -126,16 +170,27 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
 
 
 def _architecture(values: Mapping[str, Any], folder: Path) -> str:
-    named = values.get("architectures")
-    kind = values.get("model_type")
-    first = named[0] if isinstance(named, list) and named else _OF_TYPES.get(str(kind), kind)
-    if not isinstance(first, str) or first not in FAMILIES:
-        raise ValueError(
-            f"{printable(str(folder))} has the architecture {printable(str(first))}, and glasshead "
-            f"loads {', '.join(FAMILIES)}: watch the model of transformers itself, by "
-            "gh.watch(model, …)."
-        )
-    return first
+    """Return the architecture that a config.json names, or that of its model type.
+
+    Errors: a ValueError for one that is not among ours, which tells what is missing.
+    """
+    named, kind = values.get("architectures"), values.get("model_type")
+    of_type = _OF_TYPES.get(kind, {}) if isinstance(kind, str) else {}
+    first = named[0] if isinstance(named, list) and named else next(iter(of_type), kind)
+    if isinstance(first, str) and first in FAMILIES:
+        return first
+    absent = {name: part for name, part in _ABSENT.items() if values.get(name)}
+    if absent:
+        name, part = next(iter(absent.items()))
+        missing = f"which needs {part}, as its {name} tells, and glasshead has none"
+    elif of_type:
+        missing = f"and glasshead has {' and '.join(of_type)} of {kind}"
+    else:
+        missing = f"and glasshead loads models of the types {', '.join(_OF_TYPES)}"
+    raise ValueError(
+        f"{printable(str(folder))} has the architecture {printable(str(first))}, {missing}: watch "
+        "the model of transformers itself, by gh.watch(model, …)."
+    )
 
 
 def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
