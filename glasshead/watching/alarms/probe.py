@@ -1,5 +1,6 @@
 """Probes: read the heads of a model during a training step."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -112,6 +113,8 @@ class AlarmDispatcher:
         on_alarm: Callback for each alarm; None: `warnings.warn`.
         on_readings: Callback for the readings of each watched step.
         alarms: The alarms so far.
+        values: Numbers of the last watched step, for loggers: by layer the lowest normalized
+            entropy and the largest score of its heads, and how many alarms it has raised.
 
     Errors: a TypeError for an argument of another type.
 
@@ -127,6 +130,7 @@ class AlarmDispatcher:
     on_alarm: Callable[[Alarm], object] | None = None
     on_readings: Callable[[list[HeadReading]], object] | None = None
     alarms: list[Alarm] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, AlarmRule):
@@ -146,3 +150,22 @@ class AlarmDispatcher:
                 warnings.warn(alarm.sentence, stacklevel=2)
             else:
                 self.on_alarm(alarm)
+        self.values = _values(readings, self.alarms)
+
+
+def _values(readings: Sequence[HeadReading], alarms: Sequence[Alarm]) -> dict[str, float]:
+    """Return the numbers of a step by the names that loggers show; only finite ones."""
+    values: dict[str, float] = {}
+    for layer in dict.fromkeys(reading.layer for reading in readings):
+        heads, name = [one for one in readings if one.layer == layer], layer or "model"
+        numbers = {
+            "entropy": min(one.normalized_entropy for one in heads),
+            "max_score": max(one.max_score for one in heads),
+            "alarms": float(sum(alarm.layer == layer for alarm in alarms)),
+        }
+        values |= {
+            f"attention_{kind}/{name}": number
+            for kind, number in numbers.items()
+            if math.isfinite(number)
+        }
+    return values

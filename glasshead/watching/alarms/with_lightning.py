@@ -22,12 +22,17 @@ class LightningAlarms(Callback):
     step, in its first batch; in distributed training that of rank 0. The trained weights are the
     same, bit for bit, as without it. Its state is part of Lightning's checkpoints.
 
+    The trainer's loggers, TensorBoard or Weights & Biases, are given three curves of each layer:
+    `attention_entropy/…`, the lowest normalized entropy of its heads; `attention_max_score/…`,
+    their largest score; and `attention_alarms/…`, how many alarms it has raised.
+
     Args:
         rule: The alarm rule; None: `AlarmRule()`.
         every: Interval of watched steps.
         layers: See `gh.watch`.
         on_alarm: Callback for each alarm, for example to stop training; None: `warnings.warn`.
         on_readings: Callback for the readings of each watched step.
+        log: Whether the trainer's loggers are given the curves.
 
     Errors: as of `gh.watch`, in the first step.
 
@@ -44,8 +49,9 @@ class LightningAlarms(Callback):
         layers: str | Sequence[str] | None = None,
         on_alarm: Callable[[Alarm], object] | None = None,
         on_readings: Callable[[list[HeadReading]], object] | None = None,
+        log: bool = True,
     ) -> None:
-        self._every, self._layers = Every(every), layers
+        self._every, self._layers, self._log = Every(every), layers, log
         self._dispatcher = AlarmDispatcher(
             AlarmRule() if rule is None else rule, on_alarm, on_readings
         )
@@ -82,12 +88,18 @@ class LightningAlarms(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        del trainer, pl_module, outputs, batch, batch_idx
+        del pl_module, outputs, batch, batch_idx
         # A batch without a loss has had no backward pass.
         self._end()
-        if self._step is not None:
-            readings, self._readings, self._step = self._readings, [], None
-            self._dispatcher.take(readings)
+        if self._step is None:
+            return
+        # Loggers count steps from 0.
+        step, self._step = self._step - 1, None
+        readings, self._readings = self._readings, []
+        self._dispatcher.take(readings)
+        if self._log and self._dispatcher.values:
+            for logger in trainer.loggers:
+                logger.log_metrics(dict(self._dispatcher.values), step=step)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException

@@ -20,8 +20,13 @@ except ModuleNotFoundError as error:
 class TransformersAlarms(TrainerCallback):
     """A callback of transformers that warns when attention is about to diverge.
 
-    `Trainer(model, arguments, callbacks=[TransformersAlarms()])`. The trained weights are the same,
+    `trainer.add_callback(TransformersAlarms(log=trainer.log))`. The trained weights are the same,
     bit for bit, as without it. Resumed training starts with new first readings.
+
+    What the trainer reports to, TensorBoard or Weights & Biases, is given three curves of each
+    layer: `attention_entropy/…`, the lowest normalized entropy of its heads;
+    `attention_max_score/…`, their largest score; and `attention_alarms/…`, how many alarms it has
+    raised.
 
     Args:
         rule: The alarm rule; None: `AlarmRule()`.
@@ -29,8 +34,9 @@ class TransformersAlarms(TrainerCallback):
         layers: See `gh.watch`.
         on_alarm: Callback for each alarm, for example to stop training; None: `warnings.warn`.
         on_readings: Callback for the readings of each watched step.
+        log: Function that logs numbers by their names: `trainer.log`. None: they are not logged.
 
-    Errors: as of `gh.watch`, in the first step.
+    Errors: as of `gh.watch`, in the first step; a TypeError where `log` is no function.
 
     >>> TransformersAlarms(every=20).alarms
     []
@@ -44,8 +50,11 @@ class TransformersAlarms(TrainerCallback):
         layers: str | Sequence[str] | None = None,
         on_alarm: Callable[[Alarm], object] | None = None,
         on_readings: Callable[[list[HeadReading]], object] | None = None,
+        log: Callable[[dict[str, float]], object] | None = None,
     ) -> None:
-        self._every, self._layers = Every(every), layers
+        if log is not None and not callable(log):
+            raise TypeError(f"log takes a function such as trainer.log, and got {log!r}.")
+        self._every, self._layers, self._log = Every(every), layers, log
         self._dispatcher = AlarmDispatcher(
             AlarmRule() if rule is None else rule, on_alarm, on_readings
         )
@@ -65,6 +74,17 @@ class TransformersAlarms(TrainerCallback):
         step = state.global_step + 1
         if state.is_world_process_zero and self._every.due(step):
             self._watch_next(kwargs["model"], step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        del args, state, kwargs
+        values, self._dispatcher.values = self._dispatcher.values, {}
+        if self._log is not None and values:
+            # Logging takes back what another callback has asked for: to log the loss of this step.
+            due = control.should_log
+            self._log(values)
+            control.should_log = due
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

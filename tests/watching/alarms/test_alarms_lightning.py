@@ -1,19 +1,24 @@
 """The Lightning callback: the same weights, the alarms, and no watch that is left open."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 import glasshead as gh
-from glasshead.watching.alarms import AlarmRule
+from glasshead.watching.alarms import AlarmRule, HeadReading
+from glasshead.watching.alarms.probe import AlarmDispatcher
 
 pytest.importorskip("lightning")
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from glasshead.watching.alarms.with_lightning import LightningAlarms
 from glasshead.watching.interception.session import THREADS
+from watching.alarms.event_files import scalars
 
 STEPS = 13
 
@@ -38,13 +43,16 @@ class Module(LightningModule):
             return None
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.flatten())
         self.losses.append(loss.item())
+        self.log("loss", loss)
         return loss
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
-def trained(*callbacks, accumulate=1, checkpoint=None, steps=STEPS, path=None, **options):
+def trained(
+    *callbacks, accumulate=1, checkpoint=None, steps=STEPS, path=None, logger=False, **options
+):
     module = Module(**options)
     torch.manual_seed(7)
     texts = torch.arange(STEPS * 10 * 7).view(-1, 7) % 11
@@ -53,7 +61,8 @@ def trained(*callbacks, accumulate=1, checkpoint=None, steps=STEPS, path=None, *
         max_steps=steps,
         callbacks=list(callbacks),
         accumulate_grad_batches=accumulate,
-        logger=False,
+        logger=logger,
+        log_every_n_steps=1,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -141,3 +150,79 @@ def test_what_it_remembers_is_in_the_checkpoint(tmp_path):
     assert [one["max_score"] for one in state] == [
         one["max_score"] for one in first.state_dict()["heads"]
     ]
+
+
+class Notes(Logger):
+    """A logger that keeps what it is given."""
+
+    name, version = "notes", 0
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def log_hyperparams(self, params):
+        pass
+
+    def log_metrics(self, metrics, step=None):
+        self.given.append((step, dict(metrics)))
+
+
+LAYERS = [f"model.blocks.{layer}.attention" for layer in range(2)]
+
+
+def test_every_logger_is_given_the_curves_of_each_layer():
+    readings, both = [], [Notes(), Notes()]
+    rule = AlarmRule(score=1e-5, growth=1.0, patience=1)
+    callback = LightningAlarms(
+        rule, every=5, on_alarm=lambda alarm: None, on_readings=readings.append
+    )
+    trained(callback, logger=both)
+    assert both[0].given == both[1].given
+    curves = [
+        (step, given) for step, given in both[0].given if any("attention" in tag for tag in given)
+    ]
+    assert [step for step, _ in curves] == [0, 4, 9]
+    for some, (step, given) in zip(readings, curves, strict=True):
+        expected = {}
+        for layer in LAYERS:
+            heads = [one for one in some if one.layer == layer]
+            expected |= {
+                f"attention_entropy/{layer}": min(one.normalized_entropy for one in heads),
+                f"attention_max_score/{layer}": max(one.max_score for one in heads),
+                f"attention_alarms/{layer}": sum(
+                    alarm.layer == layer and alarm.step <= step + 1 for alarm in callback.alarms
+                ),
+            }
+        assert given == expected
+    assert sum(curves[-1][1][f"attention_alarms/{layer}"] for layer in LAYERS) > 0
+
+
+def test_loggers_are_left_alone_where_that_is_asked():
+    notes = Notes()
+    trained(LightningAlarms(every=5, log=False), logger=notes)
+    assert not [tag for _, given in notes.given for tag in given if "attention" in tag]
+
+
+def test_numbers_that_are_not_finite_are_no_points_of_a_curve():
+    dispatcher = AlarmDispatcher(AlarmRule())
+    dispatcher.take([HeadReading(1, "", 0, 0.0, 1.0, -math.inf)])
+    assert dispatcher.values == {"attention_entropy/model": 1.0, "attention_alarms/model": 0.0}
+
+
+def test_the_curves_are_in_the_event_files_of_tensorboard(tmp_path):
+    pytest.importorskip("tensorboardX")
+    readings = []
+    callback = LightningAlarms(every=4, on_readings=readings.append)
+    trained(callback, logger=TensorBoardLogger(tmp_path))
+    curves = scalars(tmp_path)
+    for layer in LAYERS:
+        expected = {
+            some[0].step - 1: max(one.max_score for one in some if one.layer == layer)
+            for some in readings
+        }
+        assert curves[f"attention_max_score/{layer}"] == pytest.approx(expected)
+        assert set(curves[f"attention_entropy/{layer}"]) == {0, 3, 7, 11}
+        assert set(curves[f"attention_alarms/{layer}"].values()) == {0.0}
+    # A step has the same number as in the curve of the loss.
+    assert set(curves["loss"]) == set(range(STEPS))

@@ -8,10 +8,19 @@ from glasshead.watching.alarms import AlarmRule
 
 pytest.importorskip("transformers")
 
-from transformers import LlamaConfig, LlamaForCausalLM, TrainerControl, TrainerState
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_callback import CallbackHandler
 
 from glasshead.watching.alarms.with_transformers import TransformersAlarms
 from glasshead.watching.interception.session import THREADS
+from watching.alarms.event_files import scalars
 
 STEPS = 7
 
@@ -121,3 +130,97 @@ def test_other_processes_watch_nothing():
     assert readings == []
     assert isinstance(callback.alarms, list)
     assert gh.AlarmRule is AlarmRule
+
+
+LAYERS = [f"model.layers.{layer}.self_attn" for layer in range(2)]
+
+
+def test_a_log_is_given_the_curves_of_each_layer():
+    logged, readings = [], []
+    rule = AlarmRule(score=1e-5, growth=1.0, patience=1)
+    callback = TransformersAlarms(
+        rule, every=3, on_alarm=lambda alarm: None, on_readings=readings.append, log=logged.append
+    )
+    trained(callback)
+    assert len(logged) == len(readings) == 3
+    for some, given in zip(readings, logged, strict=True):
+        expected = {}
+        for layer in LAYERS:
+            heads = [one for one in some if one.layer == layer]
+            told = [a for a in callback.alarms if a.layer == layer and a.step <= some[0].step]
+            expected |= {
+                f"attention_entropy/{layer}": min(one.normalized_entropy for one in heads),
+                f"attention_max_score/{layer}": max(one.max_score for one in heads),
+                f"attention_alarms/{layer}": len(told),
+            }
+        assert given == expected
+    assert callback.alarms
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_a_loss_that_is_due_is_logged_all_the_same(due):
+    control, state = TrainerControl(), TrainerState(is_world_process_zero=True)
+    handler, given = CallbackHandler([], None, None, None, None), []
+
+    def log(values):
+        given.append(values)
+        handler.on_log(None, state, control, values)
+
+    callback, model = TransformersAlarms(every=1, log=log), model_of()
+    callback.on_step_begin(None, state, control, model=model)
+    model(input_ids=torch.arange(5)[None])
+    control.should_log = due
+    callback.on_step_end(None, state, control, model=model)
+    callback.on_step_end(None, state, control, model=model)
+    assert len(given) == 1
+    assert control.should_log is due
+
+
+def test_a_log_that_is_none():
+    with pytest.raises(TypeError, match="log takes a function such as trainer.log, and got True"):
+        TransformersAlarms(log=True)
+
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, number):
+        tokens = torch.arange(number, number + 7) % 29
+        return {"input_ids": tokens, "labels": tokens}
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_curves_are_in_the_event_files_of_tensorboard(tmp_path, monkeypatch, parts):
+    pytest.importorskip("accelerate")
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
+    readings = []
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=STEPS,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=parts,
+        logging_steps=1,
+        report_to="tensorboard",
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = Trainer(model_of(), arguments, train_dataset=Texts())
+    trainer.add_callback(TransformersAlarms(every=3, on_readings=readings.append, log=trainer.log))
+    trainer.train()
+    curves = scalars(tmp_path / "logs")
+    assert [some[0].step for some in readings] == [1, 3, 6]
+    for layer in LAYERS:
+        expected = {
+            some[0].step: max(one.max_score for one in some if one.layer == layer)
+            for some in readings
+        }
+        assert curves[f"train/attention_max_score/{layer}"] == pytest.approx(expected)
+        assert set(curves[f"train/attention_entropy/{layer}"]) == {1, 3, 6}
+        assert curves[f"train/attention_alarms/{layer}"] == {1: 0.0, 3: 0.0, 6: 0.0}
+    assert set(curves["train/loss"]) == set(range(1, STEPS + 1))
+    # The history of the trainer has them, too.
+    history = [one for one in trainer.state.log_history if f"attention_alarms/{LAYERS[0]}" in one]
+    assert [one["step"] for one in history] == [1, 3, 6]
