@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,14 +20,33 @@ def check_not_compiled(model: nn.Module, verb: str) -> None:
 
     Errors: a ValueError.
     """
-    for name, module in model.named_modules():
-        if type(module).__name__ == "OptimizedModule" or getattr(
-            module, "_compiled_call_impl", None
-        ):
-            raise ValueError(
-                f"{verb} takes a model that is not compiled, and {name or 'the model'!r} is: "
-                f"{verb} the model that was given to torch.compile."
-            )
+    parts = compiled_parts(model)
+    if parts:
+        raise ValueError(
+            f"{verb} takes a model that is not compiled, and {parts[0] or 'the model'!r} is: "
+            f"{verb} the model that was given to torch.compile."
+        )
+
+
+def compiled_parts(model: nn.Module) -> list[str]:
+    """Return the names of the modules of a model that are compiled."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if uncompiled(module) is not module or getattr(module, "_compiled_call_impl", None)
+    ]
+
+
+def uncompiled(module: Any) -> Any:
+    """Return the module that was given to `torch.compile`; itself where it was not."""
+    if type(module).__name__ == "OptimizedModule":
+        return module._orig_mod  # noqa: SLF001 - so it is told by `torch.compile`
+    return module
+
+
+def module_of(model: nn.Module, name: str) -> nn.Module:
+    """Return the module of a model by its name, compiled or not."""
+    return uncompiled(uncompiled(model).get_submodule(name))
 
 
 # Names of attributes by which modules switch between a fused kernel and a softmax by hand.
@@ -58,8 +78,12 @@ NUMBERLESS = (
     "device or FakeTensorMode: give the model real ones, or leave it out by layers=."
 )
 COMPILED = (
-    "watch sees what is not compiled, and {module} ran attention within code of torch.compile: "
-    "run that code as it was before, or leave it out by layers=."
+    "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} ran another "
+    "attention within such code: run it as it was before, or leave it out by layers=."
+)
+STANCE = (
+    "watch compiles what is compiled anew, and where {module} ran the stance of torch.compiler "
+    "does not let it: leave that stance, or leave the module out by layers=."
 )
 
 
@@ -83,7 +107,7 @@ def unreadable(error: Exception) -> str:
 
 def described(model: nn.Module, names: Sequence[str]) -> str:
     """Return the class and name of the first of some modules, and the number of the others."""
-    kind = type(model.get_submodule(names[0])).__name__
+    kind = type(module_of(model, names[0])).__name__
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{kind} at {names[0] or 'the model'!r}{others}"
 
@@ -95,10 +119,10 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
         model: The watched model.
         elsewhere: Whether it was called in another thread.
     """
-    last = "and not in another, as it was" if elsewhere else "and not compiled"
+    last = ", and not in another, as it was" if elsewhere else ""
     return (
         f"watch saw no attention of {type(model).__name__}: run the model inside the block and in "
-        f"the thread that opened it, {last}."
+        f"the thread that opened it{last}."
     )
 
 
@@ -145,7 +169,7 @@ def is_a_head(model: nn.Module, name: str) -> bool:
     outer, _, number = name.rpartition(".")
     if not number.isdigit():
         return False
-    owner = model.get_submodule(outer.rpartition(".")[0])
+    owner = module_of(model, outer.rpartition(".")[0])
     return type(owner).__name__.lower().endswith(("attention", "attn"))
 
 
@@ -156,7 +180,7 @@ def way_out(model: nn.Module, name: str) -> str:
         model: The watched model.
         name: Name of the module.
     """
-    module = model.get_submodule(name)
+    module = module_of(model, name)
     library = type(module).__module__.partition(".")[0]
     if advice := _of_transformers(model, name) or _of_diffusers(module, library):
         return advice
@@ -179,7 +203,7 @@ def _of_transformers(model: nn.Module, name: str) -> str | None:
     library = sys.modules.get("transformers.modeling_utils")
     if library is None:
         return None
-    module = model.get_submodule(name)
+    module = module_of(model, name)
     for outer in _around(model, name):
         written = type(outer).__module__ == type(module).__module__
         if not isinstance(outer, library.PreTrainedModel) or not written:
@@ -202,7 +226,7 @@ def _of_transformers(model: nn.Module, name: str) -> str | None:
 def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
     """Yield a module and its ancestors, innermost first."""
     while name:
-        yield model.get_submodule(name)
+        yield module_of(model, name)
         name = name.rpartition(".")[0]
     yield model
 

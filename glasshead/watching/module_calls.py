@@ -2,9 +2,11 @@
 
 import inspect
 import sys
+import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import FrameType
@@ -15,7 +17,7 @@ from torch import nn
 from glasshead.attention import Attention
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import UnseenError
+from glasshead.watching.errors import UnseenError, uncompiled
 from glasshead.watching.layer_record import Call
 
 # Every call of a module goes through this function, even if its `forward` is patched.
@@ -27,22 +29,52 @@ _IDENTITY = "__glasshead_call__"
 
 
 class ModuleCall(NamedTuple):
-    """A call of a module in progress, found on the Python stack."""
+    """A call of a module in progress, found on the Python stack.
+
+    Attributes:
+        module: The module.
+        frame: Its frame; None within compiled code, which runs without.
+        traced: An object unique to a call within compiled code.
+    """
 
     module: nn.Module
-    frame: FrameType
+    frame: FrameType | None
+    traced: object = None
 
     @property
     def identity(self) -> object:
         """An object unique to this call; frames and their ids are reused."""
+        if self.frame is None:
+            return self.traced
         return self.frame.f_locals.setdefault(_IDENTITY, object())
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `forward` by name, defaults included."""
+        """The arguments of `forward` by name, defaults included; of compiled code none."""
+        if self.frame is None:
+            return {}
         names, defaults = _parameters(type(self.module))
         local = self.frame.f_locals
         return {**defaults, **dict(zip(names, local["args"], strict=False)), **local["kwargs"]}
+
+
+class _Traced(threading.local):
+    """The traced calls in progress in a thread, innermost first."""
+
+    calls: Sequence[ModuleCall] = ()
+
+
+_TRACED = _Traced()
+
+
+@contextmanager
+def within_traced(calls: Sequence[ModuleCall]) -> Iterator[None]:
+    """Set the traced calls in progress, innermost first."""
+    outer, _TRACED.calls = _TRACED.calls, calls
+    try:
+        yield
+    finally:
+        _TRACED.calls = outer
 
 
 def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -> list[ModuleCall]:
@@ -55,9 +87,10 @@ def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -
         names: The modules.
         innermost: Whether to stop at the first.
     """
-    calls, frame = [], sys._getframe(1)  # noqa: SLF001 - it has no other name
+    calls: list[ModuleCall] = [one for one in _TRACED.calls if one.module in names]
+    frame = None if innermost and calls else sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
-        if frame.f_code is _CALL and (module := frame.f_locals["self"]) in names:
+        if frame.f_code is _CALL and (module := uncompiled(frame.f_locals["self"])) in names:
             calls.append(ModuleCall(module, frame))
             if innermost:
                 break
@@ -87,7 +120,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
     """Return the dotted name of each module.
 
     An `Attention` goes by the name of the module that calls it, as several may share one, and so
-    does a softmax.
+    does a softmax. What is compiled goes by the name of what was given to `torch.compile`.
 
     Errors: an `UnseenError` where this version of PyTorch does not show which module runs.
     """
@@ -100,9 +133,10 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
             )
         )
     return {
-        module: name
+        module: ".".join(part for part in name.split(".") if part != "_orig_mod")
         for name, module in model.named_modules()
-        if not (name and isinstance(module, Attention | nn.Softmax))
+        if uncompiled(module) is module
+        and not (name and isinstance(module, Attention | nn.Softmax))
     }
 
 

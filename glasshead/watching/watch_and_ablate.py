@@ -18,6 +18,7 @@ from glasshead.watching.interception.patches import (
     check_compiled_code_is_seen,
     functions,
 )
+from glasshead.watching.interception.recompilation import check_compiled, compiling_anew
 from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.module_calls import calling, names_of
@@ -50,9 +51,13 @@ def watch(
     that grows with queries + keys. Nothing of the model is changed.
 
     A watch belongs to the thread that opened it. Recomputation by gradient checkpointing is not
-    counted twice. A compiled model has no attention left to see. In beam search rows of the batch
-    are reordered, and each step has its own order; where speculative decoding rejects tokens, a new
-    text begins.
+    counted twice. In beam search rows of the batch are reordered, and each step has its own order;
+    where speculative decoding rejects tokens, a new text begins.
+
+    What is compiled by `torch.compile`, be it the model, a part of it or a function that calls it,
+    is compiled once more for watches, by the same backend, with an operator beside each attention.
+    Outputs are those of the unwatched compiled model, bit for bit, and names those of what was
+    given to `torch.compile`.
 
     Padding does not count: statistics that sum over queries, such as `Received`, and functions that
     sum over calls, such as `summary` and `rollout`, leave out padded queries. These are known from
@@ -72,14 +77,14 @@ def watch(
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
 
-    Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or the
-    model is compiled. Within the block a ValueError where a statistic does not fit the normalizer
-    or a head is out of range, a `BudgetError`, which is a ValueError, where the budget does not
-    suffice, and an `UnseenError`, a RuntimeError, where an attention does not follow from its
-    inputs. At the end of the block an `UnseenError` where no attention was seen, none within a
-    pattern, or some cannot be seen, such as a softmax by hand, under `torch.vmap` or on the meta
-    device; the model has run undisturbed then. A statistic of more queries or keys than a short
-    text has uses all of them.
+    Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or
+    this version of PyTorch cannot watch compiled models. Within the block a ValueError where a
+    statistic does not fit the normalizer or a head is out of range, a `BudgetError`, which is a
+    ValueError, where the budget does not suffice, and an `UnseenError`, a RuntimeError, where an
+    attention does not follow from its inputs. At the end of the block an `UnseenError` where no
+    attention was seen, none within a pattern, or some cannot be seen, such as a softmax by hand,
+    under `torch.vmap`, on the meta device, or `flex_attention` in compiled code; the model has run
+    undisturbed then. A statistic of more queries or keys than a short text has uses all of them.
 
     >>> import torch
     >>> import glasshead as gh
@@ -95,7 +100,7 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
-    check_not_compiled(model, "watch")
+    check_compiled(model)
     requested = normalize_statistics(
         list(statistics) if isinstance(statistics, tuple) else statistics
     )
@@ -112,7 +117,8 @@ def watch(
         )
     watcher = Watcher(model, layers, choice)
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    with THREADS.session.watching(watcher, _patches(), observing_operators()):
+    patches = [*_patches(), *compiling_anew()]
+    with THREADS.session.watching(watcher, patches, observing_operators()):
         yield Seen(watcher.watched)
     check_compiled_code_is_seen()
     watcher.check_seen()

@@ -24,6 +24,7 @@ from glasshead.watching.errors import (
     is_a_head,
     not_run,
     softmax_of,
+    uncompiled,
     way_out,
     without_attention,
 )
@@ -103,7 +104,7 @@ class Watcher:
     def __init__(
         self, model: nn.Module, layers: str | Sequence[str] | None, choice: WatchChoices
     ) -> None:
-        self.model, self.choice = model, choice
+        self.model, self.choice = uncompiled(model), choice
         self.names = names_of(model)
         self.layers = Layers(layers, self.names.values())
         self.watched: dict[str, Watched] = {}
@@ -133,6 +134,7 @@ class Watcher:
         calls = calls_in_progress(self.names)
         if not calls:
             return
+        self.ran = True
         own = next((call for call in calls if call.module is module), calls[0])
         name = self._name(own.module)
         run, apart = self._pass.run(name, calls, own)
@@ -167,15 +169,19 @@ class Watcher:
             self.ran, self._elsewhere = not elsewhere, self._elsewhere or elsewhere
         return self.ran
 
-    def record_unseen(self, why: str, module: nn.Module | None) -> None:
+    def record_unseen(self, why: str, module: nn.Module | None, *, within: bool = False) -> None:
         """Record an attention that cannot be observed, to report it at the end of the block.
 
         Args:
             why: The message, with {module} for its class and name.
             module: The module of the attention; None: the innermost module in progress.
+            within: Whether it may be one of a module within that one.
         """
         module = module if module in self.names else calling(self.names)
-        if module is not None and (name := self._name(module)) in self.layers:
+        if module is None:
+            return
+        name = self._name(module)
+        if name in self.layers or (within and self.layers.touch(name)):
             self._missed.setdefault(name, why)
 
     def record_compiled(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import glasshead as gh
 from glasshead.watching.interception.kernels import OperatorInterceptMode
@@ -86,20 +86,6 @@ def test_the_long_way_of_pytorch_is_seen_by_whatever_name_it_was_imported(infere
         seen = undisturbed(model, x)
         given = model.first(x, x, None)
     check(seen["second"], weights(given, given))
-
-
-@pytest.mark.skipif(
-    not hasattr(TorchDispatchMode, "ignore_compile_internals"),
-    reason=f"PyTorch {torch.__version__} compiles nothing while a mode is open",
-)
-def test_what_is_compiled_inside_of_the_block_is_told():
-    model, x = Cross(), torch.randn(1, 2, 3, 5)
-    compiled = torch.compile(lambda y: model(y, y, None), backend="eager")
-    with (
-        pytest.raises(RuntimeError, match="a part of what ran was compiled on the way"),
-        gh.watch(model, [gh.Entropy()]),
-    ):
-        compiled(x)
 
 
 def test_no_logsumexp_is_kept_that_nobody_asked_for():

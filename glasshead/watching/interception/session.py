@@ -61,6 +61,22 @@ class Ablation(Protocol):
         ...
 
 
+class GraphRun(Protocol):
+    """Interface of a run of compiled code to its session."""
+
+    def record(self, index: int, output: Tensor, **values: Sequence[Any]) -> None:
+        """Let the watchers observe an attention that has run."""
+        ...
+
+    def record_kernel(self, output: Tensor, logsumexp: Tensor) -> None:
+        """Record that a kernel of attention has run."""
+        ...
+
+    def finish(self) -> None:
+        """Report kernels that belong to no recorded attention."""
+        ...
+
+
 class Session:
     """The open watches and ablations of one thread, what they change, and the call in progress.
 
@@ -73,6 +89,7 @@ class Session:
         masks: The conversions of mask tensors.
         modes: The modes that were entered in this thread.
         crosses: Whether the keys of the running layer belong to another text; called on capture.
+        graph: The run of compiled code in progress; None: there is none.
         pending: Number of operators for which to check whether a watched model runs.
     """
 
@@ -82,8 +99,10 @@ class Session:
         self.masks = MaskReader()
         self.modes: list[OneThread] = []
         self.crosses: Callable[[], bool] = _never
+        self.graph: GraphRun | None = None
         self.pending = 0
         self._inside = 0
+        self._retraces = 0
         self._logsumexps: list[Tensor] = []
         self._watch_changes, self._ablate_changes = ExitStack(), ExitStack()
 
@@ -140,6 +159,11 @@ class Session:
         return bool(self.watchers or self._removing) and not self._inside
 
     @property
+    def compiles_anew(self) -> bool:
+        """Whether code is to be compiled anew for the watchers."""
+        return bool(self.watchers) and not self._inside
+
+    @property
     def _removing(self) -> list[Ablation]:
         """The ablaters that apply to the current call.
 
@@ -166,6 +190,27 @@ class Session:
             self._logsumexps = outer
 
     @contextmanager
+    def in_graph(self, run: GraphRun) -> Iterator[None]:
+        """Set the run of compiled code, whose attentions are recorded by its own operators."""
+        outer, self.graph = self.graph, run
+        try:
+            with self.suspended():
+                yield
+                run.finish()
+        finally:
+            self.graph = outer
+
+    @contextmanager
+    def retracing(self) -> Iterator[None]:
+        """Suspend interception while code is compiled for the watchers."""
+        self._retraces += 1
+        try:
+            with self.suspended():
+                yield
+        finally:
+            self._retraces -= 1
+
+    @contextmanager
     def in_layer(self, crosses: Callable[[], bool]) -> Iterator[None]:
         """Set `crosses` while a layer runs that knows it."""
         outer, self.crosses = self.crosses, crosses
@@ -178,13 +223,20 @@ class Session:
         """Return the context of a call that has run."""
         return CallContext(self.masks, self.crosses, output, logsumexps)
 
-    def record_logsumexp(self, logsumexp: Tensor) -> None:
-        """Record the logsumexp of the rows of a kernel."""
-        if self._inside:
+    def record_kernel(self, output: Tensor, logsumexp: Tensor) -> None:
+        """Record the output of a kernel, and the logsumexp of its rows."""
+        if self.graph is not None:
+            self.graph.record_kernel(output, logsumexp)
+        elif self._inside:
             self._logsumexps.append(logsumexp)
 
     def observe(
-        self, module: nn.Module | None, capture: Callable[[], CapturedCall], output: Any
+        self,
+        module: nn.Module | None,
+        capture: Callable[[], CapturedCall],
+        output: Any,
+        *,
+        at_once: bool = False,
     ) -> None:
         """Let each watcher observe an attention that has run.
 
@@ -196,6 +248,7 @@ class Session:
             module: The module of the attention; None: the innermost module in progress.
             capture: Returns the captured call.
             output: Its output.
+            at_once: Whether it cannot be captured later, as its memory will be written to.
 
         Errors: a ValueError and an `UnseenError` as of `Watcher.observe`.
         """
@@ -215,6 +268,8 @@ class Session:
         with self.suspended(), hidden_from_modes():
             for watcher in self.watchers:
                 try:
+                    if at_once:
+                        once()
                     watcher.observe(module, once)
                 except (UnseenError, BudgetError):
                     raise
@@ -224,15 +279,18 @@ class Session:
                     # Unusual inputs of an attention are no reason to end the model's run.
                     watcher.record_unseen(unreadable(error), module)
 
-    def record_unseen(self, why: str, module: nn.Module | None = None) -> None:
+    def record_unseen(
+        self, why: str, module: nn.Module | None = None, *, within: bool = False
+    ) -> None:
         """Record in each watcher an attention that cannot be observed.
 
         Args:
             why: The reason, as of `Watcher.record_unseen`.
             module: The module of the attention; None: the innermost module in progress.
+            within: Whether it may be one of a module within that one.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.record_unseen(why, module)
+            watcher.record_unseen(why, module, within=within)
 
     def record_softmax(self, axes: int) -> None:
         """Record in each watcher a softmax outside of any known attention.
@@ -249,6 +307,7 @@ class Session:
         Args:
             seen: Whether watchers still see it, through the kernels that it runs.
         """
+        seen = seen or self._retraces > 0
         for one in (*(() if seen else self.watchers), *self.ablaters):
             one.record_compiled()
 
@@ -307,7 +366,17 @@ class Patch:
 
     def open(self) -> None:
         """Install the replacement."""
-        self._original = original = getattr(self.home, self.name)
+        self._original = getattr(self.home, self.name)
+        # Compiled code asks for the very function that it was compiled with.
+        original, standing = _STANDING.get((id(self.home), self.name), (None, None))
+        if standing is None or original is not self._original:
+            standing = wraps(self._original)(self.standing(self._original))
+            _STANDING[id(self.home), self.name] = self._original, standing
+        self._standing = standing
+        setattr(self.home, self.name, standing)
+
+    def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function that takes the place of the original."""
         stand_in, kernels = self.stand_in, self.kernels
 
         def standing(*inputs: Any, **named: Any) -> Any:
@@ -316,13 +385,16 @@ class Patch:
                 return original(*inputs, **named)
             return intercepted(stand_in, original, *inputs, **named)
 
-        self._standing = wraps(original)(standing)
-        setattr(self.home, self.name, self._standing)
+        return standing
 
     def close(self) -> None:
         """Restore the original, unless it has been patched again since."""
         if getattr(self.home, self.name) is self._standing:
             setattr(self.home, self.name, self._original)
+
+
+# The last original and replacement by the ids of modules and classes, and names of functions.
+_STANDING: dict[tuple[int, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 class _Threads(threading.local):

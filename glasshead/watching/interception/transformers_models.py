@@ -86,6 +86,12 @@ def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **n
     return output
 
 
+def slides(module: Any) -> bool:
+    """Return whether a module of transformers attends within a sliding window, by its settings."""
+    config = getattr(module, "config", None)
+    return bool(getattr(module, "sliding_window", getattr(config, "sliding_window", None)))
+
+
 def _without(removed: list[int], output: Tensor, heads: int) -> Tensor:
     """Ablate heads of an output `[batch, queries, heads, dim]`, whose last axes may be merged."""
     apart = output.reshape(*output.shape[:2], heads, -1)

@@ -1,60 +1,513 @@
-"""Compiled models, whose attention is code that nobody calls, are refused in a sentence."""
+"""Compiled models are watched as they run: compiled anew for the block, with the same bits."""
+
+import shutil
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import glasshead as gh
-from watching.torch.explicit import nothing_is_open
+from glasshead.private_names import private
+from watching import small
+from watching.torch.explicit import STATISTICS, bits, check, lower, nothing_is_open, weights
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
-
-
-def model():
-    layer = nn.TransformerEncoderLayer(12, 3, 29, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-
-
-def compiled_submodule():
-    whole = model()
-    whole.layers[1].self_attn = torch.compile(whole.layers[1].self_attn)
-    return whole
-
-
-def compiled_in_place():
-    whole = model()
-    whole.compile()
-    return whole
-
-
-def submodule_compiled_in_place():
-    whole = model()
-    whole.layers[0].compile()
-    return whole
-
-
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (lambda: torch.compile(model()), "the model"),
-        (compiled_in_place, "the model"),
-        (compiled_submodule, "layers.1.self_attn"),
-        (submodule_compiled_in_place, "layers.0"),
-    ],
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(
+        not hasattr(TorchDispatchMode, "ignore_compile_internals"),
+        reason=f"PyTorch {torch.__version__} compiles nothing while a mode is open",
+    ),
+]
+# The compiler's own backend wants a C++ compiler, and takes long: for a few tests.
+INDUCTOR = pytest.param(
+    "inductor", marks=pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
 )
-def test_what_is_compiled_is_refused_before_anything_runs(build, name):
-    sentence = (
-        f"^watch takes a model that is not compiled, and '{name}' is: "
-        f"watch the model that was given to torch.compile.$"
-    )
-    with pytest.raises(ValueError, match=sentence), gh.watch(build(), [gh.Entropy()]):
-        pytest.fail("the block has run")
+BACKENDS = ["eager", "aot_eager", INDUCTOR]
+
+
+class Attention(nn.Module):
+    """Causal attention of a text to itself."""
+
+    def __init__(self, function=None):
+        super().__init__()
+        self.qkv, self.function = nn.Linear(small.WIDTH, 3 * small.WIDTH), function
+
+    def heads(self, x):
+        parts = self.qkv(x).chunk(3, -1)
+        return [part.unflatten(-1, (small.HEADS, -1)).transpose(1, 2) for part in parts]
+
+    def forward(self, x):
+        attend = self.function or partial(F.scaled_dot_product_attention, is_causal=True)
+        return attend(*self.heads(x)).transpose(1, 2).flatten(2)
+
+
+class Block(nn.Module):
+    def __init__(self, function=None):
+        super().__init__()
+        self.attention = Attention(function)
+
+    def forward(self, x):
+        return x + self.attention(x)
+
+
+class Model(nn.Module):
+    def __init__(self, layers=2, function=None):
+        super().__init__()
+        self.layers = nn.ModuleList(Block(function) for _ in range(layers))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+NAMES = ["layers.0.attention", "layers.1.attention"]
+
+
+@pytest.fixture(autouse=True)
+def _from_the_beginning():
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+def whole(model, **asked):
+    compiled = torch.compile(model, **asked)
+    return compiled, compiled
+
+
+def in_place(model, **asked):
+    model.compile(**asked)
+    return model, model
+
+
+def block_by_block(model, **asked):
+    for layer in model.layers:
+        layer.compile(**asked)
+    return model, model
+
+
+def inner(model, **asked):
+    model.layers[1].attention = torch.compile(model.layers[1].attention, **asked)
+    return model, model
+
+
+def called(model, **asked):
+    return torch.compile(model.__call__, **asked), model
+
+
+def function(model, **asked):
+    return torch.compile(lambda x: model(x).tanh(), **asked), model
+
+
+WAYS = [whole, in_place, block_by_block, inner, called, function]
+
+
+def graphs():
+    return counters["stats"]["unique_graphs"]
+
+
+def expected(model, x):
+    """The weights of each layer of a model that is not compiled."""
+    for layer in model.layers:
+        query, key, _ = layer.attention.heads(x)
+        yield weights(query, key, visible=lower(x.shape[1]))
+        x = layer(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_compiled_is_seen_and_gives_the_same_bits(way, backend):
+    model, x = Model(), small.text()
+    says = list(expected(model, x))
+    run, watched = way(model, backend=backend, fullgraph=True)
+    alone = run(x)
+    before = graphs()
+    with gh.watch(watched, STATISTICS) as seen:
+        assert torch.equal(run(x), alone)
+    assert nothing_is_open()
+    assert list(seen) == NAMES
+    for layer, one in zip(seen.values(), says, strict=True):
+        assert len(layer) == 1
+        check(layer, one)
+    anew = graphs()
+    assert anew == 2 * before
+    with gh.watch(watched, STATISTICS, keep="weights") as again:
+        assert torch.equal(run(x), alone)
+    for layer, one in zip(again.values(), says, strict=True):
+        torch.testing.assert_close(layer.weights[:], one.float(), rtol=1e-5, atol=1e-6)
+    assert torch.equal(run(x), alone)
+    assert graphs() == anew
+
+
+@pytest.mark.parametrize("backend", ["eager", INDUCTOR])
+def test_what_is_compiled_in_the_block_is_seen(backend):
+    model, x = Model(), small.text()
+    says = list(expected(model, x))
+    with gh.watch(model, STATISTICS) as seen:
+        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        watched = compiled(x)
+    for layer, one in zip(seen.values(), says, strict=True):
+        check(layer, one)
+    assert list(seen) == NAMES
+    assert torch.equal(compiled(x), watched)
+
+
+def test_calls_of_one_model_in_one_function_are_passes_of_their_own():
+    model, x = Model(), small.text()
+    run = torch.compile(lambda y: model(y) + model(2 * y), backend="eager", fullgraph=True)
+    with gh.watch(model, STATISTICS) as seen:
+        run(x)
+        run(3 * x)
+    for name in NAMES:
+        assert [(call.forward, call.run) for call in seen[name]] == [(n, 0) for n in range(1, 5)]
+    for times, call in zip((1, 2, 3, 6), seen[NAMES[0]], strict=True):
+        check(call, next(expected(model, times * x)))
+
+
+def test_a_layer_that_runs_twice_is_two_layers():
+    class Twice(Model):
+        def forward(self, x):
+            return super().forward(super().forward(x))
+
+    model, x = Twice(1), small.text()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with gh.watch(compiled, [gh.Entropy()]) as seen:
+        compiled(x)
+    assert [(call.forward, call.run) for call in seen["layers.0.attention"]] == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_lengths_may_change(dynamic):
+    model = Model()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    texts = [small.text(length) for length in (7, 11, 13, 7)]
+    alone = [compiled(x) for x in texts]
+    for _ in range(2):
+        with gh.watch(compiled, STATISTICS) as seen:
+            watched = [compiled(x) for x in texts]
+        assert all(map(torch.equal, watched, alone))
+        for call, x in zip(seen[NAMES[0]], texts, strict=True):
+            check(call, next(expected(model, x)))
+    compiled_so_far = graphs()
+    assert all(map(torch.equal, (compiled(x) for x in texts), alone))
+    assert graphs() == compiled_so_far
+
+
+def test_a_scale_may_depend_on_the_length():
+    def attend(query, key, value):
+        return F.scaled_dot_product_attention(query, key, value, scale=query.shape[-2] ** -0.5)
+
+    model = Model(1, attend)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)
+    with gh.watch(compiled, STATISTICS) as seen:
+        for length in (7, 11):
+            compiled(small.text(length))
+    assert [call.queries for call in seen["layers.0.attention"]] == [7, 11]
+
+
+def test_compiled_code_for_watches_does_not_count_in_the_limit_of_recompilations():
+    if private("torch._dynamo.eval_frame._next_isolate_recompiles_id") is None:
+        pytest.skip(f"PyTorch {torch.__version__} counts all compiled code of a function")
+    model = Model(1)
+    compiled = torch.compile(model, backend="eager", fullgraph=True, dynamic=False)
+    texts = [small.text(length) for length in (2, 3, 5)]
+    with torch._dynamo.config.patch(recompile_limit=3):
+        for x in texts[:2]:
+            compiled(x)
+        with gh.watch(compiled, [gh.Entropy()]) as seen:
+            for x in texts:
+                compiled(x)
+        compiled(texts[2])
+    assert len(seen["layers.0.attention"]) == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_are_the_same_and_recomputation_counts_once(backend):
+    model, x = Model(), small.text()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+
+    def step():
+        model.zero_grad()
+        compiled(x).square().sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    alone = step()
+    with gh.watch(compiled, STATISTICS) as seen:
+        watched = step()
+    assert all(map(torch.equal, watched, alone))
+    for name, one in zip(NAMES, expected(model, x), strict=True):
+        assert len(seen[name]) == 1
+        check(seen[name], one)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
+def test_dropout_draws_the_same_numbers(backend):
+    model = Model(1, partial(F.scaled_dot_product_attention, dropout_p=0.5))
+    x = small.text()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+
+    def run():
+        torch.manual_seed(7)
+        return compiled(x)
+
+    alone = run()
+    with gh.watch(compiled, STATISTICS) as seen:
+        assert torch.equal(run(), alone)
+    query, key, _ = model.layers[0].attention.heads(x)
+    check(seen["layers.0.attention"], weights(query, key))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+def test_bits_are_the_same_in_other_types(dtype):
+    model, x = Model().to(dtype), small.text().to(dtype)
+    compiled = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        alone = compiled(x)
+        with gh.watch(compiled, [gh.Entropy()]):
+            assert torch.equal(bits(compiled(x)), bits(alone))
+
+
+def test_graph_breaks_leave_names_as_they_are():
+    def attend(query, key, value):
+        torch._dynamo.graph_break()
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+    model, x = Model(2, attend), small.text()
+    compiled = torch.compile(model, backend="aot_eager")
+    alone = compiled(x)
+    with gh.watch(compiled, STATISTICS) as seen:
+        assert torch.equal(compiled(x), alone)
+    for name, one in zip(NAMES, expected(model, x), strict=True):
+        check(seen[name], one)
+
+
+def test_layers_and_heads_are_selected_by_the_names_of_what_was_compiled():
+    model, x = Model(3), small.text()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with gh.watch(compiled, [gh.Entropy()], layers="layers.[02]", heads=[2, 0]) as seen:
+        compiled(x)
+    with gh.watch(model, [gh.Entropy()], layers="layers.[02]", heads=[2, 0]) as eager:
+        model(x)
+    assert list(seen) == list(eager) == ["layers.0.attention", "layers.2.attention"]
+    for name in seen:
+        assert torch.equal(seen[name].entropy, eager[name].entropy)
+    with (
+        pytest.raises(ValueError, match="has 3, counted from 0, and not 3"),
+        gh.watch(compiled, [gh.Entropy()], heads=[3]),
+    ):
+        compiled(x)
     assert nothing_is_open()
 
 
-def test_the_model_that_was_compiled_can_be_watched_itself():
-    whole, x = model(), torch.randn(2, 5, 12)
-    torch.compile(whole)
-    with gh.watch(whole, [gh.Entropy()]) as seen:
-        whole(x)
-    assert len(seen) == 2
+def test_watches_may_be_nested():
+    model, x = Model(), small.text()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with gh.watch(compiled, [gh.Entropy()]) as outer:
+        compiled(x)
+        with gh.watch(model, [gh.MaxWeight()], layers="layers.1") as within:
+            compiled(x)
+        compiled(x)
+    assert [len(layer) for layer in outer.values()] == [3, 3]
+    assert [len(layer) for layer in within.values()] == [1]
+    assert graphs() == 1
+
+
+def test_weights_are_kept_where_the_code_writes_to_their_memory_again():
+    class Growing(nn.Module):
+        """A cache of a fixed size, which each call fills further."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(1, 3, 5, 7))
+
+        def forward(self, x, at):
+            self.keys.index_copy_(2, at, x)
+            mask = (torch.arange(5) <= at)[None]
+            return F.scaled_dot_product_attention(x, self.keys, self.keys, attn_mask=mask)
+
+    model, texts = Growing(), torch.randn(5, 1, 3, 1, 7)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad(), gh.watch(compiled, [gh.Entropy()], keep="weights") as seen:
+        for at, x in enumerate(texts):
+            compiled(x, torch.tensor([at]))
+    text = texts.squeeze(3).movedim(0, 2)
+    torch.testing.assert_close(
+        seen[""].weights[:].double(), weights(text, text, visible=lower(5)), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 3}, {"positions": "alibi"}])
+@pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
+def test_our_own_models_are_seen(backend, options):
+    config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=2, **options)
+    model = gh.LanguageModel(config).eval()
+    tokens = torch.randint(11, (2, 7))
+    compiled = torch.compile(model, backend=backend)
+    statistics = [gh.Entropy(), gh.Received(), gh.MeanDistance()]
+    for padded in (None, [7, 5]):
+        with torch.no_grad():
+            with gh.watch(model, statistics) as eager:
+                model(tokens, padding=padded)
+            alone = compiled(tokens, padding=padded)
+            with gh.watch(compiled, statistics) as seen:
+                assert torch.equal(compiled(tokens, padding=padded), alone)
+        assert list(seen) == list(eager)
+        for name in seen:
+            for one in statistics:
+                torch.testing.assert_close(seen[name][one], eager[name][one], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("crossing", [False, True])
+def test_layers_of_pytorch_are_seen(crossing, need_weights):
+    model, x = nn.MultiheadAttention(12, 3, batch_first=True), torch.randn(2, 5, 12)
+    other = torch.randn(2, 5, 12) if crossing else x
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        with gh.watch(model, STATISTICS) as eager:
+            model(x, other, other, need_weights=need_weights)
+        alone, _ = compiled(x, other, other, need_weights=need_weights)
+        with gh.watch(compiled, STATISTICS) as seen:
+            watched, _ = compiled(x, other, other, need_weights=need_weights)
+    assert torch.equal(alone, watched)
+    assert seen[""][0].crossing == eager[""][0].crossing == crossing
+    torch.testing.assert_close(seen[""].entropy, eager[""].entropy, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(seen[""].received, eager[""].received, rtol=1e-5, atol=1e-5)
+
+
+def test_encoders_and_decoders_of_pytorch_are_seen():
+    model = nn.Transformer(12, 3, 2, 1, 29, batch_first=True).eval()
+    texts = torch.randn(2, 5, 12), torch.randn(2, 3, 12)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        with gh.watch(model, [gh.Entropy()]) as eager:
+            model(*texts)
+        alone = compiled(*texts)
+        with gh.watch(compiled, [gh.Entropy()]) as seen:
+            assert torch.equal(compiled(*texts), alone)
+    assert list(seen) == list(eager)
+    for name in seen:
+        torch.testing.assert_close(seen[name].entropy, eager[name].entropy, rtol=1e-5, atol=1e-5)
+
+
+def test_code_of_other_models_and_threads_is_left_alone():
+    model, other, x = Model(), Model(), small.text()
+    compiled = torch.compile(other, backend="eager", fullgraph=True)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        model(x)
+        compiled(x)
+    assert [len(layer) for layer in seen.values()] == [1, 1]
+
+
+def test_the_operator_is_one_that_pytorch_accepts():
+    query, key, value = (torch.randn(2, 3, size, 7) for size in (5, 11, 11))
+    output = F.scaled_dot_product_attention(query, key, value)
+    record = torch.ops.glasshead.record_attention.default
+    token = record([query, key, value], [], [0.5], output, None, 0)
+    assert token.dtype == torch.uint8
+    torch.library.opcheck(
+        record, ([query.requires_grad_(), key, value], [5], [0.5], output, token, 1)
+    )
+
+
+def by_hand(query, key, value):
+    return (query @ key.transpose(-1, -2)).softmax(-1) @ value
+
+
+def bare(query, key, value):
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)[0]
+
+
+def behind_a_condition(query, key, value):
+    return torch.cond(
+        query.sum() > 0,
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v).exp(),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v).neg(),
+        (query.clone(), key.clone(), value.clone()),
+    )
+
+
+@torch._dynamo.allow_in_graph
+def hidden(query, key, value):
+    return F.scaled_dot_product_attention(query, key, value)
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (by_hand, "Attention at 'layers.0.attention' and 1 more computes its own: call F.scaled"),
+        (bare, "Attention at 'layers.0.attention' ran another attention within such code"),
+        (behind_a_condition, "Attention at 'layers.0.attention' ran another attention within"),
+        (hidden, "ran another attention within such code: run it as it was before, or leave"),
+    ],
+)
+def test_what_cannot_be_seen_is_refused_and_runs(function, sentence):
+    model, x = Model(2, function), small.text()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        alone = compiled(x)
+        with pytest.raises(RuntimeError, match=sentence), gh.watch(compiled, [gh.Entropy()]):
+            watched = compiled(x)
+    assert torch.equal(watched, alone)
+    assert nothing_is_open()
+
+
+def test_a_stance_that_forbids_to_compile_is_refused():
+    model, x = Model(), small.text()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    alone = compiled(x)
+    sentence = "where Model at 'the model' ran the stance of torch.compiler does not let it: leave"
+    with (
+        pytest.raises(RuntimeError, match=sentence),
+        gh.watch(compiled, [gh.Entropy()]),
+        torch.compiler.set_stance("eager_on_recompile"),
+    ):
+        watched = compiled(x)
+    assert torch.equal(watched, alone)
+
+
+@pytest.mark.parametrize("stance", ["force_eager", "default"])
+def test_a_stance_that_lets_it_is_not_in_the_way(stance):
+    model, x = Model(), small.text()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    forced = {"force_backend": "eager"} if stance == "default" else {}
+    with torch.compiler.set_stance(stance, **forced), gh.watch(compiled, STATISTICS) as seen:
+        compiled(x)
+    for name, one in zip(NAMES, expected(model, x), strict=True):
+        check(seen[name], one)
+
+
+def test_a_model_that_was_compiled_can_be_watched_itself():
+    model, x = Model(), small.text()
+    torch.compile(model)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        model(x)
+    assert list(seen) == NAMES
+
+
+def test_a_version_without_the_names_refuses_what_is_compiled(monkeypatch):
+    from glasshead.watching.interception import recompilation
+
+    monkeypatch.setattr(recompilation, "private", lambda name: None)
+    model = Model()
+    model.layers[1].compile()
+    sentence = (
+        "^watch cannot compile 'layers.1' anew on PyTorch .*, which has no .*: watch the model "
+        "that was given to torch.compile.$"
+    )
+    with pytest.raises(ValueError, match=sentence), gh.watch(model, [gh.Entropy()]):
+        pytest.fail("the block has run")
+    assert nothing_is_open()
+    compiled = torch.compile(model, backend="eager")
+    with (
+        pytest.raises(RuntimeError, match="a part of what ran was compiled on the way"),
+        gh.watch(model.layers[0], [gh.Entropy()]),
+    ):
+        compiled(small.text())

@@ -106,11 +106,15 @@ def test_flex_attention_is_seen_and_stays_compiled():
     given = models.inputs(models.mistral, "left")
     model = models.mistral("flex_attention", num_attention_heads=4)
     with torch.no_grad():
+        alone = model(**given).logits
+        # What makes the mask is compiled for the watch, and the attention is not.
+        with gh.watch(model, [gh.Entropy()]):
+            model(**given)
+        compiled = counters["stats"]["unique_graphs"]
         with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
             watched = model(**given).logits
-        compiled = counters["stats"]["unique_graphs"]
-        alone = model(**given).logits
-    assert torch.equal(watched, alone)
+        assert torch.equal(watched, alone)
+        assert torch.equal(model(**given).logits, alone)
     assert counters["stats"]["unique_graphs"] == compiled > 0
     for name, weights in eager.weights_of(models.mistral, given, num_attention_heads=4).items():
         real = eager.real_queries(models.mistral, given, name)

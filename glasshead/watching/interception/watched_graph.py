@@ -1,0 +1,428 @@
+"""The graphs of compiled code, with an operator of ours beside each attention.
+
+`glasshead::record_attention` takes the tensors of an attention and returns a token. To a compiler
+it is opaque and has no effect, so the graph returns its last token, and each takes the one before:
+no pass drops one, and they run in order. As it runs it hands the tensors to the watchers.
+"""
+
+import operator
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_aggregate
+
+from glasshead.attention import Attention
+from glasshead.private_names import private
+from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.errors import COMPILED
+from glasshead.watching.interception.session import THREADS, CallContext, Session
+from glasshead.watching.interception.torch_attention import (
+    by_name,
+    capture_multi_head,
+    capture_sdpa,
+    crosses,
+)
+from glasshead.watching.interception.transformers_models import slides
+from glasshead.watching.module_calls import ModuleCall, within_traced
+
+# Neither reads a tensor's memory twice nor asks for another layout than that which is there.
+_TAGS = [
+    getattr(torch.Tag, name)
+    for name in ("flexible_layout", "cudagraph_unsafe")
+    if hasattr(torch.Tag, name)
+]
+torch.library.define(
+    "glasshead::record_attention",
+    "(Tensor[] inputs, SymInt[] sizes, float[] numbers, Tensor output, Tensor? before, int site)"
+    " -> Tensor",
+    tags=_TAGS,
+)
+
+
+# `torch.library.custom_op` would be equivalent, but imports the compiler on the first call.
+@torch.library.impl("glasshead::record_attention", "CompositeExplicitAutograd")
+def _(
+    inputs: list[Tensor],
+    sizes: list[int],
+    numbers: list[float],
+    output: Tensor,
+    before: Tensor | None,
+    site: int,
+) -> Tensor:
+    del before
+    run = THREADS.session.graph
+    if run is not None:
+        run.record(site, output, inputs=inputs, sizes=sizes, numbers=numbers)
+    return _token(output)
+
+
+@torch.library.register_fake("glasshead::record_attention")
+def _(
+    inputs: list[Tensor],
+    sizes: list[int],
+    numbers: list[float],
+    output: Tensor,
+    before: Tensor | None,
+    site: int,
+) -> Tensor:
+    del inputs, sizes, numbers, before, site
+    return _token(output)
+
+
+def _token(output: Tensor) -> Tensor:
+    """Return a new tensor that has no gradient, on the device of an output."""
+    return torch.zeros(1, dtype=torch.uint8, device=output.device)
+
+
+# The compiler's own code, between what it generated and what that calls.
+_COMPILER = "_dynamo/eval_frame.py"
+_HIGHER_ORDER = "torch._ops.HigherOrderOperator"
+
+# The modules that call an attention, outermost first: a key that is unique to the call, and the
+# place where the code finds the module, such as L['self'].layers.0.attention.
+_Stack = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A place in the arguments of a call that is filled as it runs.
+
+    Attributes:
+        kind: What fills it: "inputs", "sizes" or "numbers".
+        index: The index among these.
+    """
+
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A call of attention in a graph.
+
+    Attributes:
+        stack: The modules that call it.
+        function: Name of the function.
+        given: Its arguments and keyword arguments, with slots.
+        crosses: Whether queries and keys come from different inputs of the module.
+    """
+
+    stack: _Stack
+    function: str
+    given: tuple[Any, Any]
+    crosses: bool
+
+    def capture(
+        self,
+        values: Mapping[str, Sequence[Any]],
+        context: CallContext,
+        module: nn.Module | None,
+    ) -> CapturedCall:
+        """Capture a call.
+
+        Args:
+            values: What fills the slots.
+            context: What else is known of the call.
+            module: The module that calls it.
+        """
+
+        def filled(one: Any) -> Any:
+            return values[one.kind][one.index] if isinstance(one, _Slot) else one
+
+        inputs, named = map_aggregate(self.given, filled)  # type: ignore[misc] - as it was given
+        if self.function == "multi_head_attention_forward":
+            given = by_name(*inputs, **named)
+            context = CallContext(context.masks, lambda: self.crosses and crosses(given))
+            return capture_multi_head(given, context)
+        library = type(module).__module__.partition(".")[0]
+        # Of other modules no layer around the call knows it, compiled or not.
+        known = self.crosses and library in ("transformers", "glasshead")
+        captured = capture_sdpa(*inputs, **named, context=context._replace(crosses=lambda: known))
+        return replace(captured, sliding=library == "transformers" and slides(module))
+
+
+class _Passed(NamedTuple):
+    """What a graph does beside the attention that is recorded, in each of its runs.
+
+    Attributes:
+        stack: The modules that call it.
+        axes: Number of axes of a softmax.
+        why: Why an attention cannot be seen.
+    """
+
+    stack: _Stack
+    axes: int = 0
+    why: str | None = None
+
+
+_SDPA = ("scaled_dot_product_attention", "multi_head_attention_forward")
+# Another operator with such a name attends, of whatever library, and cannot be seen.
+_ATTENDING = re.compile(r"(?!\w*(backward|mask))\w*(attention|attn|transformer_encoder)")
+_SOFTMAX = re.compile(r"_?(safe_)?softmax")
+_IN_PLACE = re.compile(r"\w*[a-z0-9]_")
+
+
+@dataclass
+class WatchedGraph:
+    """A graph of the compiler with an operator of ours beside each attention.
+
+    Args:
+        module: The graph, which is changed.
+    """
+
+    module: GraphModule
+    sites: list[_Site] = field(default_factory=list)
+    passed: list[_Passed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        token: Node | None = None
+        for node in [*self.module.graph.nodes]:
+            name = _function(node)
+            if name in _SDPA:
+                token = self._add(node, name, token)
+            elif why := _unseen(node, name):
+                self.passed.append(_Passed(_stack(node), why=why))
+            elif name is not None and _SOFTMAX.fullmatch(name):
+                self.passed.append(_Passed(_stack(node), axes=_axes(node)))
+        if token is not None:
+            (output,) = (node for node in self.module.graph.nodes if node.op == "output")
+            output.args = ((*output.args[0], token),)
+            self.module.recompile()
+
+    def observing(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """Return compiled code that reports to the watchers of its thread.
+
+        Args:
+            compiled: The code of this graph.
+        """
+
+        def run(*inputs: Any) -> Any:
+            session, frame = THREADS.session, sys._getframe(1)  # noqa: SLF001
+            with session.in_graph(GraphRun(self, session, frame)):
+                outputs = compiled(*inputs)
+            return outputs[:-1] if self.sites else outputs
+
+        return run
+
+    def _add(self, node: Node, name: str, before: Node | None) -> Node:
+        """Add an operator after a call, and return the node of its token."""
+        slots: dict[str, list[Node]] = {"inputs": [], "sizes": [], "numbers": []}
+
+        def slot(argument: Any) -> Any:
+            if not isinstance(argument, Node):
+                return argument
+            kind = _kind(argument)
+            slots[kind].append(argument)
+            return _Slot(kind, len(slots[kind]) - 1)
+
+        given = map_aggregate((node.args, dict(node.kwargs)), slot)
+        self.sites.append(_Site(_stack(node), name, given, _crosses(node, name)))
+        graph, output, last = self.module.graph, node, node
+        value = node.meta.get("example_value")
+        if isinstance(value, tuple):
+            value = value[0]
+            with graph.inserting_after(node):
+                last = output = graph.call_function(operator.getitem, (node, 0))
+            output.meta.update(node.meta, example_value=value)
+        with graph.inserting_after(last):
+            token = graph.call_function(
+                torch.ops.glasshead.record_attention.default,
+                (*slots.values(), output, before, len(self.sites) - 1),
+            )
+        token.meta.update(node.meta)
+        if isinstance(value, Tensor):
+            token.meta["example_value"] = _token(value)
+        return token
+
+
+class GraphRun:
+    """A run of a watched graph.
+
+    Args:
+        graph: The graph.
+        session: The session of this thread.
+        frame: A frame below that of the code which the graph belongs to.
+
+    Attributes:
+        kernels: The logsumexps of kernels whose attention is not recorded yet, by the address of
+            their outputs.
+    """
+
+    def __init__(self, graph: WatchedGraph, session: Session, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code.co_filename.endswith(_COMPILER):
+            frame = frame.f_back
+        self._graph, self._session, self._frame = graph, session, frame
+        self._variables: dict[str, Mapping[str, Any]] = {}
+        self._identities: dict[str, object] = {}
+        self._without_kernel = 0
+        self.kernels: dict[int | None, Tensor] = {}
+        for one in graph.passed:
+            with within_traced(self._calls(one.stack)):
+                if one.why is None:
+                    session.record_softmax(one.axes)
+                else:
+                    session.record_unseen(one.why)
+
+    def record(self, index: int, output: Tensor, **values: Sequence[Any]) -> None:
+        """Let the watchers observe an attention that has run.
+
+        Args:
+            index: The index of its site.
+            output: Its output.
+            values: What fills the slots of its arguments.
+        """
+        site, session = self._graph.sites[index], self._session
+        known = self.kernels.pop(_address(output), None)
+        self._without_kernel += known is None
+        # The code may write to this memory again.
+        logsumexps = () if known is None else (known.clone(),)
+        context = session.context(output, logsumexps)
+        calls = self._calls(site.stack)
+        module = next((one.module for one in calls if not isinstance(one.module, Attention)), None)
+        with within_traced(calls):
+            capture = partial(site.capture, values, context, module)
+            session.observe(None, capture, output, at_once=True)
+
+    def record_kernel(self, output: Tensor, logsumexp: Tensor) -> None:
+        """Record that a kernel of attention has run."""
+        self.kernels[_address(output)] = logsumexp
+
+    def finish(self) -> None:
+        """Report kernels that belong to no recorded attention."""
+        if len(self.kernels) > self._without_kernel:
+            self._session.record_unseen(COMPILED, within=True)
+
+    def _calls(self, stack: _Stack) -> list[ModuleCall]:
+        """Return the calls of the modules on a stack, innermost first."""
+        calls = []
+        for key, place in reversed(stack):
+            module = self._found(place)
+            if isinstance(module, nn.Module):
+                calls.append(ModuleCall(module, None, self._identities.setdefault(key, object())))
+        return calls
+
+    def _found(self, place: str) -> Any:
+        """Return what is at a place, for the modules that this run belongs to.
+
+        Modules that are alike share compiled code, which finds each by its own variables.
+        """
+        root = _ROOT.match(place)
+        if root is None or self._frame is None:
+            return None
+        space, name = root.groups()
+        if space not in self._variables:
+            frame = self._frame
+            self._variables[space] = frame.f_locals if space == "L" else frame.f_globals
+        value = self._variables[space].get(name)
+        for attribute, quote, item in _STEP.findall(place, root.end()):
+            if attribute:
+                value = getattr(value, attribute, None)
+            else:
+                value = value[item if quote else int(item)]  # type: ignore[index]
+        return value
+
+
+# Where a module was found by code that was compiled, such as L['self'].layers.0.attention.
+_ROOT = re.compile(r"([LG])\['(\w+)'\]")
+_STEP = re.compile(r"\.(\w+)|\[(['\"]?)([^\]'\"]+)\2\]")
+
+
+def _stack(node: Node) -> _Stack:
+    """Return the modules that call a node, outermost first."""
+    return tuple((key, place) for key, (place, _) in node.meta.get("nn_module_stack", {}).items())
+
+
+def _function(node: Node) -> str | None:
+    """Return the name of the function or operator that a node calls; None where it calls none."""
+    if node.op == "call_method":
+        return str(node.target)
+    if node.op != "call_function":
+        return None
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        return schema.name.rpartition("::")[2]
+    return getattr(node.target, "__name__", "")
+
+
+def _unseen(node: Node, name: str | None) -> str | None:
+    """Return why the attention of a node cannot be seen; None where it has none."""
+    if name is None:
+        return None
+    kind = private(_HIGHER_ORDER)
+    if kind is not None and isinstance(node.target, kind):
+        parts = [
+            getattr(node.graph.owning_module, str(one.target), None)
+            for one in node.all_input_nodes
+            if one.op == "get_attr"
+        ]
+        within = [x for one in parts if isinstance(one, GraphModule) for x in one.graph.nodes]
+        for x in within:
+            inner = _function(x)
+            if inner in _SDPA or _unseen(x, inner) or (inner and _SOFTMAX.fullmatch(inner)):
+                return COMPILED
+    return COMPILED if _ATTENDING.match(name) and name not in _SDPA else None
+
+
+def _axes(node: Node) -> int:
+    return getattr(node.meta.get("example_value"), "ndim", 2)
+
+
+def _kind(node: Node) -> str:
+    """Return which kind of slot a node fills."""
+    value = node.meta.get("example_value")
+    if isinstance(value, torch.SymInt | int):
+        return "sizes"
+    return "numbers" if isinstance(value, torch.SymFloat | float) else "inputs"
+
+
+def _crosses(node: Node, name: str) -> bool:
+    """Return whether queries and keys come from different inputs of the module that attends."""
+    query, key = (
+        node.args[at] if at < len(node.args) else node.kwargs[name]
+        for at, name in enumerate(("query", "key"))
+    )
+    if query is key or name == "multi_head_attention_forward":
+        return query is not key
+    return _sources(query, node).isdisjoint(_sources(key, node))
+
+
+def _sources(value: Any, node: Node) -> set[Node]:
+    """Return the inputs of the attending module that a value is computed from.
+
+    Parameters, which queries and keys may share, are none.
+    """
+    stack = reversed(node.meta.get("nn_module_stack", {}).items())
+    scope = next((key for key, (_, kind) in stack if not issubclass(kind, Attention)), None)
+    sources, open_, known = set(), [value], set()
+    while open_:
+        one = open_.pop()
+        if one in known or not isinstance(one, Node):
+            continue
+        known.add(one)
+        # A static cache is written to in place.
+        open_ += [x for user in one.users if _writes(user, one) for x in user.all_input_nodes]
+        within = scope is None or scope in one.meta.get("nn_module_stack", {})
+        if one.op != "placeholder" and within:
+            open_ += one.all_input_nodes
+        elif _kind(one) == "inputs" and "_parameters_" not in one.name:
+            sources.add(one)
+    return sources
+
+
+def _writes(node: Node, value: Node) -> bool:
+    """Return whether a node writes to a value in place."""
+    name = _function(node) or ""
+    return node.args[:1] == (value,) and (name == "setitem" or bool(_IN_PLACE.fullmatch(name)))
+
+
+def _address(output: Tensor) -> int | None:
+    """Return the address of a tensor's numbers; None where it has none."""
+    return output.data_ptr() if type(output) in (Tensor, nn.Parameter) else None
