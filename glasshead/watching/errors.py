@@ -81,6 +81,11 @@ COMPILED = (
     "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} ran another "
     "attention within such code: run it as it was before, or leave it out by layers=."
 )
+COMPILED_SOFTMAX = (
+    "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} computes a "
+    "softmax of its own there: load a model of transformers with attn_implementation='sdpa' where "
+    "it has that, run it as it was before torch.compile, or leave it out by layers=."
+)
 STANCE = (
     "watch compiles what is compiled anew, and where {module} ran the stance of torch.compiler "
     "does not let it: leave that stance, or leave the module out by layers=."

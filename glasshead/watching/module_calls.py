@@ -57,6 +57,12 @@ class ModuleCall(NamedTuple):
         local = self.frame.f_locals
         return {**defaults, **dict(zip(names, local["args"], strict=False)), **local["kwargs"]}
 
+    @property
+    def parameters(self) -> set[str]:
+        """The names of the parameters of `forward`."""
+        names, defaults = _parameters(type(self.module))
+        return {*names, *defaults}
+
 
 class _Traced(threading.local):
     """The traced calls in progress in a thread, innermost first."""

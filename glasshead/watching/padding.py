@@ -210,12 +210,7 @@ def _called_with(
         given = call.arguments
         # The innermost layer with a mask of the source or the target reads that text.
         side = side or _side(name, given)
-        masks = [(given.get(f"{side}_key_padding_mask"), True)]
-        if "tgt_key_padding_mask" not in given:
-            masks.append((given.get("attention_mask"), False))
-            if not captured.crossing:
-                masks.append((given.get("key_padding_mask"), True))
-        for mask, hides in masks:
+        for mask, hides in _token_masks(name, given, side, crossing=captured.crossing):
             real = _real_queries(mask, captured, position, batch, hides=hides)
             if real is not None:
                 return real
@@ -226,9 +221,24 @@ def _called_with(
             if given["attention_mask"] is None:
                 return torch.ones(batch, captured.queries, dtype=torch.bool)
             return _by_columns(captured, batch)
-        if _is_signal(given):
+        if _is_signal(call):
             return None
     return None
+
+
+def _token_masks(
+    name: str, given: dict[str, Any], side: str | None, *, crossing: bool
+) -> list[tuple[Any, bool]]:
+    """Return the masks that a module was given for a text, and whether True hides a token."""
+    masks = [(given.get(f"{side}_key_padding_mask"), True)]
+    if "decoder_input_ids" in given and _decodes(name):
+        # Of compiled code nothing tells what the decoder itself was given.
+        masks.append((given.get("decoder_attention_mask"), False))
+    elif "tgt_key_padding_mask" not in given:
+        masks.append((given.get("attention_mask"), False))
+        if not crossing:
+            masks.append((given.get("key_padding_mask"), True))
+    return masks
 
 
 def _side(name: str, given: dict[str, Any]) -> str | None:
@@ -237,16 +247,18 @@ def _side(name: str, given: dict[str, Any]) -> str | None:
     return "src" if len(sides) > 1 and _encodes(name) else next(iter(sides), None)
 
 
-def _is_signal(given: dict[str, Any]) -> bool:
-    """Return whether a module is given an image or audio and no text."""
-    return _TEXTS.isdisjoint(given) and not _SIGNALS.isdisjoint(given)
+def _is_signal(call: ModuleCall) -> bool:
+    """Return whether a module takes an image or audio and no text."""
+    taken = call.parameters | call.arguments.keys()
+    return _TEXTS.isdisjoint(taken) and not _SIGNALS.isdisjoint(taken)
 
 
 def _beside_a_text(calls: Sequence[ModuleCall]) -> bool:
     """Return whether a module reads an image or audio for a model that reads a text too."""
-    given = [call.arguments for call in calls]
-    signals = [place for place, one in enumerate(given) if _is_signal(one)]
-    return bool(signals) and any(not _TEXTS.isdisjoint(one) for one in given[signals[0] :])
+    signals = [place for place, call in enumerate(calls) if _is_signal(call)]
+    return bool(signals) and any(
+        not _TEXTS.isdisjoint(call.arguments) for call in calls[signals[0] :]
+    )
 
 
 def _by_columns(captured: CapturedCall, batch: int) -> Bool[Tensor, "batch queries"] | None:

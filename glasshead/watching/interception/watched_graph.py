@@ -22,7 +22,7 @@ from torch.fx.node import map_aggregate
 from glasshead.attention import Attention
 from glasshead.private_names import private
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import COMPILED
+from glasshead.watching.errors import COMPILED, COMPILED_SOFTMAX, attends
 from glasshead.watching.interception.session import THREADS, CallContext, Session
 from glasshead.watching.interception.torch_attention import (
     by_name,
@@ -142,9 +142,9 @@ class _Site:
             given = by_name(*inputs, **named)
             context = CallContext(context.masks, lambda: self.crosses and crosses(given))
             return capture_multi_head(given, context)
-        library = type(module).__module__.partition(".")[0]
+        library = _library(module)
         # Of other modules no layer around the call knows it, compiled or not.
-        known = self.crosses and library in ("transformers", "glasshead")
+        known = self.crosses and library in _READING
         captured = capture_sdpa(*inputs, **named, context=context._replace(crosses=lambda: known))
         return replace(captured, sliding=library == "transformers" and slides(module))
 
@@ -167,6 +167,8 @@ _SDPA = ("scaled_dot_product_attention", "multi_head_attention_forward")
 # Another operator with such a name attends, of whatever library, and cannot be seen.
 _ATTENDING = re.compile(r"(?!\w*(backward|mask))\w*(attention|attn|transformer_encoder)")
 _SOFTMAX = re.compile(r"_?(safe_)?softmax")
+# Libraries whose own attention functions and layers a watch reads.
+_READING = ("transformers", "glasshead")
 _IN_PLACE = re.compile(r"\w*[a-z0-9]_")
 
 
@@ -183,19 +185,42 @@ class WatchedGraph:
     passed: list[_Passed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        token: Node | None = None
-        for node in [*self.module.graph.nodes]:
-            name = _function(node)
+        self._tokens = len(self._watch(self.module))
+
+    def _watch(self, module: GraphModule) -> list[Node]:
+        """Add an operator beside each attention of a graph; return the tokens that it returns."""
+        tokens: list[Node] = []
+        for node in [*module.graph.nodes]:
+            name = _function(node) or ""
+            body = _checkpointed(node, name)
             if name in _SDPA:
-                token = self._add(node, name, token)
+                tokens[-1:] = [self._add(node, name, tokens[-1] if tokens else None)]
+            elif body is not None:
+                tokens += self._watch_body(node, body)
             elif why := _unseen(node, name):
                 self.passed.append(_Passed(_stack(node), why=why))
-            elif name is not None and _SOFTMAX.fullmatch(name):
+            elif _SOFTMAX.fullmatch(name):
                 self.passed.append(_Passed(_stack(node), axes=_axes(node)))
-        if token is not None:
-            (output,) = (node for node in self.module.graph.nodes if node.op == "output")
-            output.args = ((*output.args[0], token),)
-            self.module.recompile()
+        if tokens:
+            output = _output(module)
+            output.args = ((*output.args[0], *tokens),)
+            module.recompile()
+        return tokens
+
+    def _watch_body(self, node: Node, body: GraphModule) -> list[Node]:
+        """Add operators to the graph of a checkpoint, and return its tokens."""
+        before = len(_output(body).args[0])
+        inner = self._watch(body)
+        values = tuple(token.meta.get("example_value") for token in inner)
+        node.meta["example_value"] = (*node.meta.get("example_value", ()), *values)
+        with node.graph.inserting_after(node):
+            tokens = [
+                node.graph.call_function(operator.getitem, (node, before + place))
+                for place in range(len(inner))
+            ]
+        for token, value in zip(tokens, values, strict=True):
+            token.meta.update(node.meta, example_value=value)
+        return tokens
 
     def observing(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Return compiled code that reports to the watchers of its thread.
@@ -208,7 +233,7 @@ class WatchedGraph:
             session, frame = THREADS.session, sys._getframe(1)  # noqa: SLF001
             with session.in_graph(GraphRun(self, session, frame)):
                 outputs = compiled(*inputs)
-            return outputs[:-1] if self.sites else outputs
+            return outputs[: len(outputs) - self._tokens]
 
         return run
 
@@ -225,7 +250,7 @@ class WatchedGraph:
 
         given = map_aggregate((node.args, dict(node.kwargs)), slot)
         self.sites.append(_Site(_stack(node), name, given, _crosses(node, name)))
-        graph, output, last = self.module.graph, node, node
+        graph, output, last = node.graph, node, node
         value = node.meta.get("example_value")
         if isinstance(value, tuple):
             value = value[0]
@@ -266,10 +291,20 @@ class GraphRun:
         self.kernels: dict[int | None, Tensor] = {}
         for one in graph.passed:
             with within_traced(self._calls(one.stack)):
-                if one.why is None:
-                    session.record_softmax(one.axes)
-                else:
-                    session.record_unseen(one.why)
+                self._pass(one)
+
+    def _pass(self, one: _Passed) -> None:
+        """Report what is not recorded to the watchers."""
+        called = self._calls(one.stack)[:1]
+        if one.why is not None:
+            self._session.record_unseen(one.why)
+        elif any(
+            _library(call.module) in _READING and attends(str(type(call.module))) for call in called
+        ):
+            # Code that is not compiled is seen by its own functions.
+            self._session.record_unseen(COMPILED_SOFTMAX)
+        else:
+            self._session.record_softmax(one.axes)
 
     def record(self, index: int, output: Tensor, **values: Sequence[Any]) -> None:
         """Let the watchers observe an attention that has run.
@@ -286,6 +321,10 @@ class GraphRun:
         logsumexps = () if known is None else (known.clone(),)
         context = session.context(output, logsumexps)
         calls = self._calls(site.stack)
+        if len(calls) < len(site.stack):
+            # Nothing tells which module this is.
+            session.record_unseen(COMPILED, within=True)
+            return
         module = next((one.module for one in calls if not isinstance(one.module, Attention)), None)
         with within_traced(calls):
             capture = partial(site.capture, values, context, module)
@@ -323,10 +362,11 @@ class GraphRun:
             self._variables[space] = frame.f_locals if space == "L" else frame.f_globals
         value = self._variables[space].get(name)
         for attribute, quote, item in _STEP.findall(place, root.end()):
-            if attribute:
-                value = getattr(value, attribute, None)
-            else:
-                value = value[item if quote else int(item)]  # type: ignore[index]
+            try:
+                known = item if quote else int(item or 0)
+                value = getattr(value, attribute) if attribute else value[known]  # type: ignore[index]
+            except (AttributeError, LookupError, TypeError, ValueError):
+                return None
         return value
 
 
@@ -352,23 +392,42 @@ def _function(node: Node) -> str | None:
     return getattr(node.target, "__name__", "")
 
 
-def _unseen(node: Node, name: str | None) -> str | None:
+def _unseen(node: Node, name: str) -> str | None:
     """Return why the attention of a node cannot be seen; None where it has none."""
-    if name is None:
-        return None
     kind = private(_HIGHER_ORDER)
     if kind is not None and isinstance(node.target, kind):
-        parts = [
-            getattr(node.graph.owning_module, str(one.target), None)
-            for one in node.all_input_nodes
-            if one.op == "get_attr"
-        ]
-        within = [x for one in parts if isinstance(one, GraphModule) for x in one.graph.nodes]
-        for x in within:
-            inner = _function(x)
-            if inner in _SDPA or _unseen(x, inner) or (inner and _SOFTMAX.fullmatch(inner)):
+        for x in (x for part in _parts(node) for x in part.graph.nodes):
+            inner = _function(x) or ""
+            if inner in _SDPA or _SOFTMAX.fullmatch(inner) or _unseen(x, inner):
                 return COMPILED
-    return COMPILED if _ATTENDING.match(name) and name not in _SDPA else None
+    attends = _ATTENDING.match(name) or str(node.target).startswith("glasshead.streaming")
+    return COMPILED if attends and name not in _SDPA else None
+
+
+def _parts(node: Node) -> list[GraphModule]:
+    """Return the graphs that a higher-order operator is given."""
+    owner = node.graph.owning_module
+    parts = [
+        getattr(owner, str(one.target), None)
+        for one in node.all_input_nodes
+        if one.op == "get_attr"
+    ]
+    return [part for part in parts if isinstance(part, GraphModule)]
+
+
+def _checkpointed(node: Node, name: str) -> GraphModule | None:
+    """Return the graph of a checkpoint, which runs once forward; None for another node."""
+    parts = _parts(node) if name == "tag_activation_checkpoint" else []
+    return parts[0] if parts and isinstance(_output(parts[0]).args[0], tuple) else None
+
+
+def _output(module: GraphModule) -> Any:
+    """Return the node of a graph's outputs."""
+    return next(node for node in reversed(module.graph.nodes) if node.op == "output")
+
+
+def _library(module: Any) -> str:
+    return type(module).__module__.partition(".")[0]
 
 
 def _axes(node: Node) -> int:
@@ -386,8 +445,8 @@ def _kind(node: Node) -> str:
 def _crosses(node: Node, name: str) -> bool:
     """Return whether queries and keys come from different inputs of the module that attends."""
     query, key = (
-        node.args[at] if at < len(node.args) else node.kwargs[name]
-        for at, name in enumerate(("query", "key"))
+        node.args[place] if place < len(node.args) else node.kwargs[argument]
+        for place, argument in enumerate(("query", "key"))
     )
     if query is key or name == "multi_head_attention_forward":
         return query is not key

@@ -274,6 +274,30 @@ def test_bits_are_the_same_in_other_types(dtype):
             assert torch.equal(bits(compiled(x)), bits(alone))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_checkpointed_is_seen_and_counts_once(backend):
+    class Checkpointed(Model):
+        def forward(self, x):
+            x = self.layers[0](x)
+            return torch.utils.checkpoint.checkpoint(self.layers[1], x, use_reentrant=False)
+
+    model, x = Checkpointed(), small.text()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+
+    def step():
+        model.zero_grad()
+        output = compiled(x)
+        output.square().sum().backward()
+        return [output, *(parameter.grad.clone() for parameter in model.parameters())]
+
+    alone = step()
+    with gh.watch(compiled, STATISTICS) as seen:
+        assert all(map(torch.equal, step(), alone))
+    assert [len(layer) for layer in seen.values()] == [1, 1]
+    for name, one in zip(NAMES, expected(model, x), strict=True):
+        check(seen[name], one)
+
+
 def test_graph_breaks_leave_names_as_they_are():
     def attend(query, key, value):
         torch._dynamo.graph_break()
