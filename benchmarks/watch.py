@@ -77,7 +77,55 @@ def time() -> list[Pair]:
                 pairs=7,
             ),
         ),
+        *compiled(sdpa, tokens),
     ]
+
+
+def compiled(made: torch.nn.Module, tokens: torch.Tensor) -> list[Pair]:
+    """A compiled pass and compiled steps in a static cache, watched against unwatched."""
+    torch.compiler.reset()
+    code = torch.compile(made, fullgraph=True)
+    plain, watched = (run(kind, code, tokens) for kind in ("plain", "watched"))
+    told = tokens[:, :TOLD]
+    writing = (lambda: in_static_cache(made, told), lambda: in_static_cache(made, told, True))
+    for once in (plain, watched, *writing):
+        once()
+    return [
+        judged(
+            f"compiled, watched against not, T={SHORT}",
+            paired(watched, plain, pairs=9),
+            ratio=1.15,
+        ),
+        judged(
+            f"compiled, {STEPS} tokens in a static cache after {TOLD}, watched against not",
+            paired(writing[1], writing[0], pairs=7),
+        ),
+    ]
+
+
+def in_static_cache(made: torch.nn.Module, tokens: torch.Tensor, watched: bool = False) -> object:
+    """Tokens one by one, in a cache of fixed size, by steps that `generate` compiles."""
+    from transformers import CompileConfig
+
+    config = CompileConfig(mode="default")
+    # `generate` compiles on a GPU only, unless it is tested.
+    config._compile_all_devices = True  # noqa: SLF001 - it has no other name
+
+    def write() -> object:
+        return made.generate(  # type: ignore[reportCallIssue]
+            tokens,
+            max_new_tokens=STEPS,
+            min_new_tokens=STEPS,
+            do_sample=False,
+            pad_token_id=0,
+            cache_implementation="static",
+            compile_config=config,
+        )
+
+    if not watched:
+        return write()
+    with gh.watch(made, STATISTICS):
+        return write()
 
 
 def keeping(made: torch.nn.Module, tokens: torch.Tensor) -> object:

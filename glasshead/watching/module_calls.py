@@ -138,12 +138,14 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
                 "take PyTorch 2.8 to 2.15 instead",
             )
         )
-    return {
-        module: ".".join(part for part in name.split(".") if part != "_orig_mod")
-        for name, module in model.named_modules()
-        if uncompiled(module) is module
-        and not (name and isinstance(module, Attention | nn.Softmax))
-    }
+    found = {}
+    for path, module in model.named_modules():
+        name = ".".join(part for part in path.split(".") if part != "_orig_mod")
+        if uncompiled(module) is module and not (
+            name and isinstance(module, Attention | nn.Softmax)
+        ):
+            found[module] = name
+    return found
 
 
 class Layers:

@@ -9,10 +9,10 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +21,17 @@ from torch.fx.node import map_aggregate
 
 from glasshead.attention import Attention
 from glasshead.private_names import private
-from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, COMPILED_SOFTMAX, attends
-from glasshead.watching.interception.session import THREADS, CallContext, Session
-from glasshead.watching.interception.torch_attention import (
-    by_name,
-    capture_multi_head,
-    capture_sdpa,
-    crosses,
+from glasshead.watching.interception.attention_sites import (
+    READING,
+    STREAMING,
+    Passed,
+    Site,
+    Slot,
+    Stack,
+    library_of,
 )
-from glasshead.watching.interception.transformers_models import slides
+from glasshead.watching.interception.session import THREADS, Session
 from glasshead.watching.module_calls import ModuleCall, within_traced
 
 # Neither reads a tensor's memory twice nor asks for another layout than that which is there.
@@ -86,89 +87,10 @@ def _token(output: Tensor) -> Tensor:
 _COMPILER = "_dynamo/eval_frame.py"
 _HIGHER_ORDER = "torch._ops.HigherOrderOperator"
 
-# The modules that call an attention, outermost first: a key that is unique to the call, and the
-# place where the code finds the module, such as L['self'].layers.0.attention.
-_Stack = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """A place in the arguments of a call that is filled as it runs.
-
-    Attributes:
-        kind: What fills it: "inputs", "sizes" or "numbers".
-        index: The index among these.
-    """
-
-    kind: str
-    index: int
-
-
-@dataclass(frozen=True)
-class _Site:
-    """A call of attention in a graph.
-
-    Attributes:
-        stack: The modules that call it.
-        function: Name of the function.
-        given: Its arguments and keyword arguments, with slots.
-        crosses: Whether queries and keys come from different inputs of the module.
-    """
-
-    stack: _Stack
-    function: str
-    given: tuple[Any, Any]
-    crosses: bool
-
-    def capture(
-        self,
-        values: Mapping[str, Sequence[Any]],
-        context: CallContext,
-        module: nn.Module | None,
-    ) -> CapturedCall:
-        """Capture a call.
-
-        Args:
-            values: What fills the slots.
-            context: What else is known of the call.
-            module: The module that calls it.
-        """
-
-        def filled(one: Any) -> Any:
-            return values[one.kind][one.index] if isinstance(one, _Slot) else one
-
-        inputs, named = map_aggregate(self.given, filled)  # type: ignore[misc] - as it was given
-        if self.function == "multi_head_attention_forward":
-            given = by_name(*inputs, **named)
-            context = CallContext(context.masks, lambda: self.crosses and crosses(given))
-            return capture_multi_head(given, context)
-        library = _library(module)
-        # Of other modules no layer around the call knows it, compiled or not.
-        known = self.crosses and library in _READING
-        captured = capture_sdpa(*inputs, **named, context=context._replace(crosses=lambda: known))
-        return replace(captured, sliding=library == "transformers" and slides(module))
-
-
-class _Passed(NamedTuple):
-    """What a graph does beside the attention that is recorded, in each of its runs.
-
-    Attributes:
-        stack: The modules that call it.
-        axes: Number of axes of a softmax.
-        why: Why an attention cannot be seen.
-    """
-
-    stack: _Stack
-    axes: int = 0
-    why: str | None = None
-
-
-_SDPA = ("scaled_dot_product_attention", "multi_head_attention_forward")
+_RECORDED = ("scaled_dot_product_attention", "multi_head_attention_forward", STREAMING)
 # Another operator with such a name attends, of whatever library, and cannot be seen.
 _ATTENDING = re.compile(r"(?!\w*(backward|mask))\w*(attention|attn|transformer_encoder)")
 _SOFTMAX = re.compile(r"_?(safe_)?softmax")
-# Libraries whose own attention functions and layers a watch reads.
-_READING = ("transformers", "glasshead")
 _IN_PLACE = re.compile(r"\w*[a-z0-9]_")
 
 
@@ -181,8 +103,8 @@ class WatchedGraph:
     """
 
     module: GraphModule
-    sites: list[_Site] = field(default_factory=list)
-    passed: list[_Passed] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    passed: list[Passed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._tokens = len(self._watch(self.module))
@@ -193,14 +115,14 @@ class WatchedGraph:
         for node in [*module.graph.nodes]:
             name = _function(node) or ""
             body = _checkpointed(node, name)
-            if name in _SDPA:
+            if name in _RECORDED:
                 tokens[-1:] = [self._add(node, name, tokens[-1] if tokens else None)]
             elif body is not None:
                 tokens += self._watch_body(node, body)
             elif why := _unseen(node, name):
-                self.passed.append(_Passed(_stack(node), why=why))
+                self.passed.append(Passed(_stack(node), why=why))
             elif _SOFTMAX.fullmatch(name):
-                self.passed.append(_Passed(_stack(node), axes=_axes(node)))
+                self.passed.append(Passed(_stack(node), axes=_axes(node)))
         if tokens:
             output = _output(module)
             output.args = ((*output.args[0], *tokens),)
@@ -246,13 +168,13 @@ class WatchedGraph:
                 return argument
             kind = _kind(argument)
             slots[kind].append(argument)
-            return _Slot(kind, len(slots[kind]) - 1)
+            return Slot(kind, len(slots[kind]) - 1)
 
         given = map_aggregate((node.args, dict(node.kwargs)), slot)
-        self.sites.append(_Site(_stack(node), name, given, _crosses(node, name)))
+        self.sites.append(Site(_stack(node), name, given, _crosses(node, name)))
         graph, output, last = node.graph, node, node
         value = node.meta.get("example_value")
-        if isinstance(value, tuple):
+        if isinstance(value, tuple | list):
             value = value[0]
             with graph.inserting_after(node):
                 last = output = graph.call_function(operator.getitem, (node, 0))
@@ -293,14 +215,12 @@ class GraphRun:
             with within_traced(self._calls(one.stack)):
                 self._pass(one)
 
-    def _pass(self, one: _Passed) -> None:
+    def _pass(self, one: Passed) -> None:
         """Report what is not recorded to the watchers."""
-        called = self._calls(one.stack)[:1]
+        module = next((call.module for call in self._calls(one.stack)), None)
         if one.why is not None:
             self._session.record_unseen(one.why)
-        elif any(
-            _library(call.module) in _READING and attends(str(type(call.module))) for call in called
-        ):
+        elif library_of(module) in READING and attends(type(module).__name__):
             # Code that is not compiled is seen by its own functions.
             self._session.record_unseen(COMPILED_SOFTMAX)
         else:
@@ -339,7 +259,7 @@ class GraphRun:
         if len(self.kernels) > self._without_kernel:
             self._session.record_unseen(COMPILED, within=True)
 
-    def _calls(self, stack: _Stack) -> list[ModuleCall]:
+    def _calls(self, stack: Stack) -> list[ModuleCall]:
         """Return the calls of the modules on a stack, innermost first."""
         calls = []
         for key, place in reversed(stack):
@@ -375,7 +295,7 @@ _ROOT = re.compile(r"([LG])\['(\w+)'\]")
 _STEP = re.compile(r"\.(\w+)|\[(['\"]?)([^\]'\"]+)\2\]")
 
 
-def _stack(node: Node) -> _Stack:
+def _stack(node: Node) -> Stack:
     """Return the modules that call a node, outermost first."""
     return tuple((key, place) for key, (place, _) in node.meta.get("nn_module_stack", {}).items())
 
@@ -388,7 +308,8 @@ def _function(node: Node) -> str | None:
         return None
     schema = getattr(node.target, "_schema", None)
     if schema is not None:
-        return schema.name.rpartition("::")[2]
+        library, _, name = schema.name.partition("::")
+        return schema.name if library == "glasshead" else name
     return getattr(node.target, "__name__", "")
 
 
@@ -398,10 +319,9 @@ def _unseen(node: Node, name: str) -> str | None:
     if kind is not None and isinstance(node.target, kind):
         for x in (x for part in _parts(node) for x in part.graph.nodes):
             inner = _function(x) or ""
-            if inner in _SDPA or _SOFTMAX.fullmatch(inner) or _unseen(x, inner):
+            if inner in _RECORDED or _SOFTMAX.fullmatch(inner) or _unseen(x, inner):
                 return COMPILED
-    attends = _ATTENDING.match(name) or str(node.target).startswith("glasshead.streaming")
-    return COMPILED if attends and name not in _SDPA else None
+    return COMPILED if _ATTENDING.match(name) and name not in _RECORDED else None
 
 
 def _parts(node: Node) -> list[GraphModule]:
@@ -424,10 +344,6 @@ def _checkpointed(node: Node, name: str) -> GraphModule | None:
 def _output(module: GraphModule) -> Any:
     """Return the node of a graph's outputs."""
     return next(node for node in reversed(module.graph.nodes) if node.op == "output")
-
-
-def _library(module: Any) -> str:
-    return type(module).__module__.partition(".")[0]
 
 
 def _axes(node: Node) -> int:

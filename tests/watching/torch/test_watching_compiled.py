@@ -388,6 +388,35 @@ def test_our_own_models_are_seen(backend, options):
                 torch.testing.assert_close(seen[name][one], eager[name][one], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"softcap": 2.0},
+        {"softcap": 2.0, "mask": gh.causal() & gh.padding([11, 5])},
+        {"engine": "streaming", "mask": gh.window(2)},
+        {"engine": "streaming", "bias": gh.ALiBi(6)},
+        {"engine": "streaming", "mask": gh.dense(torch.ones(7, 11, dtype=torch.bool).triu(2))},
+    ],
+)
+def test_recipes_of_our_own_engine_are_seen(recipe):
+    attention = gh.Attention(**recipe)
+    query, key, value = torch.randn(2, 6, 7, 5), *torch.randn(2, 2, 3, 11, 5)
+    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
+    statistics = [gh.Entropy(), gh.Received(), gh.MeanDistance(), gh.MaxScore()]
+    with gh.watch(attention, statistics) as eager:
+        attention(query, key, value)
+    alone = compiled(query, key, value)
+    with gh.watch(compiled, statistics, keep="weights") as seen:
+        assert torch.equal(compiled(query, key, value), alone)
+    (call,), (its,) = seen[""], eager[""]
+    assert (call.position, call.crossing) == (its.position, its.crossing)
+    for one in statistics:
+        torch.testing.assert_close(call[one], its[one], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        call.weights[:], attention.weights(query, key)[:], rtol=1e-5, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("crossing", [False, True])
 def test_layers_of_pytorch_are_seen(crossing, need_weights):

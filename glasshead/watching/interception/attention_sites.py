@@ -1,0 +1,150 @@
+"""Places of attention in compiled code, and what is captured of a call there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.fx.node import map_aggregate
+
+from glasshead.recipe.masks import Mask, dense
+from glasshead.watching.captured_call import CapturedCall, problem_from_inputs
+from glasshead.watching.interception.session import CallContext
+from glasshead.watching.interception.torch_attention import (
+    by_name,
+    capture_multi_head,
+    capture_sdpa,
+    crosses,
+)
+from glasshead.watching.interception.transformers_models import RuleMask, slides
+
+STREAMING = "glasshead::streaming"
+# Libraries whose own attention functions and layers a watch reads.
+READING = ("transformers", "glasshead")
+
+# The modules that call an attention, outermost first: a key that is unique to the call, and the
+# place where the code finds the module, such as L['self'].layers.0.attention.
+Stack = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in the arguments of a call that is filled as it runs.
+
+    Attributes:
+        kind: What fills it: "inputs", "sizes" or "numbers".
+        index: The index among these.
+    """
+
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call of attention in a graph.
+
+    Attributes:
+        stack: The modules that call it.
+        function: Name of the function.
+        given: Its arguments and keyword arguments, with slots.
+        crosses: Whether queries and keys come from different inputs of the module.
+    """
+
+    stack: Stack
+    function: str
+    given: tuple[Any, Any]
+    crosses: bool
+
+    def capture(
+        self,
+        values: Mapping[str, Sequence[Any]],
+        context: CallContext,
+        module: nn.Module | None,
+    ) -> CapturedCall:
+        """Capture a call.
+
+        Args:
+            values: What fills the slots.
+            context: What else is known of the call.
+            module: The module that calls it.
+        """
+
+        def filled(one: Any) -> Any:
+            return values[one.kind][one.index] if isinstance(one, Slot) else one
+
+        inputs, named = map_aggregate(self.given, filled)  # type: ignore[misc] - as it was given
+        if self.function == "multi_head_attention_forward":
+            given = by_name(*inputs, **named)
+            context = CallContext(context.masks, lambda: self.crosses and crosses(given))
+            return capture_multi_head(given, context)
+        library = library_of(module)
+        # Of other modules no layer around the call knows it, compiled or not.
+        known = self.crosses and library in READING
+        context = context._replace(crosses=lambda: known)
+        if self.function == STREAMING:
+            return _capture_streaming(inputs, context)
+        captured = capture_sdpa(*inputs, **named, context=context)
+        return replace(captured, sliding=library == "transformers" and slides(module))
+
+
+class Passed(NamedTuple):
+    """What a graph does beside the attention that is recorded, in each of its runs.
+
+    Attributes:
+        stack: The modules that call it.
+        axes: Number of axes of a softmax.
+        why: Why an attention cannot be seen.
+    """
+
+    stack: Stack
+    axes: int = 0
+    why: str | None = None
+
+
+def library_of(module: Any) -> str:
+    """Return the name of the library that a module's class belongs to."""
+    return type(module).__module__.partition(".")[0]
+
+
+def _capture_streaming(inputs: Sequence[Any], context: CallContext) -> CapturedCall:
+    """Capture a call of our streaming operator, by the tensors of a lowered problem.
+
+    Args:
+        inputs: Its operands.
+        context: What else is known of the call.
+    """
+    query, key, value, bounds, offsets, visible, bias, table, sink, scale, softcap, *_ = inputs
+    batch, queries, keys = len(query), query.shape[-2], key.shape[-2]
+    # A tensor of pairs tells no positions.
+    compares = table is not None or not bool((bounds == bounds[..., :1]).all())
+    first, last = bounds.expand(batch, -1, -1).unbind(1)
+
+    def within(row: Tensor, head: Any, i: Tensor, j: Tensor) -> Tensor:
+        del head
+        return (j >= first[row, i]) & (j < last[row, i])
+
+    mask: Mask = RuleMask(within, batch)
+    if visible is not None:
+        mask = mask & dense(visible)
+    if table is not None:
+        # Pair (i, j) reads place queries - 1 - i + j.
+        rows = torch.arange(queries - 1, -1, -1, device=table.device)
+        along = table[..., rows[:, None] + torch.arange(keys, device=table.device)]
+        bias = along if bias is None else bias + along
+    same = bool((offsets == offsets[0]).all())
+    problem = problem_from_inputs(
+        query,
+        key,
+        key if value is None else value,
+        scale=scale,
+        offset=int(offsets[0]) if same else offsets,
+        mask=mask,
+        bias=bias,
+        softcap=softcap or None,
+        sinks=sink,
+    )
+    crossing = (queries != keys or context.crosses()) and not compares
+    made = None if value is None or context.output is None else context.output.detach()
+    return CapturedCall(problem, crossing=crossing, output=made)
