@@ -21,14 +21,20 @@ KINDS = ("plain", "watched", "eager")
 
 
 def model(kind: str, length: int) -> torch.nn.Module:
-    """GPT-2 with random weights: 12 layers of 12 heads, 768 wide."""
+    """GPT-2 with random weights: 12 layers of 12 heads, 768 wide.
+
+    Args:
+        kind: One of `KINDS`, or "by hand", for attention as products and a softmax.
+        length: The most tokens that it reads.
+    """
     from transformers import GPT2Config, GPT2LMHeadModel
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    mode = "eager" if kind == "eager" else "sdpa"
+    mode = "eager" if kind in ("eager", "by hand") else "sdpa"
     torch.manual_seed(0)
-    made = GPT2LMHeadModel(GPT2Config(n_positions=length))
+    config = GPT2Config(n_positions=length, reorder_and_upcast_attn=kind == "by hand")
+    made = GPT2LMHeadModel(config)
     made.set_attn_implementation(mode)
     return made.eval()
 
@@ -58,6 +64,7 @@ def time() -> list[Pair]:
     sdpa, eager = model("plain", SHORT), model("eager", SHORT)
     plain, watched = (run(kind, sdpa, tokens) for kind in ("plain", "watched"))
     all_weights = run("eager", eager, tokens)
+    by_hand = model("by hand", SHORT)
     return [
         judged(f"watched against sdpa, T={SHORT}", paired(watched, plain, pairs=15), ratio=1.25),
         judged(
@@ -68,6 +75,10 @@ def time() -> list[Pair]:
         judged(
             f"keep='weights' alone against sdpa, T={SHORT}",
             paired(lambda: keeping(sdpa, tokens), plain, pairs=9),
+        ),
+        judged(
+            f"attention by hand, watched against not, T={SHORT}",
+            paired(run("watched", by_hand, tokens), run("plain", by_hand, tokens), pairs=7),
         ),
         judged(
             f"generate {STEPS} tokens after {TOLD}, watched against not",

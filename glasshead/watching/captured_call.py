@@ -15,7 +15,7 @@ from glasshead.engines import REFERENCE
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Softmax, SoftmaxOne
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span
 
@@ -56,6 +56,8 @@ class CapturedCall:
         logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
         output: The model's own output, to compare ours with; None where dropout or a projection
             comes between.
+        by_hand: The steps of attention that is written by hand, in words.
+        trace: Computes every step of it; None where it was not asked for, or is not by hand.
     """
 
     problem: Problem
@@ -64,6 +66,8 @@ class CapturedCall:
     crossing: bool = False
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None
     output: Float[Tensor, "*batch heads queries value_dim"] | None = None
+    by_hand: str | None = None
+    trace: Callable[[], Trace] | None = None
 
     @property
     def queries(self) -> int:

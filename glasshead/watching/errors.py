@@ -56,12 +56,18 @@ _SWITCH = re.compile(
 )
 
 
+# Weak references to the memory of a tensor, by which attention by hand is followed.
+WEAK_STORAGE = "torch.multiprocessing.reductions.StorageWeakRef"
 # Only the math fallback of PyTorch's attention calls this operator.
 _SAFE_SOFTMAX = "torch.ops.aten._safe_softmax"
 
 
 class UnseenError(RuntimeError):
     """Attention of a model ran, but was not seen, or not as it is; the message says why."""
+
+
+class UnfollowedError(RuntimeError):
+    """Attention written by hand that is not what its softmax says; the message is a clause."""
 
 
 class BudgetError(ValueError):
@@ -90,6 +96,11 @@ STANCE = (
     "watch compiles what is compiled anew, and where {module} ran the stance of torch.compiler "
     "does not let it: leave that stance, or leave the module out by layers=."
 )
+BY_HAND = (
+    "watch follows attention by hand from a product of queries and keys through a softmax to a "
+    "product with values"
+)
+FEATURES = "weighs features by its softmax, and not tokens, as cross-covariance attention does"
 
 
 def unknown_operator(name: str) -> str:
@@ -102,6 +113,8 @@ def unknown_operator(name: str) -> str:
 
 def unreadable(error: Exception) -> str:
     """Return the message for an attention whose observation raised an error."""
+    if isinstance(error, UnfollowedError):
+        return f"{BY_HAND}, and {{module}} {error}: leave it out by layers=."
     reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
     reason = reason.replace("{", "{{").replace("}", "}}")
     return (
@@ -164,6 +177,19 @@ def softmax_of(model: nn.Module, names: Sequence[str]) -> str:
     )
 
 
+def unfollowed(model: nn.Module, name: str, why: str) -> str:
+    """Return the message for attention by hand of which a part could not be followed.
+
+    Args:
+        model: The watched model.
+        name: Name of the module.
+        why: What it does, a clause.
+    """
+    # Features stay features on a fused kernel.
+    advice = "" if why == FEATURES else f"{way_out(model, name)}, or "
+    return f"{BY_HAND}, and {described(model, [name])} {why}: {advice}leave it out by layers=."
+
+
 def attends(name: str) -> bool:
     """Return whether the name of a module or class suggests attention."""
     return any(word in name.lower() for word in ("attention", "attn"))
@@ -189,10 +215,14 @@ def way_out(model: nn.Module, name: str) -> str:
     library = type(module).__module__.partition(".")[0]
     if advice := _of_transformers(model, name) or _of_diffusers(module, library):
         return advice
-    if library == "glasshead":
-        return "build gh.MultiHeadAttention.from_module of it"
     if switch := _switch(module):
         return f"its {switch} is False, so {_switched_on(library, switch)}"
+    if private(WEAK_STORAGE) is None:
+        return lacking(
+            "watch cannot follow attention by hand",
+            WEAK_STORAGE,
+            "call F.scaled_dot_product_attention there instead of that softmax",
+        ).rstrip(".")
     if private(_SAFE_SOFTMAX) is None:
         # What PyTorch computes without a fused kernel looks like a softmax by hand then.
         return lacking(

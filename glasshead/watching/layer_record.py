@@ -13,6 +13,7 @@ from glasshead.attention.joined_weights import JoinedWeights
 from glasshead.attention.lazy_matrix import first_head
 from glasshead.attention.observe import StatisticResults, value_table
 from glasshead.attention.weights import Weights
+from glasshead.recipe.problem import Trace
 from glasshead.statistics import Statistic
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class CallInfo:
         forward: Number of the forward pass of the model.
         run: Index of the run of its module, where a forward pass runs that several times.
         interleaved: Whether other attention ran between the last run of its module and this one.
+        by_hand: The steps of an attention that is written by hand, in words; None for one that the
+            model left to a function of its libraries.
     """
 
     position: int = 0
@@ -47,16 +50,19 @@ class CallInfo:
     forward: int = 0
     run: int = 0
     interleaved: bool = False
+    by_hand: str | None = None
 
 
 class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See
+        position, first_key, keys, crossing, heads, real, forward, run, interleaved, by_hand: See
             `CallInfo`.
         weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
             not kept.
+        trace: Every step of an attention written by hand, in the layout of its softmax; None where
+            it was not kept.
     """
 
     def __init__(
@@ -66,12 +72,14 @@ class Call(StatisticResults):
         values: dict[str, Any],
         info: CallInfo,
         weights: Weights | None = None,
+        trace: Trace | None = None,
     ) -> None:
         super().__init__(shape, statistics, values)
-        self._info, self.weights = info, weights
+        self._info, self.weights, self.trace = info, weights, trace
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
+        self.by_hand = info.by_hand
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -149,8 +157,9 @@ class Call(StatisticResults):
         stands = f" at {self.position}" if self.position else ""
         queries = "1 query" if self.queries == 1 else f"{self.queries} queries"
         about = f"Call of {queries}{stands} on {self.keys} keys"
+        written = [] if self.by_hand is None else [f"by hand: {self.by_hand}"]
         kept = [] if self.weights is None else [repr(self.weights)]
-        return "\n".join([about, *self._lines(), *kept])
+        return "\n".join([about, *written, *self._lines(), *kept])
 
     def _repr_html_(self) -> str:
         from glasshead.drawing import Document
@@ -282,6 +291,26 @@ class Watched(Sequence[Call]):
         if len(calls) == 1:
             return kept[0]
         return JoinedWeights(kept, [call.first_key for call in calls])
+
+    @property
+    def by_hand(self) -> str | None:
+        """The steps of the last call, in words; None where it was left to a function."""
+        return self._calls[-1].by_hand if self._calls else None
+
+    @property
+    def trace(self) -> Trace:
+        """Every step of the last call of the last text, for `gh.explain`.
+
+        Errors: a ValueError where it was not kept, or the module runs several times in a forward
+        pass.
+        """
+        trace = self._last_text()[-1].trace
+        if trace is None:
+            raise ValueError(
+                f"the steps of {self.name!r} were not kept: watch with keep='trace', as attention "
+                f"written by hand allows."
+            )
+        return trace
 
     @property
     def real(self) -> Bool[Tensor, "batch tokens"] | None:

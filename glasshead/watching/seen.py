@@ -208,6 +208,7 @@ def _described(call: Call) -> dict[str, Any]:
         "first_key": call.first_key,
         "keys": call.keys,
         "crossing": call.crossing,
+        "by_hand": call.by_hand,
         "pass": [call.forward, call.run, call.interleaved],
         "heads": None if call.heads is None else list(call.heads),
         "statistics": describe_values(call.statistics, call.values),
@@ -248,6 +249,9 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
     forward, run, interleaved = described.get("pass", (0, 0, False))
     if interleaved not in (True, False):
         raise ValueError("a call is interleaved or not")
+    by_hand = described.get("by_hand")
+    if not isinstance(by_hand, str | None):
+        raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
     info = CallInfo(
         position=whole_number(described["position"], "position"),
         first_key=whole_number(described["first_key"], "first_key"),
@@ -258,6 +262,7 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
         forward=whole_number(forward, "forward"),
         run=whole_number(run, "run"),
         interleaved=interleaved,
+        by_hand=by_hand,
     )
     return Call(shape, statistics, values, info)
 

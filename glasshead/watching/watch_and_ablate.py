@@ -43,7 +43,8 @@ def watch(
     The model runs unchanged, on its own kernels: its outputs, its gradients and the random numbers
     that it draws stay the same, bit for bit. It may be any PyTorch model that calls
     `F.scaled_dot_product_attention`, by any name and on any backend, or eager `flex_attention`;
-    PyTorch's own transformer layers, a model of transformers in any attention mode, or one of ours.
+    PyTorch's own transformer layers, a model of transformers in any attention mode, or one of ours;
+    or it may write its attention by hand, as a product, a softmax and a product.
     Three axes, `[batch, queries, dim]`, have no heads; PyTorch 2.15 makes heads of that batch where
     the function is called by another name.
     Attention within `torch.cond` and other higher-order operators is seen, under the name of the
@@ -71,7 +72,8 @@ def watch(
         heads: Head indices, counted from 0; None: all.
         attention_mask: 1 or True for real tokens, as returned by a tokenizer; None: the mask given
             to the model. For an encoder-decoder it is the encoder's.
-        keep: "weights" also keeps the lazy `Weights` of each call.
+        keep: "weights" also keeps the lazy `Weights` of each call; "trace" every step of attention
+            that is written by hand, as a `Trace` for `gh.explain`, with all of its matrices.
         budget: Memory for these in bytes, over all calls.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
@@ -82,9 +84,10 @@ def watch(
     statistic does not fit the normalizer or a head is out of range, a `BudgetError`, which is a
     ValueError, where the budget does not suffice, and an `UnseenError`, a RuntimeError, where an
     attention does not follow from its inputs. At the end of the block an `UnseenError` where no
-    attention was seen, none within a pattern, or some cannot be seen, such as a softmax by hand,
-    under `torch.vmap`, on the meta device, or `flex_attention` in compiled code; the model has run
-    undisturbed then. A statistic of more queries or keys than a short text has uses all of them.
+    attention was seen, none within a pattern, or some cannot be seen, such as a softmax whose
+    weights are mixed, a fused kernel under `torch.vmap`, a model on the meta device, or
+    `flex_attention` in compiled code; the model has run undisturbed then. A statistic of more
+    queries or keys than a short text has uses all of them.
 
     >>> import torch
     >>> import glasshead as gh
@@ -136,10 +139,10 @@ def _heads(heads: Any) -> tuple[int, ...] | None:
     return tuple(whole_number(head, "heads") for head in heads)
 
 
-def _keeps(keep: Any) -> bool:
-    if keep not in (None, "weights"):
-        raise ValueError(f"keep takes 'weights' or nothing, and got {keep!r}.")
-    return keep == "weights"
+def _keeps(keep: Any) -> str | None:
+    if keep not in (None, "weights", "trace"):
+        raise ValueError(f"keep takes 'weights', 'trace' or nothing, and got {keep!r}.")
+    return keep
 
 
 @contextmanager

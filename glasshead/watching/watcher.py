@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from glasshead.attention.observe import StatisticRequest
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.engines.base import without_autocast
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.statistics import Statistic
 from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
 from glasshead.watching.errors import (
     NUMBERLESS,
     BudgetError,
+    UnfollowedError,
     UnseenError,
     attends,
     described,
@@ -25,6 +27,7 @@ from glasshead.watching.errors import (
     not_run,
     softmax_of,
     uncompiled,
+    unfollowed,
     way_out,
     without_attention,
 )
@@ -47,16 +50,31 @@ class WatchChoices:
     Attributes:
         statistics: Statistics by name.
         heads: Head indices; None: all.
-        keep: Whether to keep lazy weights.
+        keep: "weights" to keep lazy weights, "trace" to keep the steps of attention by hand.
         budget: Memory for these in bytes, over all calls.
         attention_mask: True for real tokens; None: the mask given to the model.
     """
 
     statistics: dict[str, Statistic]
     heads: tuple[int, ...] | None = None
-    keep: bool = False
+    keep: str | None = None
     budget: int = 2**31
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
+
+
+@dataclass(eq=False)
+class HandSoftmax:
+    """A softmax of a product, which may belong to attention written by hand.
+
+    Attributes:
+        waits: Whether a product may still take its weights.
+        taken: Whether one did, so that it was observed.
+        why: Why one that took them could not be observed, a clause.
+    """
+
+    waits: bool = True
+    taken: bool = False
+    why: str | None = None
 
 
 class _Pass:
@@ -113,6 +131,8 @@ class Watcher:
         self._others: dict[str, None] = {}
         self._softmaxes: dict[str, str] = {}
         self._own: dict[str, str] = {}
+        self._waiting: list[tuple[str, int, HandSoftmax]] = []
+        self._unfollowed: dict[str, str] = {}
         self._missed: dict[str, str] = {}
         self._compiled: dict[str, None] = {}
         self._kept = 0
@@ -192,17 +212,37 @@ class Watcher:
         if self.layers.touch(name):
             self._compiled[name] = None
 
-    def record_softmax(self, axes: int) -> None:
-        """Record a module that computes a softmax by hand, which cannot be observed.
+    def record_softmax(self, axes: int, found: HandSoftmax | None = None) -> None:
+        """Record a module that computes a softmax by hand.
 
         Args:
             axes: Number of axes of the softmax. With two or more it is taken for attention if the
                 name of the module, of its class, or of the class that lists it as a head says so.
+            found: What becomes of it, where it may be observed yet.
         """
         module = calling(self.names)
         if module is None:
             return
-        name, kind = self.names[module], type(module).__name__
+        name = self.names[module]
+        if found is None:
+            self._record_unobserved(name, axes)
+            return
+        self._settle(at_end=False)
+        self._waiting.append((name, axes, found))
+
+    def _settle(self, *, at_end: bool) -> None:
+        """Record the softmaxes that were not observed and will not be."""
+        waiting, self._waiting = self._waiting, []
+        for name, axes, found in waiting:
+            if found.waits and not at_end:
+                self._waiting.append((name, axes, found))
+            elif not found.taken:
+                self._record_unobserved(name, axes)
+                if found.why is not None:
+                    self._unfollowed.setdefault(name, found.why)
+
+    def _record_unobserved(self, name: str, axes: int) -> None:
+        kind = type(self.model.get_submodule(name)).__name__
         self._softmaxes.setdefault(name, kind)
         if axes > 1 and (attends(f"{name} {kind}") or is_a_head(self.model, name)):
             self._own[name] = kind
@@ -219,11 +259,16 @@ class Watcher:
                 f"in {described(self.model, [*self._compiled])}: watch it as it was before "
                 f"torch.compile, and give generate disable_compile=True."
             )
+        self._settle(at_end=True)
+        for name, why in self._unfollowed.items():
+            if name in self.layers:
+                raise UnseenError(unfollowed(self.model, name, why))
         hidden = [n for n in self._own if n in self.layers and not self._saw(n)]
         if hidden:
             raise UnseenError(
                 f"watch sees attention that goes through scaled_dot_product_attention or the "
-                f"attention interface of transformers, and {described(self.model, hidden)} "
+                f"attention interface of transformers, or by hand through two products with a "
+                f"softmax between, and {described(self.model, hidden)} "
                 f"computes its own: {way_out(self.model, hidden[0])}, or leave these out by "
                 f"layers=."
             )
@@ -289,9 +334,12 @@ class Watcher:
             forward=self._pass.number,
             run=run,
             interleaved=apart,
+            by_hand=captured.by_hand,
         )
-        weights = self._weights(name, captured, problem) if self.choice.keep else None
-        return Call(shape, self.choice.statistics, values, info, weights)
+        keep = self.choice.keep
+        weights = self._weights(name, captured, problem) if keep == "weights" else None
+        trace = self._trace(name, captured) if keep == "trace" else None
+        return Call(shape, self.choice.statistics, values, info, weights, trace)
 
     def _last(self, name: str, run: int | None) -> Call | None:
         """Return the last call of a run of a module, or of any run; None where there is none."""
@@ -341,16 +389,35 @@ class Watcher:
         snapshots = self._snapshots.of(problem, lambda needed: self._charge(needed, name))
         return Weights(snapshots, logsumexp)
 
+    def _trace(self, name: str, captured: CapturedCall) -> Trace:
+        """Compute the steps of an attention written by hand, within the budget."""
+        if captured.trace is None:
+            raise ValueError(
+                f"keep='trace' takes attention that is written by hand, and {name!r} left its own "
+                f"to a function: take keep='weights', or narrow layers=."
+            )
+        problem = captured.problem
+        # Steps from the scores to what dropout leaves, and the vectors around them.
+        numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
+        self._charge(numbers * problem.dtype.itemsize, name)
+        try:
+            return captured.trace()
+        except UnfollowedError as error:
+            raise ValueError(
+                f"keep='trace' takes scores that are products, scaled, with biases and masks "
+                f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
+            ) from error
+
     def _charge(self, needed: int, name: str) -> None:
-        """Charge bytes of kept weights to the budget.
+        """Charge bytes of kept weights or steps to the budget.
 
         Errors: a `BudgetError` where the total exceeds it.
         """
         self._kept += needed
         if self._kept > self.choice.budget:
             raise BudgetError(
-                f"keep='weights' takes at most budget={self.choice.budget} bytes, and would need "
-                f"{self._kept} by {name!r}: raise budget=, or narrow layers=."
+                f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
+                f"would need {self._kept} by {name!r}: raise budget=, or narrow layers=."
             )
 
 

@@ -14,6 +14,8 @@ from torch.fx import GraphModule
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError, unknown_operator
+from glasshead.watching.interception.by_hand import HandFollower
+from glasshead.watching.interception.by_hand_capture import observe_by_hand
 from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
 from glasshead.watching.interception.torch_attention import FAST_PATHS, capture_scores, capture_sdpa
 
@@ -203,6 +205,16 @@ class OperatorInterceptMode(OneThread, _Mode):
 
     supports_higher_order_operators = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._follower = HandFollower()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        # Higher-order operators enter it once more.
+        if self not in THREADS.session.modes:
+            self._follower.stop()
+
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         """Leave compiled code compiled, such as FlexAttention."""
@@ -224,9 +236,35 @@ class OperatorInterceptMode(OneThread, _Mode):
         role = _role(func)
         if role is _Role.TELLING:
             session.record_kernel(*output[:2])
-        if role is not None and session.enabled:
-            _look(session, role, func, args, kwargs or {}, output)
+        if session.enabled:
+            if role is None or role is _Role.SOFTMAX:
+                self._follow(session, role, func, args, kwargs or {}, output)
+            else:
+                _look(session, role, func, args, kwargs or {}, output)
         return output
+
+    def _follow(
+        self,
+        session: Session,
+        role: _Role | None,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
+        """Follow an operator that may be a part of attention written by hand."""
+        taken = None
+        try:
+            if role is _Role.SOFTMAX:
+                self._follower.softmax(session, func, args, output)
+            else:
+                taken = self._follower.follow(session, func, args, kwargs, output)
+        except Exception as error:  # noqa: BLE001 - the model runs on
+            self._follower.stop(f"cannot be followed there ({type(error).__name__}: {error})")
+            if role is _Role.SOFTMAX:
+                session.record_softmax(output.ndim)
+        if taken is not None:
+            observe_by_hand(session, taken)
 
 
 def _look(
@@ -238,9 +276,6 @@ def _look(
     output: Any,
 ) -> None:
     """Report an operator that has run to the watchers."""
-    if role is _Role.SOFTMAX:
-        session.record_softmax(output.ndim)
-        return
     made = output if isinstance(output, Tensor) else output[0]
     if role is _Role.SCORES:
         capture = partial(capture_scores, args[0], CallContext(session.masks, session.crosses))

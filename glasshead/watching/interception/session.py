@@ -19,7 +19,7 @@ from glasshead.watching.interception.circumstances import (
     in_backward,
     unsupported_reason,
 )
-from glasshead.watching.watcher import Watcher
+from glasshead.watching.watcher import HandSoftmax, Watcher
 
 # Operators without any module of a watched model after which nobody looks for it any more.
 _PATIENCE = 4096
@@ -292,14 +292,14 @@ class Session:
         for watcher in self.watchers if not in_backward() else ():
             watcher.record_unseen(why, module, within=within)
 
-    def record_softmax(self, axes: int) -> None:
+    def record_softmax(self, axes: int, found: HandSoftmax | None = None) -> None:
         """Record in each watcher a softmax outside of any known attention.
 
         Args:
-            axes: Number of axes of its output.
+            axes, found: As of `Watcher.record_softmax`.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.record_softmax(axes)
+            watcher.record_softmax(axes, found)
 
     def record_compiled(self, *, seen: bool) -> None:
         """Record in watchers and ablaters that a module is being compiled.

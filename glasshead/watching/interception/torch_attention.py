@@ -97,22 +97,26 @@ def capture_scores(
     context: CallContext,
     *,
     value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
+    lowest: torch.dtype | None = None,
 ) -> CapturedCall:
     """Capture an attention by its scores, masked with -inf, without queries and keys.
 
-    They come from the math fallback of PyTorch's function, as for dropout, and from eager
-    FlexAttention. Here they become a bias of scores that are 0.
+    They come from the math fallback of PyTorch's function, as for dropout, from eager
+    FlexAttention, and from attention written by hand. Here they become a bias of scores that are 0.
 
     Args:
         scores: The input of the softmax; three axes have no heads.
         context: What else is known of the call.
         value: The values, where known.
+        lowest: The type of which the lowest number hides a key, too, as that of a mask.
     """
     scores = scores.detach()
     scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
     queries, keys = scores.shape[-2:]
-    hidden = scores.isneginf()
-    visible = ~hidden if bool(hidden.any()) else None
+    hidden = scores.isneginf() if lowest is None else hidden_scores(scores, lowest)
+    hides = bool(hidden.any())
+    hidden = _once(hidden)
+    visible = ~hidden if hides else None
     offset = position_among(queries, keys, visible)
     other = (queries != keys and queries > 1) or context.crosses()
     crossing = other and _same_for_all(visible)
@@ -130,6 +134,23 @@ def capture_scores(
         problem = first_keys(problem, offset + queries)
     output = None if context.output is None else context.output.detach()
     return CapturedCall(problem, crossing=crossing, output=output)
+
+
+def _once(hidden: Tensor) -> Tensor:
+    """Return a mask with one index for axes before the queries along which it is the same."""
+    for axis in range(hidden.ndim - 2):
+        first = hidden.narrow(axis, 0, 1)
+        if hidden.shape[axis] > 1 and bool((hidden == first).all()):
+            hidden = first
+    return hidden
+
+
+def hidden_scores(scores: Tensor, lowest: torch.dtype) -> Tensor:
+    """Return which scores hide a key, by -inf or by the lowest number of a type.
+
+    A mask of that number may have been scaled since.
+    """
+    return scores <= torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
 
 
 def of_rows(logsumexps: Sequence[Tensor], problem: Problem) -> Tensor | None:

@@ -22,6 +22,7 @@ from glasshead.engines import base
 from glasshead.models import fast_decode
 from glasshead.private_names import lacking, private, runs_code_of
 from glasshead.watching import module_calls
+from glasshead.watching.errors import WEAK_STORAGE
 from glasshead.watching.interception import circumstances, kernels, patches
 from watching.torch.explicit import check, lower, nothing_is_open, undisturbed, weights
 
@@ -34,6 +35,7 @@ NAMES = [
     *(value for module in (circumstances, kernels, patches) for value in vars(module).values()),
     HOOKS,
     SOFTMAX,
+    WEAK_STORAGE,
     "torch.nn.Module._wrapped_call_impl",
 ]
 NAMES = sorted({name for name in NAMES if isinstance(name, str) and name.startswith("torch.")})

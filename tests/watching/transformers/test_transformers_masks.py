@@ -124,23 +124,35 @@ def test_flex_attention_is_seen_and_stays_compiled():
 pytest.importorskip("transformers")
 
 
-def bloom():
-    from transformers import BloomConfig, BloomModel
-
-    sizes = {"hidden_size": 15, "n_layer": 2, "n_head": 3}
-    return BloomModel(BloomConfig(vocab_size=models.VOCABULARY, **sizes)).eval()
-
-
-def deberta():
-    from transformers import DebertaV2Config, DebertaV2Model
+def longformer():
+    from transformers import LongformerConfig, LongformerModel
 
     sizes = {"hidden_size": 15, "num_hidden_layers": 2, "num_attention_heads": 3}
-    sizes |= {"intermediate_size": 7, "vocab_size": models.VOCABULARY}
-    return DebertaV2Model(DebertaV2Config(**sizes)).eval()
+    sizes |= {"intermediate_size": 7, "vocab_size": models.VOCABULARY, "attention_window": 4}
+    return LongformerModel(LongformerConfig(**sizes, max_position_embeddings=32)).eval()
 
 
-def upcasting():
-    return models.gpt2("eager", reorder_and_upcast_attn=True)
+def nystromformer():
+    from transformers import NystromformerConfig, NystromformerModel
+
+    sizes = {"hidden_size": 14, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 7, "vocab_size": models.VOCABULARY, "num_landmarks": 2}
+    sizes |= {"segment_means_seq_len": 8, "conv_kernel_size": 3}
+    return NystromformerModel(NystromformerConfig(**sizes)).eval()
+
+
+class PastedAttention(torch.nn.Module):
+    """Weights by a softmax of distances, which follow from no product."""
+
+    def forward(self, hidden_states, **named):
+        apart = hidden_states.unsqueeze(-2) - hidden_states.unsqueeze(-3)
+        return apart.square().sum(-1).neg().softmax(-1) @ hidden_states, None
+
+
+def pasted(attention="sdpa"):
+    model = models.llama(attention)
+    model.model.layers[1].self_attn = PastedAttention()
+    return model
 
 
 @pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
@@ -148,56 +160,58 @@ def upcasting():
     ("build", "named"),
     [
         (
-            bloom,
+            longformer,
             (
-                "BloomAttention at 'h.0.self_attention' and 1 more computes its own: call "
-                "F.scaled_dot_product_attention in BloomAttention, as BloomModel has no "
-                "attn_implementation='sdpa' in this version of transformers, or leave these out"
+                "LongformerSelfAttention at 'encoder.layer.0.attention.self' passes its weights on "
+                "through aten::.*pad.*, after which nothing tells which key one belongs to: call "
+                "F.scaled_dot_product_attention in LongformerSelfAttention, as LongformerModel has "
+                "no attn_implementation='sdpa' in this version of transformers, or leave it out"
             ),
         ),
         (
-            deberta,
+            nystromformer,
             (
-                "DisentangledSelfAttention at 'encoder.layer.0.attention.self' and 1 more "
-                "computes its own: call .*, as DebertaV2Model has no attn_implementation='sdpa' in"
-            ),
-        ),
-        (
-            upcasting,
-            (
-                "GPT2Attention at 'transformer.h.0.attn' and 1 more computes its own: load the "
-                "model with attn_implementation='sdpa', or leave these out by layers="
+                "NystromformerSelfAttention at 'encoder.layer.0.attention.self' combines the "
+                "weights of several softmaxes: call .*, or leave it out by layers="
             ),
         ),
     ],
 )
-def test_attention_of_its_own_is_named_with_what_its_class_offers(build, named, without_gradients):
+def test_attention_that_cannot_be_followed_is_named(build, named, without_gradients):
     model = build()
     with (
         pytest.raises(RuntimeError, match=named),
         without_gradients(),
         gh.watch(model, [gh.Entropy()]),
     ):
+        model(models.tokens(2, 8))
+
+
+def refused(model):
+    """The sentence by which a watch of a run is refused."""
+    with pytest.raises(RuntimeError) as told, torch.no_grad(), gh.watch(model, [gh.Entropy()]):
         model(models.tokens(2, 7))
+    return str(told.value)
 
 
 def test_a_class_of_ones_own_within_a_model_of_transformers_is_told_what_to_call():
-    class PastedAttention(torch.nn.Module):
-        def forward(self, hidden_states, **named):
-            scores = hidden_states @ hidden_states.transpose(-1, -2)
-            return scores.softmax(-1) @ hidden_states, None
+    sentence = refused(pasted())
+    assert "PastedAttention at 'model.layers.1.self_attn' computes its own" in sentence
+    assert "call F.scaled_dot_product_attention there" in sentence
+    assert "attn_implementation" not in sentence
 
-    model = models.llama("sdpa")
-    model.model.layers[1].self_attn = PastedAttention()
-    with (
-        pytest.raises(RuntimeError) as refused,
-        torch.no_grad(),
-        gh.watch(model, [gh.Entropy()]),
-    ):
-        model(models.tokens(2, 7))
-    assert "PastedAttention at 'model.layers.1.self_attn' computes its own" in str(refused.value)
-    assert "call F.scaled_dot_product_attention there" in str(refused.value)
-    assert "attn_implementation" not in str(refused.value)
+
+@pytest.mark.parametrize(
+    ("mode", "advice"),
+    [
+        ("eager", "load the model with attn_implementation='sdpa', or leave these out by layers="),
+        ("sdpa", "LlamaModel has attn_implementation='sdpa' and left it for this call"),
+    ],
+)
+def test_a_class_of_the_library_is_told_what_its_model_offers(monkeypatch, mode, advice):
+    model = pasted(mode)
+    monkeypatch.setattr(PastedAttention, "__module__", type(model.model).__module__)
+    assert advice in refused(model)
 
 
 def test_the_same_model_is_seen_where_it_has_another_way():

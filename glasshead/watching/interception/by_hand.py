@@ -1,0 +1,484 @@
+"""Attention written by hand: the softmax between a product of queries and keys and one with values.
+
+Every operator of a watched model passes by. Matrix products, softmaxes and what is made of them are
+remembered by the memory of their results, weakly, so that a tensor lives no longer than it would.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import Any
+
+from torch import Tensor
+
+from glasshead.private_names import private
+from glasshead.watching.errors import FEATURES, WEAK_STORAGE
+from glasshead.watching.interception.axes import (
+    Axis,
+    Layout,
+    Product,
+    broadcast,
+    product,
+    reshaped,
+    whole,
+)
+from glasshead.watching.interception.by_hand_capture import step_of, steps_of_product
+from glasshead.watching.interception.by_hand_operators import Operator, operator_of
+from glasshead.watching.interception.by_hand_parts import (
+    HandWeights,
+    ScoreProduct,
+    Step,
+    TakenWeights,
+)
+from glasshead.watching.interception.circumstances import in_backward
+from glasshead.watching.interception.session import Session
+from glasshead.watching.module_calls import calling
+from glasshead.watching.watcher import HandSoftmax, Watcher
+
+_SOFTMAXES = {"aten::_softmax", "aten::softmax", "aten::special_softmax"}
+# Softmaxes whose weights no product has taken so far; more are forgotten.
+_WAITING = 4
+
+_LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
+_MIXED = (
+    "multiplies its weights along another axis than that of its softmax, as where heads are mixed"
+)
+_PARTLY = "takes only a part of the weights of its softmax"
+_TOGETHER = "combines the weights of several softmaxes"
+_OWN_VALUES = "gives each query keys of its own, or has heads that look so"
+_OVERWRITTEN = "writes its weights over its scores"
+
+
+class _Kind(IntEnum):
+    """What a tensor is; what is made of several is the greatest of these."""
+
+    STATIC = auto()  # a parameter, or made of parameters alone
+    FEATURES = auto()  # a product with a parameter, such as a projection
+    SCORES = auto()  # a product of two other tensors, and what is made of it
+    WEIGHTS = auto()  # the output of a softmax, and what is made of it
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """What is known of the tensor in a memory.
+
+    Attributes:
+        storage: The memory.
+        kind: What the tensor is.
+        layout: Where its axes are; None where that is not to be told.
+        origin: The product or the softmax that it comes from; of features their axes.
+        steps: What was done to it since.
+        lost: The operator after which the axes were not to be told.
+    """
+
+    storage: Any
+    kind: _Kind
+    layout: Layout | None = None
+    origin: Any = None
+    steps: tuple[Step, ...] = ()
+    lost: str = ""
+
+    def axes(self, tensor: Tensor) -> list[Axis] | None:
+        """Return the parts of each axis of a view; None where they are not to be told."""
+        return self.layout and self.layout.axes(tensor.shape, tensor.stride())
+
+
+class HandFollower:
+    """Follows matrix products and softmaxes, and reports those that are attention."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, _Record] = {}
+        self._limit = 256
+        self._watchers: list[Watcher] = []
+        self._waiting: list[HandWeights] = []
+        self._tracing = False
+        self._weak: Any = private(WEAK_STORAGE)
+
+    def stop(self, why: str | None = None) -> None:
+        """Follow nothing any more, and give up what waits for a product."""
+        self._weak = None
+        for weights in self._waiting:
+            weights.close(why)
+        self._waiting.clear()
+        self._records.clear()
+        self._watchers.clear()
+
+    def softmax(self, session: Session, func: Any, args: Sequence[Any], output: Any) -> None:
+        """Look at a softmax that has run."""
+        if in_backward() or not isinstance(output, Tensor):
+            return
+        self._tidy()
+        scores, record = args[0], None
+        if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
+            record = self._record(scores)
+        if record is None or record.kind is not _Kind.SCORES or not output.ndim:
+            session.record_softmax(output.ndim)
+            return
+        axis, axes = args[1] % output.ndim, record.axes(scores)
+        queries, of_features = None, False
+        if axes is not None and scores.shape[axis] > 1:
+            side = record.origin.side(axes[axis])
+            if side is None:
+                # Over heads or a batch.
+                session.record_softmax(output.ndim)
+                return
+            others = [n for n, one in enumerate(axes) if record.origin.side(one) == 1 - side]
+            queries = others[0] if len(others) == 1 else None
+            of_features = any(
+                part.axis in record.origin.features
+                for place in (axis, queries)
+                if place is not None
+                for part in axes[place]
+            )
+        found = HandSoftmax()
+        session.record_softmax(output.ndim, found)
+        if self._record(output) is record:
+            found.waits, found.why = False, _OVERWRITTEN
+            return
+        made = HandWeights(
+            scores,
+            scores.shape,
+            axis,
+            queries,
+            axes,
+            of_features,
+            record.origin,
+            record.steps,
+            found,
+        )
+        self._remember(output, _Kind.WEIGHTS, whole(output.shape), made)
+        self._waiting.append(made)
+        while len(self._waiting) > _WAITING:
+            self._waiting.pop(0).close()
+
+    def follow(
+        self,
+        session: Session,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> TakenWeights | None:
+        """Follow an operator that has run; return the weights that it took, if any.
+
+        Args:
+            session: The session of this thread.
+            func, args, kwargs, output: An operator that is no attention itself, and no softmax.
+        """
+        if self._weak is None:
+            return None
+        if self._watchers != session.watchers:
+            self._know_models(session)
+        operator = operator_of(func)
+        if operator.product:
+            return None if in_backward() else self._product(session, operator, args, kwargs, output)
+        if operator.view or operator.empty:
+            return None
+        known, alone = [], True
+        for one in _tensors(args):
+            record = self._record(one)
+            if record is None:
+                alone = False
+            else:
+                known.append((record, one))
+        if known:
+            self._follow_known(operator, known, args, output, alone=alone)
+        return None
+
+    def _follow_known(
+        self,
+        operator: Operator,
+        known: Sequence[tuple[_Record, Tensor]],
+        args: Sequence[Any],
+        output: Any,
+        *,
+        alone: bool,
+    ) -> None:
+        """Follow an operator on tensors of which something is known.
+
+        Args:
+            operator, args, output: The operator.
+            known: What is known of its inputs.
+            alone: Whether that is all of them.
+        """
+        record, source = max(known, key=lambda one: (one[0].kind, one[0].layout is not None))
+        if record.kind is _Kind.WEIGHTS:
+            softmaxes = {one.origin for one, _ in known if one.kind is _Kind.WEIGHTS}
+            for origin in softmaxes if len(softmaxes) > 1 else ():
+                origin.close(_TOGETHER)
+        if _goes_on(operator, record, alone=alone):
+            self._derive(operator, record, source, args, output)
+
+    def _derive(
+        self,
+        operator: Operator,
+        record: _Record,
+        source: Tensor,
+        args: Sequence[Any],
+        output: Any,
+    ) -> None:
+        """Remember the results of an operator as made of one of its inputs."""
+        step = _steps(operator, args, source, output) if record.kind >= _Kind.SCORES else ()
+        for made in _tensors((output,)):
+            if self._record(made) is record:
+                # A view, or the same tensor with other numbers.
+                record.steps += step if operator.mutates else ()
+                continue
+            axes = record.axes(source)
+            if axes is not None:
+                if operator.copies or operator.elementwise:
+                    axes = broadcast(axes, source.shape, made.shape)
+                    # A part of a larger tensor is written to.
+                    axes = axes if not operator.mutates or _fills(made) else None
+                else:
+                    axes = reshaped(axes, source.shape, made.shape) if operator.reshapes else None
+            lost = record.lost or ("" if axes is not None else operator.name)
+            self._remember(made, record.kind, axes, record.origin, record.steps + step, lost)
+
+    def _product(
+        self,
+        session: Session,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        output: Tensor,
+    ) -> TakenWeights | None:
+        """Look at a matrix product that has run; return the weights that it took, if any."""
+        self._tidy()
+        found = product(operator.name, args)
+        if found is None:
+            return None
+        records = [self._record(one) for one in found.operands]
+        weights = [one for one in records if one and one.kind is _Kind.WEIGHTS and one.origin.open]
+        static = [bool(one) and one.kind is _Kind.STATIC for one in records]
+        if weights and all(calling(one.names) is None for one in session.watchers):
+            # A look at the weights, outside of the model.
+            return None
+        if len(weights) > 1:
+            for one in weights:
+                one.origin.close(_TOGETHER)
+        elif weights:
+            return _taken(weights[0], records, found, output)
+        elif any(static):
+            self._project(operator, records, found, int(static[1]), output)
+        else:
+            features = frozenset(
+                found.made.index(label)
+                for side, record in enumerate(records)
+                for label in _features(record, found, side)
+                if label in found.made
+            )
+            sides = found.places(0), found.places(1)
+            kept = found if self._tracing else None
+            scores = ScoreProduct(sides, output.dtype, features, kept)
+            steps = steps_of_product(found, args, kwargs)
+            self._remember(output, _Kind.SCORES, whole(output.shape), scores, steps)
+        return None
+
+    def _project(
+        self,
+        operator: Operator,
+        records: Sequence[_Record | None],
+        found: Product,
+        side: int,
+        output: Tensor,
+    ) -> None:
+        """Remember a product with a parameter, which stands on one side."""
+        scores = records[1 - side]
+        if scores and scores.kind is _Kind.SCORES and _mixes(scores, found, 1 - side):
+            steps = (*scores.steps, Step("heads mixed by a learned product", factor=None))
+            self._remember(output, _Kind.SCORES, None, scores.origin, steps, operator.name)
+        else:
+            places = found.places(side)
+            self._remember(output, _Kind.FEATURES, whole(output.shape), places)
+
+    def _know_models(self, session: Session) -> None:
+        """Remember the parameters of the watched models."""
+        self._watchers = list(session.watchers)
+        self._tracing = any(one.choice.keep == "trace" for one in self._watchers)
+        for one in session.watchers:
+            for parameter in one.model.parameters():
+                if self._record(parameter) is None:
+                    self._remember(parameter, _Kind.STATIC)
+        self._limit = max(self._limit, 2 * len(self._records))
+
+    def _record(self, tensor: Tensor) -> _Record | None:
+        """Return what is known of a tensor."""
+        try:
+            return self._records.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - no other name
+        except (RuntimeError, NotImplementedError):
+            # A sparse or a nested tensor has no memory of one layout.
+            return None
+
+    def _remember(
+        self,
+        tensor: Any,
+        kind: _Kind,
+        axes: Sequence[Axis] | None = None,
+        origin: Any = None,
+        steps: tuple[Step, ...] = (),
+        lost: str = "",
+    ) -> None:
+        """Remember what a tensor is, as long as its memory lasts."""
+        try:
+            storage = self._weak(tensor.untyped_storage())
+            layout = None if axes is None else Layout(axes, tensor.stride())
+        except (RuntimeError, NotImplementedError):
+            return
+        self._records[storage.cdata] = _Record(storage, kind, layout, origin, steps, lost)
+        if kind is _Kind.WEIGHTS:
+            origin.made.append(storage)
+        if len(self._records) > self._limit:
+            gone = [key for key, one in self._records.items() if one.storage.expired()]
+            for key in gone:
+                del self._records[key]
+            self._limit = max(256, 2 * len(self._records))
+
+    def _tidy(self) -> None:
+        """Drop the softmaxes that wait for no product any more."""
+        if not self._waiting:
+            return
+        for weights in self._waiting:
+            if weights.open and all(one.expired() for one in weights.made):
+                weights.close()
+        self._waiting = [weights for weights in self._waiting if weights.open]
+
+
+def _goes_on(operator: Operator, record: _Record, *, alone: bool) -> bool:
+    """Return whether the result of an operator is of the kind of its input.
+
+    Args:
+        operator: The operator.
+        record: What is known of the greatest of its inputs.
+        alone: Whether something is known of all of them.
+    """
+    if record.kind is _Kind.STATIC:
+        return alone
+    if record.kind is _Kind.FEATURES:
+        return operator.copies or operator.reshapes
+    if record.kind is _Kind.SCORES:
+        # Sums and norms of scores are none.
+        return operator.copies or operator.reshapes or operator.moves or operator.elementwise
+    return record.origin.open
+
+
+def _steps(
+    operator: Operator, args: Sequence[Any], source: Tensor, output: Any
+) -> tuple[Step, ...]:
+    """Describe what an operator does to scores or weights; nothing for a copy of the same type."""
+    if operator.copies or operator.reshapes:
+        same = not isinstance(output, Tensor) or output.dtype == source.dtype
+        return () if same else (Step(f"in {str(output.dtype)[6:]}", keeps=True),)
+    step = step_of(operator.name.rpartition("::")[2], args, source)
+    return () if step is None else (step,)
+
+
+def _taken(
+    record: _Record, records: Sequence[_Record | None], found: Product, output: Tensor
+) -> TakenWeights | None:
+    """Return the weights of a softmax that a product took, where it is one with values."""
+    weights: HandWeights = record.origin
+    side = 0 if records[0] is record else 1
+    other = records[1 - side]
+    axes = record.axes(found.operands[side])
+    if axes is None:
+        weights.found.why = _LOST.format(record.lost or "a view")
+        return None
+    parts = dict(zip(found.labels[side], axes, strict=True))
+    own = [part.axis for label in found.own(side) for part in parts[label] if part.axis >= 0]
+    queries = _queries(weights, own)
+    why = _unlike_values(weights, found, side, parts, queries)
+    of_features = weights.of_features or set(found.summed) & set(_features(other, found, 1 - side))
+    if why is None and of_features:
+        why = FEATURES
+    if why is not None:
+        weights.found.why = why
+        return None
+    if other is not None and other.kind is _Kind.STATIC:
+        # Classes or experts, maybe.
+        return None
+    return TakenWeights(
+        scores=weights.scores,  # type: ignore[arg-type] - the softmax is open
+        weights=weights,
+        after=record.steps,
+        found=found,
+        side=side,
+        parts=parts,
+        queries=queries,
+        output=output,
+    )
+
+
+def _unlike_values(
+    weights: HandWeights,
+    found: Product,
+    side: int,
+    parts: dict[Hashable, Axis],
+    queries: int | None,
+) -> str | None:
+    """Return why a product is not one of each query's weights with values; None where it is.
+
+    Args:
+        weights: The softmax.
+        found, side: The product, and which of its operands the weights are.
+        parts: The axes of the softmax that each label of the weights stands for.
+        queries: The axis of the queries.
+    """
+    whole_axes = whole(weights.shape)
+    summed = [part for label in found.summed for part in parts[label]]
+    if tuple(summed) != whole_axes[weights.axis]:
+        return _PARTLY if any(part.axis == weights.axis for part in summed) else _MIXED
+    kept = [parts[label] for label in found.labels[side] if label not in found.summed]
+    others = [axis for n, axis in enumerate(whole_axes) if n != weights.axis]
+    if sorted(p for axis in kept for p in axis if p.axis >= 0) != [p for x in others for p in x]:
+        return _PARTLY
+    if queries is None and (weights.queries is not None or len(weights.shape) > 2):
+        return _OWN_VALUES
+    return None
+
+
+def _queries(weights: HandWeights, own: Sequence[int]) -> int | None:
+    """Return the axis of the queries, one of those that the values lack; None without any."""
+    if weights.queries is not None:
+        return weights.queries if weights.queries in own else None
+    if own:
+        return own[-1]
+    sizes = enumerate(weights.shape)
+    return max((n for n, size in sizes if size == 1 and n != weights.axis), default=None)
+
+
+def _mixes(scores: _Record, found: Product, side: int) -> bool:
+    """Return whether a product with a parameter sums over neither queries nor keys."""
+    axes = scores.axes(found.operands[side])
+    if axes is None:
+        return False
+    parts = dict(zip(found.labels[side], axes, strict=True))
+    return all(scores.origin.side(parts[label]) is None for label in found.summed)
+
+
+def _features(record: _Record | None, found: Product, side: int) -> list[Hashable]:
+    """Return the labels of an operand that stand for features of a projection."""
+    if record is None or record.kind is not _Kind.FEATURES:
+        return []
+    axes = record.axes(found.operands[side]) or []
+    return [
+        label
+        for label, parts in zip(found.labels[side], axes, strict=False)
+        if parts and all(part.axis in record.origin for part in parts)
+    ]
+
+
+def _tensors(given: Sequence[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among arguments or results, those of lists included."""
+    for one in given:
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, list | tuple):
+            for part in one:
+                if isinstance(part, Tensor):
+                    yield part
+
+
+def _fills(tensor: Tensor) -> bool:
+    """Return whether a tensor is all of its memory."""
+    return tensor.numel() * tensor.itemsize == tensor.untyped_storage().nbytes()

@@ -1,0 +1,237 @@
+"""Attention written by hand, captured by its softmax and by the product that took the weights."""
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glasshead.watching.captured_call import CapturedCall, MaskReader
+from glasshead.watching.errors import UnfollowedError
+from glasshead.watching.interception.axes import Product
+from glasshead.watching.interception.by_hand_parts import Step, TakenWeights
+from glasshead.watching.interception.by_hand_trace import trace_by_hand
+from glasshead.watching.interception.session import CallContext, Session
+from glasshead.watching.interception.torch_attention import capture_scores
+from glasshead.watching.module_calls import ModuleCall, calls_in_progress
+
+_CHANGED = "changes its weights after the softmax by other than a dropout or a number for each head"
+
+
+def observe_by_hand(session: Session, taken: TakenWeights) -> None:
+    """Let the watchers observe an attention written by hand."""
+    calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
+    batch = taken.batch
+    heads = _count_heads(calls, taken.scores.shape[batch[0]]) if len(batch) == 1 else None
+    crosses = session.crosses() or _has_other_text(calls)
+    taken.weights.found.taken = True
+    capture = partial(_capture, session.masks, taken, heads, crosses=crosses)
+    session.observe(None, capture, taken.output)
+    taken.weights.close()
+
+
+def _capture(
+    masks: MaskReader, taken: TakenWeights, heads: int | None, *, crosses: bool
+) -> CapturedCall:
+    """Capture an attention by its scores, its values and its output.
+
+    Args:
+        masks: The conversions of mask tensors.
+        taken: The softmax and the products.
+        heads: Number of heads, where these share an axis with the batch.
+        crosses: Whether the keys belong to another text.
+
+    Errors: an `UnfollowedError` where the weights were changed after the softmax.
+    """
+    headed = partial(_headed, heads=heads)
+    scores, value = headed(taken.of_scores()), headed(taken.of_values())
+    value = value.expand(*scores.shape[:-2], *value.shape[-2:])
+    changed = any(not step.keeps for step in taken.after)
+    after = _changed(scores, headed(taken.of_weights())) if changed else None
+    made = None if after or taken.found.added else headed(taken.of_output())
+    context = CallContext(masks, lambda: crosses, made)
+    captured = capture_scores(scores, context, value=value, lowest=taken.weights.product.dtype)
+    before = _told(taken.weights.steps, hides=captured.problem.mask is not None)
+    words = ["queries · keys", *before, "softmax", *([after] if after else []), "· values"]
+    trace = None
+    if taken.weights.product.found is not None:
+        trace = partial(trace_by_hand, taken)
+    return replace(captured, by_hand=", ".join(words), trace=trace)
+
+
+def _headed(tensor: Tensor, heads: int | None) -> Tensor:
+    """Return a tensor with axes of a batch and of heads before its last two."""
+    if heads is not None:
+        tensor = tensor.unflatten(0, (-1, heads))
+    while tensor.ndim < 4:
+        tensor = tensor.unsqueeze(0 if tensor.ndim < 3 else -3)
+    return tensor
+
+
+def _changed(
+    scores: Float[Tensor, "*batch heads queries keys"],
+    taken: Float[Tensor, "*batch heads queries keys"],
+) -> str | None:
+    """Return what became of the weights after the softmax; None where they stayed as they are.
+
+    Errors: an `UnfollowedError` for anything but a dropout, or a factor for each head.
+    """
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.to(dtype).softmax(-1)
+    rounding = 8 * max(torch.finfo(one).eps for one in (taken.dtype, scores.dtype))
+    near = partial(torch.allclose, rtol=rounding, atol=1e-6)
+    # Libraries fill the rows of queries that see nothing in different ways.
+    empty = ~weights.isfinite().all(-1, keepdim=True)
+    weights, taken = weights.masked_fill(empty, 0.0), taken.to(dtype).masked_fill(empty, 0.0)
+    if near(taken, weights):
+        return None
+    kept = weights.masked_fill(taken == 0, 0.0)
+    largest, places = kept.flatten(-2).max(-1, keepdim=True)
+    factor = taken.flatten(-2).gather(-1, places) / largest
+    factor = factor.masked_fill(largest == 0, 0.0).unsqueeze(-1)
+    if near(taken, weights * factor):
+        several = bool((factor != factor.flatten()[0]).any())
+        return "times a number for each head" if several else f"times {float(factor.amax()):.4g}"
+    # What is left of weights grows by 1 / (1 - p), other than where a mask sets some to 0.
+    if float(factor.amax()) > 1 + rounding and near(taken, kept * factor):
+        return "a dropout"
+    raise UnfollowedError(_CHANGED)
+
+
+def _told(steps: Sequence[Step], *, hides: bool) -> list[str]:
+    """Describe the steps before a softmax, and which tensors that are added are masks.
+
+    Args:
+        steps: The steps.
+        hides: Whether the softmax hides any key.
+    """
+    words = [_told_by_numbers(step) for step in steps]
+    # The numbers of a tensor that is gone are told by what the softmax hides.
+    gone = [place for place, word in enumerate(words) if word is None]
+    masked = any(word and "mask" in word for word in words)
+    for place in gone:
+        likely = "a mask" if hides and not masked and len(gone) == 1 else "a bias or a mask"
+        words[place] = f"{likely if hides else 'a bias'} added"
+    return [word for word in words if word]
+
+
+def _told_by_numbers(step: Step) -> str | None:
+    """Describe a step, "" for one that does nothing; None where its tensor is gone."""
+    if step.other is None:
+        return step.words
+    other = step.other()
+    if other is None or not other.is_floating_point() or not other.numel():
+        return None
+    lowest, highest = (float(one) for one in other.detach().aminmax())
+    if lowest == highest == 0:
+        return ""
+    if lowest > _HIDING:
+        return "a bias added"
+    rest = other.detach().masked_fill(other <= _HIDING, 0.0)
+    named = "a mask" if lowest <= torch.finfo(other.dtype).min / 2 else f"a mask of {lowest:.4g}"
+    return f"{named} and a bias added" if bool(rest.any()) else f"{named} added"
+
+
+# Numbers below this are taken for a mask in what is told, and in nothing else.
+_HIDING = -1e4
+
+
+def step_of(name: str, args: Sequence[Any], source: Tensor) -> Step | None:
+    """Describe what an operator does to scores.
+
+    Args:
+        name: Its name, without that of its library.
+        args: Its arguments.
+        source: The one of them that is followed.
+    """
+    other = next((one for one in args if one is not source and not isinstance(one, bool)), None)
+    number = f"{other:.4g}" if isinstance(other, int | float) else None
+    if name in ("mul", "div"):
+        several = "numbers" if isinstance(other, Tensor) and other.numel() > 1 else "a number"
+        words = f"{'times' if name == 'mul' else 'divided by'} {number or several}"
+        factor = None
+        if isinstance(other, int | float) and other != 0:
+            factor = other if name == "mul" else 1 / other
+        return Step(words, factor=factor)
+    if name in ("add", "sub"):
+        if not isinstance(other, Tensor):
+            return Step(f"{number or 'a number'} {_WORDS[name]}") if other else None
+        return Step(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
+    words = _WORDS.get(name, f"by {name}")
+    return Step(words, factor=1.0 if words == "masked" else None)
+
+
+_WORDS = {
+    "add": "added",
+    "sub": "subtracted",
+    "masked_fill": "masked",
+    "where": "masked",
+    "index_put": "masked",
+    "masked_scatter": "masked",
+    "tril": "masked",
+    "triu": "masked",
+    "tanh": "tanh",
+    "clamp": "clamped",
+    "clamp_min": "clamped",
+    "maximum": "clamped",
+    "cat": "joined with others",
+}
+
+
+def steps_of_product(
+    found: Product, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Step, ...]:
+    """Describe what a product of queries and keys does besides."""
+    if not found.added:
+        return ()
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    steps = () if alpha == 1 else (Step(f"times {alpha:.4g}", factor=alpha),)
+    return (*steps, Step("a tensor added", weakref.ref(args[0]))) if beta else steps
+
+
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+
+
+def _count_heads(calls: Sequence[ModuleCall], rows: int) -> int | None:
+    """Return the number of heads where these share an axis with the batch; None where none do.
+
+    Args:
+        calls: The module calls in progress, innermost first.
+        rows: The size of that axis.
+    """
+    batches = [_batches(call) for call in calls[:3]]
+    known = [next((n for n in _numbers(call.module)), None) for call in calls[:3]]
+    for sizes, heads in zip(batches, known, strict=True):
+        if heads and rows % heads == 0 and rows // heads in sizes:
+            return heads
+    if not batches or any(rows in sizes for sizes in batches):
+        return None
+    told = [rows // size for sizes in batches for size in sizes[:1] if rows % size == 0]
+    told += [heads for heads in known if heads and rows % heads == 0]
+    return told[0] if told else rows
+
+
+def _numbers(module: nn.Module) -> Iterator[int]:
+    """Yield the attributes of a module that are by name its number of heads."""
+    own = vars(module)
+    yield from (own[name] for name in _HEADS if isinstance(own.get(name), int))
+
+
+def _batches(call: ModuleCall) -> list[int]:
+    """Return the sizes of the axes that may be the batch of what a module was given."""
+    given = [one for one in call.arguments.values() if isinstance(one, Tensor) and one.ndim > 2]
+    # Texts may have the batch second, images have it first.
+    return [one.shape[0] for one in given] + [one.shape[1] for one in given if one.ndim == 3]
+
+
+_OTHER_TEXTS = ("key_value_states", "encoder_hidden_states", "memory")
+
+
+def _has_other_text(calls: Sequence[ModuleCall]) -> bool:
+    """Return whether the innermost module was given another text for its keys."""
+    given = calls[0].arguments if calls else {}
+    return any(isinstance(given.get(name), Tensor) for name in _OTHER_TEXTS)

@@ -1,0 +1,167 @@
+"""The parts of attention written by hand: a product of scores, its softmax, and what took it."""
+
+import weakref
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glasshead.watching.interception.axes import Axis, Labels, Product
+from glasshead.watching.watcher import HandSoftmax
+
+
+class Step(NamedTuple):
+    """A change of scores or weights.
+
+    Attributes:
+        words: What is done, such as "times 0.5".
+        other: The tensor that is added, if any.
+        keeps: Whether it keeps the numbers, but for rounding.
+        factor: What it multiplies the numbers by; None where it does anything but that, adding
+            numbers and hiding some.
+    """
+
+    words: str
+    other: "weakref.ref[Tensor] | None" = None
+    keeps: bool = False
+    factor: float | None = 1.0
+
+
+@dataclass(eq=False)
+class ScoreProduct:
+    """A product that may be one of queries and keys.
+
+    Attributes:
+        sides: The axes of its result that come from the first and from the second operand.
+        dtype: Its type, the lowest number of which hides a key.
+        features: Those of the axes that are features of a projection.
+        found: The product itself, where its operands are kept.
+    """
+
+    sides: tuple[frozenset[int], frozenset[int]]
+    dtype: torch.dtype
+    features: frozenset[int]
+    found: Product | None = None
+
+    def side(self, axis: Axis) -> int | None:
+        """Return from which operand an axis comes; None where from both or neither."""
+        own = {part.axis for part in axis}
+        return next((n for n, side in enumerate(self.sides) if own and own <= side), None)
+
+
+@dataclass(eq=False)
+class HandWeights:
+    """A softmax of scores, whose weights no product has taken so far.
+
+    Attributes:
+        scores: Its input, until it is closed.
+        shape: The shape of that.
+        axis: The axis of the keys.
+        queries: The axis of the queries, where the product of the scores tells.
+        axes: The axes of the product that its axes are made of; None where that is not to be told.
+        of_features: Whether its queries or its keys are features of a projection.
+        product: The product that made the scores.
+        steps: What was done to the scores.
+        found: What the watchers know of it.
+        made: The memory of its weights, and of what is made of them.
+        open: Whether a product may still take its weights.
+    """
+
+    scores: Tensor | None
+    shape: torch.Size
+    axis: int
+    queries: int | None
+    axes: Sequence[Axis] | None
+    of_features: bool
+    product: ScoreProduct
+    steps: tuple[Step, ...]
+    found: HandSoftmax
+    made: list[Any] = field(default_factory=list)
+    open: bool = True
+
+    def close(self, why: str | None = None) -> None:
+        """Wait no longer for a product, and keep nothing alive."""
+        self.open, self.scores = False, None
+        self.found.why = why or self.found.why
+        self.found.waits = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TakenWeights:
+    """The weights of a softmax that a product with values has taken.
+
+    Attributes:
+        scores, weights: The input of the softmax, and the softmax.
+        after: What was done to its weights.
+        found, side: The product, and which of its operands the weights are.
+        parts: The axes of the softmax that each label of the weights stands for.
+        queries: The axis of the queries; None where there is one query without an axis.
+        output: The result of the product.
+    """
+
+    scores: Tensor
+    weights: HandWeights
+    after: tuple[Step, ...]
+    found: Product
+    side: int
+    parts: dict[Hashable, Axis]
+    queries: int | None
+    output: Tensor
+
+    @property
+    def batch(self) -> list[int]:
+        """The axes of the softmax before those of the queries and keys."""
+        return [n for n in range(self.scores.ndim) if n not in (self.weights.axis, self.queries)]
+
+    @property
+    def rows(self) -> list[int]:
+        """The axes of the softmax but that of the keys, the queries last."""
+        return self.batch if self.queries is None else [*self.batch, self.queries]
+
+    def of_scores(self) -> Tensor:
+        """Return the scores, `[*batch, queries, keys]`."""
+        scores = self.scores.detach().permute(*self.rows, self.weights.axis)
+        return scores.unsqueeze(-2) if self.queries is None else scores
+
+    def of_weights(self) -> Tensor:
+        """Return the weights as the product took them, `[*batch, queries, keys]`."""
+        tensor, labels = self.found.operands[self.side], self.found.labels[self.side]
+        taken = self._laid_out(tensor, labels, [*self.rows, self.weights.axis])
+        return taken.unsqueeze(-2) if self.queries is None else taken
+
+    def of_values(self) -> Tensor:
+        """Return the values, `[*batch, keys, value_dim]`."""
+        tensor, labels = self.found.operands[1 - self.side], self.found.labels[1 - self.side]
+        return self._laid_out(tensor, labels, [*self.batch, self.weights.axis])
+
+    def of_output(self) -> Tensor:
+        """Return the result of the product, `[*batch, queries, value_dim]`."""
+        made = self._laid_out(self.output, self.found.made, self.rows)
+        return made.unsqueeze(-2) if self.queries is None else made
+
+    def _laid_out(self, tensor: Tensor, labels: Labels, axes: Sequence[int]) -> Tensor:
+        """Return a tensor with these axes of the softmax, and those of the values as a last one."""
+        sizes: list[int] = []
+        places: list[Any] = []
+        for label, size in zip(labels, tensor.shape, strict=True):
+            parts = self.parts.get(label)
+            # An axis of size 1 is none of the softmax's; neither is one of the values.
+            known = parts is not None
+            sizes += [part.size for part in parts] if parts else [size]
+            places += [part.axis for part in parts] if parts else [-1 if known else (label,)]
+        tensor = tensor.detach().reshape(sizes)
+        for place in reversed(range(len(places))):
+            # The same for all indices.
+            if not isinstance(places[place], tuple) and places[place] < 0:
+                tensor = tensor.select(place, 0)
+                del places[place]
+        own = [(label,) for label in self.found.own(1 - self.side) if (label,) in places]
+        tensor = tensor.permute([places.index(at) for at in (*axes, *own) if at in places])
+        for place, at in enumerate(axes):
+            tensor = tensor if at in places else tensor.unsqueeze(place)
+        if own:
+            return tensor.flatten(len(axes))
+        of_weights = labels == self.found.labels[self.side]
+        return tensor if of_weights else tensor.unsqueeze(-1)

@@ -1,0 +1,114 @@
+"""Every step of an attention written by hand, from its queries and keys on."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+from glasshead.attention import Attention
+from glasshead.recipe.masks import Mask, causal, dense
+from glasshead.recipe.problem import Trace
+from glasshead.recipe.scores import Dot, ScaledDot, Score
+from glasshead.watching.errors import UnfollowedError
+from glasshead.watching.interception.by_hand_parts import HandWeights, TakenWeights
+from glasshead.watching.interception.torch_attention import hidden_scores
+
+_UNTOLD = "made its scores of queries and keys in a way that is not to be told"
+_OTHERWISE = "changes its scores otherwise"
+
+
+def trace_by_hand(taken: TakenWeights) -> Trace:
+    """Compute the steps of an attention written by hand, in the layout of its softmax.
+
+    Errors: an `UnfollowedError` where the scores are not products, scaled, with biases and masks.
+    """
+    query, key = _queries_and_keys(taken)
+    scores, value = taken.of_scores(), taken.of_values()
+    factors = [step.factor for step in taken.weights.steps]
+    if None in factors:
+        raise UnfollowedError(_OTHERWISE)
+    beta = prod(factors)  # type: ignore[arg-type] - none is None
+    product = taken.weights.product.dtype
+    hidden = hidden_scores(scores, product)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
+    scores = scores.masked_fill(hidden, 0.0)
+    rest = (scores - beta * (query @ key.mT)).masked_fill(hidden, 0.0)
+    rounding = max(1e-5, 16 * torch.finfo(product).eps) * max(1.0, float(scores.abs().amax()))
+    biased = float(rest.abs().amax()) > rounding
+    attention = Attention(score=_score(beta, query.shape[-1]), mask=_mask(~hidden))
+    return attention.trace(query, key, value, bias=rest if biased else None)
+
+
+def _score(beta: float, width: int) -> Score:
+    """Return the score whose name fits a scale."""
+    if abs(beta * width**0.5 - 1) < 1e-6:
+        return ScaledDot()
+    return Dot() if beta == 1 else Dot(beta=beta)
+
+
+def _mask(visible: Tensor) -> Mask | None:
+    """Return a mask, by its name where it is causal; None where it hides nothing."""
+    if bool(visible.all()):
+        return None
+    queries, keys = visible.shape[-2:]
+    lower = torch.ones(queries, keys, dtype=torch.bool, device=visible.device).tril(keys - queries)
+    return causal() if bool((visible == lower).all()) else dense(visible)
+
+
+def _queries_and_keys(taken: TakenWeights) -> tuple[Tensor, Tensor]:
+    """Return the operands of the product of the scores, `[*batch, length, dim]`."""
+    weights = taken.weights
+    side = None
+    if weights.axes is not None:
+        side = weights.product.side(weights.axes[weights.axis])
+    # Of a single key nothing tells its side; texts write queries first.
+    side = 1 if side is None else side
+    query = _operand(weights, 1 - side, taken.batch, taken.queries)
+    key = _operand(weights, side, taken.batch, weights.axis)
+    batch = taken.of_scores().shape[:-2]
+    return tuple(one.expand(*batch, *one.shape[-2:]) for one in (query, key))  # type: ignore[return-value]
+
+
+def _operand(weights: HandWeights, side: int, batch: Sequence[int], own: int | None) -> Tensor:
+    """Return an operand of the product of the scores with the axes of the softmax.
+
+    Args:
+        weights: The softmax.
+        side: Which operand.
+        batch, own: The axes of the softmax that stand for the batch, and for the operand's length.
+    """
+    found, axes = weights.product.found, weights.axes
+    if found is None or axes is None or any(len(axis) > 1 for axis in axes):
+        raise UnfollowedError(_UNTOLD)
+    sizes: list[int] = []
+    places: list[int | None] = []
+    for label, size in zip(found.labels[side], found.operands[side].shape, strict=True):
+        at = found.made.index(label) if label in found.made else -1
+        parts = sorted(
+            (part.inner, place, part.size)
+            for place, axis in enumerate(axes)
+            for part in axis
+            if part.axis == at >= 0
+        )[::-1]
+        if prod(size for _, _, size in parts) != size and parts:
+            raise UnfollowedError(_UNTOLD)
+        if label in found.summed or not parts:
+            sizes.append(size)
+            places.append(None if label in found.summed else -1)
+        sizes += [size for _, _, size in parts]
+        places += [place for _, place, _ in parts]
+    tensor = found.operands[side].detach().reshape(sizes)
+    for place in reversed(range(len(places))):
+        if places[place] == -1:
+            tensor = tensor.select(place, 0)
+            del places[place]
+    order = [*batch, *([] if own is None else [own])]
+    known = [places.index(at) for at in order if at in places]
+    if len(known) + 1 != len(places):
+        raise UnfollowedError(_UNTOLD)
+    tensor = tensor.permute(*known, places.index(None))
+    for place, at in enumerate(order):
+        tensor = tensor if at in places else tensor.unsqueeze(place)
+    return tensor.unsqueeze(-2) if own is None else tensor

@@ -1,0 +1,230 @@
+"""Families of transformers that compute their attention by hand: what is seen is what they return.
+
+They have no fused kernel, and return their weights for `output_attentions=True`.
+"""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import glasshead as gh
+import watched_models as models
+import watched_weights as eager
+from watching.torch.explicit import STATISTICS, check, nothing_is_open, undisturbed
+from watching.transformers.written_by_hand import FAMILIES, LENGTH, VOCABULARY, WRITERS, Family
+
+pytest.importorskip("transformers")
+
+EXACT = 1e-6
+TOLERANCES = {torch.float64: EXACT, torch.float32: 1e-5}
+# Positions are turned in float32.
+NEAR = {"rtol": 1e-5, "atol": 1e-5}
+NEW = 4
+GREEDY = {"do_sample": False, "use_cache": True, "pad_token_id": 0}
+
+
+def given_to(family):
+    return {name: one for name, one in family.inputs().items() if one is not None}
+
+
+def seen_of(model, given, **asked):
+    """What a watch sees of a run that gives, bit for bit, what it gives when nobody watches."""
+    alone = model(**given)[0]
+    with gh.watch(model, STATISTICS, **asked) as seen:
+        watched = model(**given)[0]
+    assert torch.equal(alone, watched)
+    assert nothing_is_open()
+    return seen
+
+
+@pytest.mark.parametrize("name", [name for name, one in FAMILIES.items() if one.attentions])
+def test_what_is_seen_is_what_the_model_returns(name):
+    family = FAMILIES[name]
+    model, given = family.model(), given_to(family)
+    with torch.no_grad():
+        returned = model(**given, output_attentions=True).attentions
+        seen = seen_of(model, given)
+    for layer, expected in enumerate(returned[:2]):
+        call = seen[family.attentions.format(layer, 1 - layer)][-1]
+        assert call.by_hand.startswith("queries · keys, ")
+        assert call.shape == expected.shape[:-1]
+        # Models average over all keys for queries of padding that see none.
+        empty = call.largest == 0
+        assert not empty.any() or not call.real[empty.any(1)].any()
+        check(
+            call, expected.masked_fill(empty.unsqueeze(-1), 0.0), tolerance=TOLERANCES[family.dtype]
+        )
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_attention_is_seen_in_each_mode(name, mode):
+    family = FAMILIES[name]
+    model, given = family.model(), given_to(family)
+    with mode():
+        seen = seen_of(model, given)
+    returned = {"levit": 8, "perceiver": 3, "swinv2": 3, "donut_swin": 3}
+    assert len(seen) == returned.get(name, 2)
+    assert all(watched[-1].by_hand for watched in seen.values())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_text_that_is_written_with_a_cache_is_one_text(name):
+    family = WRITERS[name]
+    model = family.model()
+    tokens = given_to(family)["input_ids"]
+    with gh.watch(model, [gh.Entropy(), gh.Received()]) as seen:
+        written = model.generate(tokens, max_new_tokens=NEW, **GREEDY)
+    read = written[:, :-1]
+    with torch.no_grad(), gh.watch(model, [gh.Entropy(), gh.Received()]) as whole:
+        model(read)
+    for layer, watched in seen.items():
+        assert [call.position for call in watched] == [0, *range(LENGTH, read.shape[1])]
+        torch.testing.assert_close(watched.entropy, whole[layer].entropy, **NEAR)
+        torch.testing.assert_close(watched.received, whole[layer].received, **NEAR)
+
+
+@pytest.mark.parametrize("name", ["bloom", "gptj", "gpt_neo"])
+def test_texts_that_begin_with_padding(name):
+    family = WRITERS[name]
+    model, given = family.model(), given_to(family)
+    mask = given["attention_mask"].flip(-1)
+    with torch.no_grad(), gh.watch(model, STATISTICS) as seen:
+        model(input_ids=given["input_ids"], attention_mask=mask)
+    for watched in seen.values():
+        assert watched[-1].real.equal(mask.bool())
+        assert watched.received[1, :, :3].eq(0).all()
+        assert watched.entropy[1, :, :3].eq(0).all()
+
+
+def test_an_upcasting_softmax_of_gpt2():
+    model = models.gpt2("eager", reorder_and_upcast_attn=True)
+    given = models.inputs(models.gpt2)
+    with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
+        model(**given)
+    for name, weights in eager.weights_of(models.gpt2, given).items():
+        eager.check(seen[name], weights)
+
+
+class TestLongformers:
+    def test_the_decoder_is_seen_without_the_encoder(self):
+        """The bands of its encoder cannot be followed; its decoder's attention can."""
+        sizes = {
+            "vocab_size": VOCABULARY,
+            "d_model": 15,
+            "encoder_layers": 1,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 3,
+            "decoder_attention_heads": 3,
+            "encoder_ffn_dim": 17,
+            "decoder_ffn_dim": 17,
+            "attention_window": 4,
+            "max_encoder_position_embeddings": 32,
+            "max_decoder_position_embeddings": 32,
+        }
+        family = Family("LED", sizes, pads=False)
+        model = family.model()
+        tokens = given_to(family)["input_ids"]
+        given = {"input_ids": tokens[:, [*range(LENGTH), 0]], "decoder_input_ids": tokens[:, :5]}
+        with torch.no_grad():
+            returned = model(**given, output_attentions=True)
+            seen = seen_of(model, given, layers="decoder.*")
+        assert len(seen) == 4
+        for layer in range(2):
+            own = seen[f"decoder.layers.{layer}.self_attn"][-1]
+            other = seen[f"decoder.layers.{layer}.encoder_attn"][-1]
+            check(own, returned.decoder_attentions[layer], tolerance=EXACT)
+            check(other, returned.cross_attentions[layer], tolerance=EXACT)
+            assert (own.crossing, other.crossing) == (False, True)
+
+
+class ClassAttention(nn.Module):
+    """Attention of a class token to an image, as CaiT has it."""
+
+    def __init__(self, dim=12, num_heads=3):
+        super().__init__()
+        self.num_heads, self.scale = num_heads, (dim // num_heads) ** -0.5
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+        self.attn_drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        B, N, C = x.shape
+        q = self.q(x[:, 0]).unsqueeze(1).reshape(B, 1, self.num_heads, -1).permute(0, 2, 1, 3)
+        k = self.k(x).reshape(B, N, self.num_heads, -1).permute(0, 2, 1, 3)
+        q = q * self.scale
+        v = self.v(x).reshape(B, N, self.num_heads, -1).permute(0, 2, 1, 3)
+        attn = (q @ k.transpose(-2, -1)).softmax(dim=-1)
+        attn = self.attn_drop(attn)
+        return (attn @ v).transpose(1, 2).reshape(B, 1, C)
+
+
+class TalkingHeadAttn(ClassAttention):
+    """Heads mixed before the softmax, and after it, as CaiT has it."""
+
+    def __init__(self, *sizes, after=True):
+        super().__init__(*sizes)
+        self.proj_l, self.proj_w = (nn.Linear(self.num_heads, self.num_heads) for _ in range(2))
+        self.after = after
+
+    def forward(self, x):
+        q, k, v = (one(x).unflatten(-1, (self.num_heads, -1)) for one in (self.q, self.k, self.v))
+        q, k, v = (one.permute(0, 2, 1, 3) for one in (q * self.scale, k, v))
+        attn = q @ k.transpose(-2, -1)
+        attn = self.proj_l(attn.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        attn = attn.softmax(dim=-1)
+        if self.after:
+            attn = self.proj_w(attn.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return (self.attn_drop(attn) @ v).transpose(1, 2).flatten(2)
+
+
+class XCA(ClassAttention):
+    """Attention between features, as XCiT has it."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.temperature = nn.Parameter(torch.ones(self.num_heads, 1, 1))
+
+    def forward(self, x):
+        q, k, v = (one(x).unflatten(-1, (self.num_heads, -1)) for one in (self.q, self.k, self.v))
+        q, k, v = (one.permute(0, 2, 3, 1) for one in (q, k, v))
+        attn = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
+        attn = self.attn_drop((attn * self.temperature).softmax(dim=-1))
+        return (attn @ v).permute(0, 3, 1, 2).flatten(2)
+
+
+class TestModelsOfImages:
+    @pytest.mark.parametrize("length", [12, 11, 4])
+    def test_a_class_token_is_a_query_of_its_own(self, length):
+        model = ClassAttention().double().eval()
+        x = torch.randn(2, length, 12, dtype=torch.float64)
+        seen = undisturbed(model, x, gradient=True)
+        query, key = (one(x).unflatten(-1, (3, -1)).transpose(1, 2) for one in (model.q, model.k))
+        expected = (query[:, :, :1] @ key.mT * model.scale).softmax(-1).detach()
+        assert seen[""][-1].shape == (2, 3, 1)
+        torch.testing.assert_close(seen[""].received, expected.sum(-2))
+
+    def test_heads_that_are_mixed_before_the_softmax_are_seen(self):
+        model = TalkingHeadAttn(after=False).double().eval()
+        x = torch.randn(2, 7, 12, dtype=torch.float64)
+        seen = undisturbed(model, x, gradient=True)
+        query, key = (one(x).unflatten(-1, (3, -1)).transpose(1, 2) for one in (model.q, model.k))
+        scores = (query * model.scale) @ key.mT
+        mixed = model.proj_l(scores.movedim(1, -1)).movedim(-1, 1)
+        check(seen[""], mixed.softmax(-1).detach(), tolerance=EXACT)
+        assert "heads mixed by a learned product" in seen[""][-1].by_hand
+
+    @pytest.mark.parametrize("length", [12, 11, 4])
+    @pytest.mark.parametrize(
+        ("kind", "why"),
+        [
+            (TalkingHeadAttn, "multiplies its weights along another axis than that of its softmax"),
+            (XCA, "weighs features by its softmax, and not tokens, as cross-covariance attention"),
+        ],
+    )
+    def test_others_are_refused_by_what_they_do(self, kind, why, length):
+        model, x = kind().eval(), torch.randn(2, length, 12)
+        with pytest.raises(RuntimeError, match=f"{kind.__name__} at 'the model' {why}"):  # noqa: SIM117
+            with gh.watch(model, [gh.Entropy()]):
+                model(x)
+        assert nothing_is_open()
