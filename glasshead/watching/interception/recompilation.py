@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
@@ -69,7 +70,9 @@ class _CallbackPatch(Patch):
 
 def _run(session: Session, original: Callable[..., Any], callback: Any) -> Any:
     """Return a callback that compiles for watches; where there is none, report it."""
-    if compiles_for_operator():
+    convert = getattr(callback, "_torchdynamo_orig_backend", None)
+    exports = torch.compiler.is_exporting() or getattr(convert, "_export", False)
+    if exports or compiles_for_operator():
         # Operators such as torch.cond run the functions that they compile unchanged.
         return original(callback)
     given = _anew(original(_anew(callback)))

@@ -470,6 +470,22 @@ def test_the_operator_is_one_that_pytorch_accepts():
     )
 
 
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda model, x: torch.export.export(model, (x,)),
+        lambda model, x: torch._dynamo.export(model)(x).graph_module,
+    ],
+)
+def test_what_is_exported_in_the_block_is_as_it_would_be_without(export):
+    model, x = Attention(), small.text()
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        model(x)
+        exported = export(model, x)
+    assert "record_attention" not in str(exported.graph)
+    assert len(seen[""]) == 1
+
+
 def by_hand(query, key, value):
     return (query @ key.transpose(-1, -2)).softmax(-1) @ value
 
