@@ -54,6 +54,11 @@ class Cell:
     scope: str
     about: str
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the environment of the project itself, as `make setup` makes it."""
+        return self.requires == ("constraints.txt",)
+
 
 def table() -> tuple[dict[str, Cell], list[str]]:
     """Return the cells of cells.toml by name, and the folders of tests of scope "library"."""
@@ -110,10 +115,13 @@ def interpreter(version: str) -> str:
 
 
 def install(cell: Cell, folder: Path) -> Path:
-    """Make the environment of a cell, or take the one that was kept, and return its Python.
+    """Make the environment of a cell, or take one that is there, and return its Python.
 
     Errors: CellError where there is no such Python, no room, or pip does not find the versions.
     """
+    if cell.is_own:
+        # This script runs in it.
+        return Path(sys.executable)
     first = interpreter(cell.python)
     requires = list(cell.requires)
     if "oldest" in requires:
@@ -163,7 +171,8 @@ def test(
     command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
     cache = log.with_suffix(".cache")
     command.append(f"--override-ini=cache_dir={cache}")
-    command += (f"-Wignore::{kind}" for kind in FUTURE_WARNINGS)
+    if not cell.is_own:
+        command += (f"-Wignore::{kind}" for kind in FUTURE_WARNINGS)
     # Doctests and documents show today's figures and messages of other libraries: "all" has them.
     paths = library if cell.scope == "library" else []
     if before is not None:
