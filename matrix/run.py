@@ -35,7 +35,13 @@ PAGE = ROOT / "docs" / "versions.md"
 EXTRAS = ("test", "train", "hf", "studio")
 SHOWN = ("torch", "transformers", "numpy", "numba", "lightning", "fastapi", "typer", "rich")
 # What other libraries say of their own future is no failure with versions that are not pinned.
-FUTURE_WARNINGS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
+IGNORED = (
+    "ignore::DeprecationWarning",
+    "ignore::PendingDeprecationWarning",
+    "ignore::FutureWarning",
+    # Of PyTorch, on Python 3.13.0.
+    "ignore:Guards may run slower:RuntimeWarning",
+)
 NEEDED_DISK = 9 * 10**9
 _TABLE = re.compile(r"(?<=<!-- cells -->\n).*(?=<!-- end of cells -->)", re.DOTALL)
 
@@ -172,7 +178,7 @@ def test(
     cache = log.with_suffix(".cache")
     command.append(f"--override-ini=cache_dir={cache}")
     if not cell.is_own:
-        command += (f"-Wignore::{kind}" for kind in FUTURE_WARNINGS)
+        command += (f"-W{ignored}" for ignored in IGNORED)
     # Doctests and documents show today's figures and messages of other libraries: "all" has them.
     paths = library if cell.scope == "library" else []
     if before is not None:

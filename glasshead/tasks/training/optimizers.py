@@ -145,7 +145,7 @@ def optimizer_of(model: nn.Module, settings: TrainingSettings) -> Optimizer:
     hidden = hidden_matrices(model)
     if not hidden:
         raise ValueError("optimizer muon takes a model with hidden matrices: take adamw.")
-    options = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    options: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
     if hasattr(torch.optim, "Muon"):
         muon = torch.optim.Muon(hidden, **options, adjust_lr_fn="match_rms_adamw")
     else:
