@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 import glasshead.cli.explain as tracing
 from classified import classified
+from cli.typers_words import no_such_option, possible_option
 from translated import translated
 from written import written
 
@@ -132,11 +133,11 @@ CASES = [
     # The program
     (
         ["explain", "--nonsense"],
-        "--nonsense (Possible options: --seed); see glasshead explain --help.",
+        possible_option("--seed", "glasshead explain"),
     ),
     (["explain", "--query"], "'--query' requires an argument; see glasshead explain --help."),
     (["explian"], "No such command 'explian'. Did you mean 'explain'? See glasshead --help."),
-    (["--beta", "1"], "No such option: --beta"),
+    (["--beta", "1"], no_such_option("--beta")),
 ]
 
 

@@ -11,7 +11,6 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-import typer
 from safetensors.torch import save_file
 
 from glasshead.cli.inputs import masks as arrays_file
@@ -19,12 +18,6 @@ from glasshead.cli.inputs import masks as arrays_file
 CAUSAL = np.tri(5, 5, dtype=bool)
 LEAKING = CAUSAL.copy()
 LEAKING[1, 3] = True
-# Older versions of typer pass nothing on as an empty name.
-NOTHING = (
-    "Missing argument 'FILE'"
-    if hasattr(typer, "TyperException")
-    else "FILE takes a file, and got nothing"
-)
 
 
 @pytest.fixture
@@ -195,7 +188,7 @@ def test_the_conventions_are_those_of_the_library():
         (["causal.npy", "--html", "."], "--html takes a file to write, and . is a folder"),
         (["causal.npy", "--html", "causal.npy"], "--html takes another place than causal.npy"),
         ([""], "FILE takes a file, and got nothing"),
-        ([], NOTHING),
+        ([], "Missing argument 'FILE'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exits_with_2(place, command, arguments, sentence):

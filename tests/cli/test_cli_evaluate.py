@@ -8,6 +8,7 @@ import sacrebleu
 
 from classified import classified, texts
 from classified import table as written_table
+from cli.typers_words import no_such_option
 from glasshead.models.decoding import Beam, Greedy
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.data.sentences import pairs
@@ -189,7 +190,7 @@ def test_runs_that_are_none_or_anothers(
         (["empty"], "empty has no run: there is no config.json in it; check its name."),
         (["broken"], "config.json is broken JSON in line 1"),
         (["--json", "nowhere"], "there is no folder nowhere: check its name."),
-        ([classify_run, "--beam", "2"], "No such option: --beam"),
+        ([classify_run, "--beam", "2"], no_such_option("--beam")),
     ]:
         outcome = command("evaluate", *arguments)
         assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")

@@ -19,11 +19,13 @@ import stat
 import struct
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packaging.version import Version
 from safetensors.torch import save_file
 
 from classified import classified
@@ -157,6 +159,7 @@ def test_the_question_about_lasagna_may_be_cut():
     assert outcome.stderr == b""
 
 
+@pytest.mark.skipif(Version(version("safetensors")) < Version("0.6"), reason="it does not know it")
 def test_numbers_that_torch_does_not_know_are_named(command, place):
     shape = '{"dtype":"F8_E8M0","shape":[1,1],"data_offsets":[0,1]}'
     header = f'{{"W_query":{shape}}}'.encode()

@@ -1,6 +1,7 @@
 """Ranks: the processes of a distributed run, each of which reads its share of the texts."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def connected_ranks() -> Iterator[Ranks]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with _others():
+    with _others(), _output_kept_clean():
         backend = "nccl" if device.type == "cuda" else "gloo"
         distributed.init_process_group(backend, timeout=_PATIENCE)
     try:
@@ -135,6 +136,26 @@ def default_device() -> "torch.device":
     local_rank = _from_environment("LOCAL_RANK", "0")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return torch.device("cuda", local_rank % gpus) if gpus else torch.device("cpu")
+
+
+@contextmanager
+def _output_kept_clean() -> Iterator[None]:
+    """Keep what PyTorch 2.8 says of its ranks out of standard output, which may be JSON."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:
+        # There is no standard output.
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager

@@ -54,7 +54,9 @@ def of_transformers(folder, prompts, **asked):
 @pytest.mark.parametrize("penalty", [1.0, 1.3, 0.8])
 def test_greedy_texts_are_those_of_transformers(folder, writer, penalty):
     greedy = Greedy(repetition_penalty=penalty)
-    expected = of_transformers(folder, PROMPTS, max_new_tokens=23, repetition_penalty=penalty)
+    asked = {"max_new_tokens": 23, "repetition_penalty": penalty}
+    # One by one, as older versions repeat what pads a prompt.
+    expected = [text for one in PROMPTS for text in of_transformers(folder, [one], **asked)]
     assert writer.write_all(PROMPTS, greedy, max_tokens=23) == expected
     assert ["".join(writer.write(x, greedy, max_tokens=23)) for x in PROMPTS] == expected
     assert len(set(expected)) == 4
