@@ -16,6 +16,7 @@ import datetime as dt
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -177,8 +178,8 @@ def test(
     command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
     cache = log.with_suffix(".cache")
     command.append(f"--override-ini=cache_dir={cache}")
-    if not cell.is_own:
-        command += (f"-W{ignored}" for ignored in IGNORED)
+    # Of tests that start tests, too.
+    options = "" if cell.is_own else shlex.join(f"-W{ignored}" for ignored in IGNORED)
     # Doctests and documents show today's figures and messages of other libraries: "all" has them.
     paths = library if cell.scope == "library" else []
     if before is not None:
@@ -191,7 +192,7 @@ def test(
             stdout=file,
             stderr=subprocess.STDOUT,
             check=False,
-            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+            env={**os.environ, "OMP_WAIT_POLICY": "passive", "PYTEST_ADDOPTS": options},
         )
     if not counts.exists():
         raise CellError(f"pytest did not come to its end: see {log.relative_to(ROOT)}")
