@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 
-class Part(NamedTuple):
+class AxisPart(NamedTuple):
     """A part of an axis of a tensor: `size` indices, `inner` apart.
 
     Attributes:
@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 
 # The parts that an axis consists of, outermost first; none for an axis of size 1.
-Axis = tuple[Part, ...]
+Axis = tuple[AxisPart, ...]
 _added = itertools.count(1)
 
 
@@ -33,9 +33,9 @@ def whole(shape: tuple[int, ...]) -> tuple[Axis, ...]:
     """Return each axis of a tensor as one part.
 
     >>> whole((2, 1, 5))
-    ((Part(axis=0, inner=1, size=2),), (), (Part(axis=2, inner=1, size=5),))
+    ((AxisPart(axis=0, inner=1, size=2),), (), (AxisPart(axis=2, inner=1, size=5),))
     """
-    return tuple((Part(axis, 1, size),) if size > 1 else () for axis, size in enumerate(shape))
+    return tuple((AxisPart(axis, 1, size),) if size > 1 else () for axis, size in enumerate(shape))
 
 
 def broadcast(axes: Sequence[Axis], shape: Sequence[int], made: Sequence[int]) -> list[Axis] | None:
@@ -54,13 +54,13 @@ def broadcast(axes: Sequence[Axis], shape: Sequence[int], made: Sequence[int]) -
         if own == size:
             found.append(axes[place - missing] if place >= missing else ())
         elif own == 1:
-            found.append((Part(-next(_added), 1, size),))
+            found.append((AxisPart(-next(_added), 1, size),))
         else:
             return None
     return found
 
 
-class Layout:
+class AxisLayout:
     """The places of the parts of a tensor in its memory, by which its views are read.
 
     Args:
@@ -69,7 +69,7 @@ class Layout:
 
     >>> import torch
     >>> scores = torch.zeros(2, 3, 5, 7)
-    >>> layout = Layout(whole(scores.shape), scores.stride())
+    >>> layout = AxisLayout(whole(scores.shape), scores.stride())
     >>> view = scores.view(6, 5, 7).transpose(1, 2)
     >>> axes = layout.axes(view.shape, view.stride())
     >>> [[(part.axis, part.size) for part in axis] for axis in axes]
@@ -80,7 +80,7 @@ class Layout:
         self._given = axes, strides
 
     @cached_property
-    def _places(self) -> list[tuple[Part, int]]:
+    def _places(self) -> list[tuple[AxisPart, int]]:
         # Few layouts are ever read.
         places = []
         for parts, stride in zip(*self._given, strict=True):
@@ -100,9 +100,9 @@ class Layout:
         return found
 
     def _axis(self, size: int, stride: int) -> Axis | None:
-        parts: list[Part] = []
+        parts: list[AxisPart] = []
         if size > 1 and stride == 0:
-            return (Part(-next(_added), 1, size),)
+            return (AxisPart(-next(_added), 1, size),)
         while size > 1:
             part = self._at(stride)
             if part is None:
@@ -116,35 +116,35 @@ class Layout:
             parts.append(part)
         return merged(reversed(parts))
 
-    def _at(self, stride: int) -> Part | None:
+    def _at(self, stride: int) -> AxisPart | None:
         """Return the part, or the outer rest of one, whose indices are a stride apart."""
         for part, own in self._places:
             step, rest = divmod(stride, own) if own else (0, 1)
             if not rest and 0 < step < part.size and part.size % step == 0:
-                return Part(part.axis, part.inner * step, part.size // step)
+                return AxisPart(part.axis, part.inner * step, part.size // step)
         return None
 
 
 def reshaped(axes: Sequence[Axis], shape: Sequence[int], made: Sequence[int]) -> list[Axis] | None:
     """Return the axes of a tensor that was copied into another shape."""
-    return Layout(axes, _row_major(shape)).axes(made, _row_major(made))
+    return AxisLayout(axes, _row_major(shape)).axes(made, _row_major(made))
 
 
 def _row_major(shape: Sequence[int]) -> list[int]:
     return [prod(shape[place + 1 :]) for place in range(len(shape))]
 
 
-def merged(parts: Iterable[Part]) -> Axis:
+def merged(parts: Iterable[AxisPart]) -> Axis:
     """Join the neighbouring parts of one axis, outermost first.
 
-    >>> merged([Part(0, 3, 2), Part(0, 1, 3), Part(1, 1, 5)])
-    (Part(axis=0, inner=1, size=6), Part(axis=1, inner=1, size=5))
+    >>> merged([AxisPart(0, 3, 2), AxisPart(0, 1, 3), AxisPart(1, 1, 5)])
+    (AxisPart(axis=0, inner=1, size=6), AxisPart(axis=1, inner=1, size=5))
     """
-    found: list[Part] = []
+    found: list[AxisPart] = []
     for part in parts:
         last = found[-1] if found else None
         if last and last.axis == part.axis and last.inner == part.inner * part.size:
-            found[-1] = Part(part.axis, part.inner, last.size * part.size)
+            found[-1] = AxisPart(part.axis, part.inner, last.size * part.size)
         else:
             found.append(part)
     return tuple(found)

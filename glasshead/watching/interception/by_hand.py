@@ -15,7 +15,7 @@ from glasshead.private_names import private
 from glasshead.watching.errors import FEATURES, WEAK_STORAGE
 from glasshead.watching.interception.axes import (
     Axis,
-    Layout,
+    AxisLayout,
     Product,
     broadcast,
     product,
@@ -25,9 +25,9 @@ from glasshead.watching.interception.axes import (
 from glasshead.watching.interception.by_hand_capture import step_of, steps_of_product
 from glasshead.watching.interception.by_hand_operators import Operator, operator_of
 from glasshead.watching.interception.by_hand_parts import (
+    Change,
     HandWeights,
     ScoreProduct,
-    Step,
     TakenWeights,
 )
 from glasshead.watching.interception.circumstances import in_backward
@@ -73,9 +73,9 @@ class _Record:
 
     storage: Any
     kind: _Kind
-    layout: Layout | None = None
+    layout: AxisLayout | None = None
     origin: Any = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Change, ...] = ()
     lost: str = ""
 
     def axes(self, tensor: Tensor) -> list[Axis] | None:
@@ -286,7 +286,7 @@ class HandFollower:
         """Remember a product with a parameter, which stands on one side."""
         scores = records[1 - side]
         if scores and scores.kind is _Kind.SCORES and _mixes(scores, found, 1 - side):
-            steps = (*scores.steps, Step("heads mixed by a learned product", factor=None))
+            steps = (*scores.steps, Change("heads mixed by a learned product", factor=None))
             self._remember(output, _Kind.SCORES, None, scores.origin, steps, operator.name)
         else:
             places = found.places(side)
@@ -316,13 +316,13 @@ class HandFollower:
         kind: _Kind,
         axes: Sequence[Axis] | None = None,
         origin: Any = None,
-        steps: tuple[Step, ...] = (),
+        steps: tuple[Change, ...] = (),
         lost: str = "",
     ) -> None:
         """Remember what a tensor is, as long as its memory lasts."""
         try:
             storage = self._weak(tensor.untyped_storage())
-            layout = None if axes is None else Layout(axes, tensor.stride())
+            layout = None if axes is None else AxisLayout(axes, tensor.stride())
         except (RuntimeError, NotImplementedError):
             return
         self._records[storage.cdata] = _Record(storage, kind, layout, origin, steps, lost)
@@ -364,11 +364,11 @@ def _goes_on(operator: Operator, record: _Record, *, alone: bool) -> bool:
 
 def _steps(
     operator: Operator, args: Sequence[Any], source: Tensor, output: Any
-) -> tuple[Step, ...]:
+) -> tuple[Change, ...]:
     """Describe what an operator does to scores or weights; nothing for a copy of the same type."""
     if operator.copies or operator.reshapes:
         same = not isinstance(output, Tensor) or output.dtype == source.dtype
-        return () if same else (Step(f"in {str(output.dtype)[6:]}", keeps=True),)
+        return () if same else (Change(f"in {str(output.dtype)[6:]}", keeps=True),)
     step = step_of(operator.name.rpartition("::")[2], args, source)
     return () if step is None else (step,)
 

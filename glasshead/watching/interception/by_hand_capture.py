@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from glasshead.watching.captured_call import CapturedCall, MaskReader
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.axes import Product
-from glasshead.watching.interception.by_hand_parts import Step, TakenWeights
+from glasshead.watching.interception.by_hand_parts import Change, TakenWeights
 from glasshead.watching.interception.by_hand_trace import trace_by_hand
 from glasshead.watching.interception.session import CallContext, Session
 from glasshead.watching.interception.torch_attention import capture_scores
@@ -102,7 +102,7 @@ def _changed(
     raise UnfollowedError(_CHANGED)
 
 
-def _told(steps: Sequence[Step], *, hides: bool) -> list[str]:
+def _told(steps: Sequence[Change], *, hides: bool) -> list[str]:
     """Describe the steps before a softmax, and which tensors that are added are masks.
 
     Args:
@@ -119,7 +119,7 @@ def _told(steps: Sequence[Step], *, hides: bool) -> list[str]:
     return [word for word in words if word]
 
 
-def _told_by_numbers(step: Step) -> str | None:
+def _told_by_numbers(step: Change) -> str | None:
     """Describe a step, "" for one that does nothing; None where its tensor is gone."""
     if step.other is None:
         return step.words
@@ -140,7 +140,7 @@ def _told_by_numbers(step: Step) -> str | None:
 _HIDING = -1e4
 
 
-def step_of(name: str, args: Sequence[Any], source: Tensor) -> Step | None:
+def step_of(name: str, args: Sequence[Any], source: Tensor) -> Change | None:
     """Describe what an operator does to scores.
 
     Args:
@@ -156,13 +156,13 @@ def step_of(name: str, args: Sequence[Any], source: Tensor) -> Step | None:
         factor = None
         if isinstance(other, int | float) and other != 0:
             factor = other if name == "mul" else 1 / other
-        return Step(words, factor=factor)
+        return Change(words, factor=factor)
     if name in ("add", "sub"):
         if not isinstance(other, Tensor):
-            return Step(f"{number or 'a number'} {_WORDS[name]}") if other else None
-        return Step(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
+            return Change(f"{number or 'a number'} {_WORDS[name]}") if other else None
+        return Change(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
     words = _WORDS.get(name, f"by {name}")
-    return Step(words, factor=1.0 if words == "masked" else None)
+    return Change(words, factor=1.0 if words == "masked" else None)
 
 
 _WORDS = {
@@ -184,13 +184,13 @@ _WORDS = {
 
 def steps_of_product(
     found: Product, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Step, ...]:
+) -> tuple[Change, ...]:
     """Describe what a product of queries and keys does besides."""
     if not found.added:
         return ()
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
-    steps = () if alpha == 1 else (Step(f"times {alpha:.4g}", factor=alpha),)
-    return (*steps, Step("a tensor added", weakref.ref(args[0]))) if beta else steps
+    steps = () if alpha == 1 else (Change(f"times {alpha:.4g}", factor=alpha),)
+    return (*steps, Change("a tensor added", weakref.ref(args[0]))) if beta else steps
 
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")

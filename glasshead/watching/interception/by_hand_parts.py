@@ -12,7 +12,7 @@ from glasshead.watching.interception.axes import Axis, Labels, Product
 from glasshead.watching.watcher import HandSoftmax
 
 
-class Step(NamedTuple):
+class Change(NamedTuple):
     """A change of scores or weights.
 
     Attributes:
@@ -76,7 +76,7 @@ class HandWeights:
     axes: Sequence[Axis] | None
     of_features: bool
     product: ScoreProduct
-    steps: tuple[Step, ...]
+    steps: tuple[Change, ...]
     found: HandSoftmax
     made: list[Any] = field(default_factory=list)
     open: bool = True
@@ -103,7 +103,7 @@ class TakenWeights:
 
     scores: Tensor
     weights: HandWeights
-    after: tuple[Step, ...]
+    after: tuple[Change, ...]
     found: Product
     side: int
     parts: dict[Hashable, Axis]

@@ -153,7 +153,7 @@ class WatchedGraph:
 
         def run(*inputs: Any) -> Any:
             session, frame = THREADS.session, sys._getframe(1)  # noqa: SLF001
-            with session.in_graph(GraphRun(self, session, frame)):
+            with session.in_graph(WatchedRun(self, session, frame)):
                 outputs = compiled(*inputs)
             return outputs[: len(outputs) - self._tokens]
 
@@ -190,7 +190,7 @@ class WatchedGraph:
         return token
 
 
-class GraphRun:
+class WatchedRun:
     """A run of a watched graph.
 
     Args:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.watching.interception.axes import Layout, broadcast, product, reshaped, whole
+from glasshead.watching.interception.axes import AxisLayout, broadcast, product, reshaped, whole
 
 SHAPE = (2, 3, 5, 7)
 
@@ -53,7 +53,7 @@ def test_axes_are_found_again_where_they_are_merged_and_turned(order, joins):
     x = torch.zeros(SHAPE).permute(order).contiguous()
     made = view(x)
     # The origin has its axes in another order.
-    layout = Layout([whole(SHAPE)[n] for n in order], x.stride())
+    layout = AxisLayout([whole(SHAPE)[n] for n in order], x.stride())
     axes = layout.axes(made.shape, made.stride())
     for one, other in zip(indices(axes, made.shape), numbered(), strict=True):
         assert one.equal(view(other.permute(order)))
@@ -63,8 +63,8 @@ def test_axes_are_found_again_where_they_are_merged_and_turned(order, joins):
 def test_a_copy_in_another_shape_is_as_a_view(joins, copied):
     x = torch.zeros(SHAPE)
     first, second = merge(joins)(x), merge(copied)(x)
-    axes = Layout(whole(SHAPE), x.stride()).axes(first.shape, first.stride())
-    assert reshaped(axes, first.shape, second.shape) == Layout(whole(SHAPE), x.stride()).axes(
+    axes = AxisLayout(whole(SHAPE), x.stride()).axes(first.shape, first.stride())
+    assert reshaped(axes, first.shape, second.shape) == AxisLayout(whole(SHAPE), x.stride()).axes(
         second.shape, second.stride()
     )
 
@@ -82,7 +82,7 @@ def test_a_copy_in_another_shape_is_as_a_view(joins, copied):
 )
 def test_a_view_of_other_numbers_does_not_look_whole(view):
     x = torch.zeros(SHAPE)
-    axes = Layout(whole(SHAPE), x.stride()).axes(view(x).shape, view(x).stride())
+    axes = AxisLayout(whole(SHAPE), x.stride()).axes(view(x).shape, view(x).stride())
     parts = sorted(part for axis in axes or () for part in axis)
     assert parts != [part for axis in whole(SHAPE) for part in axis]
 
