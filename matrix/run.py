@@ -184,7 +184,10 @@ def test(
     paths = library if cell.scope == "library" else []
     if before is not None:
         # Of a file that could not be collected its name is there, and all of it is run.
-        paths = [*json.loads((cache / "v" / "cache" / "lastfailed").read_text(encoding="utf-8"))]
+        failures = cache / "v" / "cache" / "lastfailed"
+        paths = [*json.loads(failures.read_text(encoding="utf-8"))]
+        # The name of a file would stay there whatever its tests do.
+        failures.unlink()
     with log.open("w") as file:
         subprocess.run(
             [*command, *paths],
