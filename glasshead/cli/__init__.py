@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments is None:
             _keep_own_descriptors()
+            _let_idle_threads_sleep()
         _check_output()
         _check_columns()
         with _interruptible() if arguments is None else nullcontext():
@@ -148,6 +149,17 @@ def _keep_own_descriptors() -> None:
         sys.stderr = os.fdopen(
             os.dup(2), "w", buffering=1, encoding=old.encoding, errors=old.errors
         )
+
+
+def _let_idle_threads_sleep() -> None:
+    """Have OpenMP put idle threads to sleep soon, unless the user chose otherwise.
+
+    By default they spin for long, and take the processors from those who work: where other
+    programs run too, training takes many times as long. Asleep at once they would wake too late on
+    a quiet machine. OpenMP of GNU reads it when torch is loaded, and child processes inherit it.
+    """
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _check_columns() -> None:

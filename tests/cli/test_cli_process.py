@@ -71,6 +71,33 @@ def test_a_bad_input_ends_the_process_with_2():
     assert outcome.stderr.count(b"\n") == 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP tells it otherwise")
+@pytest.mark.parametrize(
+    ("own", "spins"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "passive"}, "0"),
+        ({"OMP_WAIT_POLICY": "active"}, "30000000000"),
+    ],
+)
+def test_idle_threads_of_openmp_spin_as_long_as_is_asked_before_torch_is_loaded(
+    own, spins, monkeypatch
+):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    outcome = run("explain", OMP_DISPLAY_ENV="verbose", **own)
+    assert outcome.returncode == 0
+    # As OpenMP has it, which reads it once, when it is loaded.
+    assert f"GOMP_SPINCOUNT = '{spins}'" in outcome.stderr.decode()
+
+
+def test_a_call_from_python_leaves_the_environment(command, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert command("--version").code == 0
+    assert "GOMP_SPINCOUNT" not in os.environ
+
+
 def test_a_reader_who_has_seen_enough_causes_no_traceback():
     process = subprocess.Popen(
         [*PROGRAM, "explain", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
