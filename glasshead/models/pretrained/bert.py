@@ -6,9 +6,14 @@ Source: Devlin et al. 2019 (BERT), section 3.
 from collections.abc import Iterable
 
 from glasshead.models.encoder import EncoderConfig
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
+from glasshead.models.pretrained.folder import (
+    FEED_FORWARDS,
+    ConfigValues,
+    TensorSource,
+    same,
+    stacked,
+)
 
-FEED_FORWARDS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 # The pooler, which no attention reads, and position ids, which old files store.
 IGNORED = ("*embeddings.position_ids", "*pooler.*", "cls.seq_relationship.*")
 # The output matrix and bias, which are also stored elsewhere.

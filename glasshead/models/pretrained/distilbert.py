@@ -6,8 +6,13 @@ Source: Sanh et al. 2019 (DistilBERT), section 3.
 from collections.abc import Iterable
 
 from glasshead.models.encoder import EncoderConfig
-from glasshead.models.pretrained.bert import FEED_FORWARDS
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, stacked
+from glasshead.models.pretrained.folder import (
+    FEED_FORWARDS,
+    ConfigValues,
+    TensorSource,
+    same,
+    stacked,
+)
 
 _IGNORED = ("*embeddings.position_ids",)
 _OUTPUT = "vocab_projector.weight"

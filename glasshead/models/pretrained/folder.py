@@ -17,6 +17,16 @@ from glasshead.recipe.validation import shown
 
 # Names of the number of layers in configs.
 _LAYERS = {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers"}
+# Our names of the activations of feed-forwards, by those of transformers.
+FEED_FORWARDS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+# By the activation of the gate.
+GATED_FEED_FORWARDS = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 # Larger than any valid number of a config.
 _LARGEST = 2**40
 

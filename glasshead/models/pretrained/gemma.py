@@ -9,10 +9,9 @@ from torch import Tensor
 
 from glasshead.models.language_model import LanguageModelConfig
 from glasshead.models.pretrained import llama
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource
+from glasshead.models.pretrained.folder import GATED_FEED_FORWARDS, ConfigValues, TensorSource
 from glasshead.models.pretrained.rope import local_base, rotary, sliding_layers, windows
 
-_FEED_FORWARDS = {"gelu_pytorch_tanh": "geglu_tanh", "gelu": "geglu"}
 # Where a config of Gemma 2 tells none; Gemma 3 has none.
 _SCORE_CAP, _LOGIT_CAP = 50.0, 30.0
 
@@ -58,7 +57,7 @@ def config(values: ConfigValues) -> LanguageModelConfig:
         query_key_norm="none" if second else "head",
         score_scale=None if scalar == width else scalar**-0.5,
         softcap=_cap(values, "attn_logit_softcapping", _SCORE_CAP if second else None),
-        feed_forward=values.choice("hidden_activation", "gelu_pytorch_tanh", _FEED_FORWARDS),  # type: ignore[arg-type]
+        feed_forward=values.choice("hidden_activation", "gelu_pytorch_tanh", GATED_FEED_FORWARDS),  # type: ignore[arg-type]
         bias=False,
         qkv_bias=biased,
         output_bias=biased,

@@ -6,16 +6,16 @@ Source: Radford et al. 2019 (Language models are unsupervised multitask learners
 from collections.abc import Iterable, Mapping
 
 from glasshead.models.language_model import LanguageModelConfig
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same, transposed
+from glasshead.models.pretrained.folder import (
+    FEED_FORWARDS,
+    ConfigValues,
+    TensorSource,
+    same,
+    transposed,
+)
 
 # Causal masks, which old files store as tensors.
 _IGNORED = ("*.attn.bias", "*.attn.masked_bias")
-_FEED_FORWARDS = {
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-}
 
 
 def config(values: ConfigValues) -> LanguageModelConfig:
@@ -34,7 +34,7 @@ def config(values: ConfigValues) -> LanguageModelConfig:
         num_heads=values.whole("n_head"),
         num_layers=values.whole("n_layer"),
         d_hidden=values.whole("n_inner", 4 * width),
-        feed_forward=values.choice("activation_function", "gelu_new", _FEED_FORWARDS),  # type: ignore[arg-type]
+        feed_forward=values.choice("activation_function", "gelu_new", FEED_FORWARDS),  # type: ignore[arg-type]
         norm_eps=values.number("layer_norm_epsilon", 1e-5),
         dropout=values.number("resid_pdrop", 0.1),
         attention_dropout=values.number("attn_pdrop", 0.1),

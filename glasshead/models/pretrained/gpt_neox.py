@@ -8,20 +8,13 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from glasshead.models.language_model import LanguageModelConfig
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same
+from glasshead.models.pretrained.folder import FEED_FORWARDS, ConfigValues, TensorSource, same
 from glasshead.models.pretrained.rope import rotary
 
 # Causal masks and rotary frequencies, which old files store as tensors.
 _IGNORED = ("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq")
 # The output matrix has had two names.
 _OUTPUTS = ("embed_out.weight", "lm_head.weight")
-_FEED_FORWARDS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-}
 _SHARE = 0.25
 
 
@@ -50,7 +43,7 @@ def config(values: ConfigValues) -> LanguageModelConfig:
             share=values.number("rotary_pct", _SHARE),
         ),
         order="parallel" if parallel else "pre",
-        feed_forward=values.choice("hidden_act", "gelu", _FEED_FORWARDS),  # type: ignore[arg-type]
+        feed_forward=values.choice("hidden_act", "gelu", FEED_FORWARDS),  # type: ignore[arg-type]
         qkv_bias=biased,
         output_bias=biased,
         norm_eps=values.number("layer_norm_eps", 1e-5),

@@ -6,10 +6,9 @@ Source: Warner et al. 2024 (Smarter, better, faster, longer), section 2.1.
 from collections.abc import Iterable
 
 from glasshead.models.encoder import EncoderConfig
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, same
+from glasshead.models.pretrained.folder import GATED_FEED_FORWARDS, ConfigValues, TensorSource, same
 from glasshead.models.pretrained.rope import local_base, rotary, sliding_layers, windows
 
-_FEED_FORWARDS = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 _OUTPUT = "decoder.weight"
 
 
@@ -40,7 +39,7 @@ def config(values: ConfigValues) -> EncoderConfig:
         **windows(
             sliding_layers(values, usual), values.whole("local_attention", 128) // 2, near_base
         ),
-        feed_forward=values.choice("hidden_activation", "gelu", _FEED_FORWARDS),  # type: ignore[arg-type]
+        feed_forward=values.choice("hidden_activation", "gelu", GATED_FEED_FORWARDS),  # type: ignore[arg-type]
         bias=False,
         qkv_bias=biased,
         output_bias=biased,

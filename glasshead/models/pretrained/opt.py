@@ -6,14 +6,15 @@ Source: Zhang et al. 2022 (OPT), section 2.1.
 from collections.abc import Iterable
 
 from glasshead.models.language_model import LanguageModelConfig
-from glasshead.models.pretrained.folder import ConfigValues, TensorSource, below, same, stacked
+from glasshead.models.pretrained.folder import (
+    FEED_FORWARDS,
+    ConfigValues,
+    TensorSource,
+    below,
+    same,
+    stacked,
+)
 
-_FEED_FORWARDS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
 # Rows of the table of positions that no token uses.
 _UNUSED = 2
 
@@ -37,7 +38,7 @@ def config(values: ConfigValues) -> LanguageModelConfig:
         num_layers=values.whole("num_hidden_layers"),
         d_hidden=values.whole("ffn_dim"),
         order="pre" if before else "post",
-        feed_forward=values.choice("activation_function", "relu", _FEED_FORWARDS),  # type: ignore[arg-type]
+        feed_forward=values.choice("activation_function", "relu", FEED_FORWARDS),  # type: ignore[arg-type]
         norm_eps=1e-5,
         dropout=values.number("dropout", 0.1),
         attention_dropout=values.number("attention_dropout", 0.0),
