@@ -90,7 +90,7 @@ class Site:
 
 
 class Passed(NamedTuple):
-    """What a graph does beside the attention that is recorded, in each of its runs.
+    """A softmax or an attention of a graph that is not recorded, reported in each of its runs.
 
     Attributes:
         stack: The modules that call it.

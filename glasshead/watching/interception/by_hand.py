@@ -50,7 +50,7 @@ _OVERWRITTEN = "writes its weights over its scores"
 
 
 class _Kind(IntEnum):
-    """What a tensor is; what is made of several is the greatest of these."""
+    """The part of attention that a tensor is; one made of several is the greatest of theirs."""
 
     STATIC = auto()  # a parameter, or made of parameters alone
     FEATURES = auto()  # a product with a parameter, such as a projection
@@ -60,11 +60,11 @@ class _Kind(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """What is known of the tensor in a memory.
+    """Record of the tensor in a storage.
 
     Attributes:
-        storage: The memory.
-        kind: What the tensor is.
+        storage: The storage.
+        kind: The part of attention that it is.
         layout: Where its axes are; None where that is not to be told.
         origin: The product or the softmax that it comes from; of features their axes.
         steps: What was done to it since.

@@ -98,8 +98,9 @@ def test_texts_that_begin_with_padding(name):
         assert watched.entropy[1, :, :3].eq(0).all()
 
 
-def test_an_upcasting_softmax_of_gpt2():
-    model = models.gpt2("eager", reorder_and_upcast_attn=True)
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+def test_gpt2_that_upcasts_in_its_eager_mode_is_seen_in_both(mode):
+    model = models.gpt2(mode, reorder_and_upcast_attn=True)
     given = models.inputs(models.gpt2)
     with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
         model(**given)

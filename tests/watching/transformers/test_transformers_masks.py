@@ -214,15 +214,6 @@ def test_a_class_of_the_library_is_told_what_its_model_offers(monkeypatch, mode,
     assert advice in refused(model)
 
 
-def test_the_same_model_is_seen_where_it_has_another_way():
-    model = models.gpt2("sdpa", reorder_and_upcast_attn=True)
-    given = models.inputs(models.gpt2)
-    with torch.no_grad(), gh.watch(model, eager.STATISTICS) as seen:
-        model(**given)
-    for name, weights in eager.weights_of(models.gpt2, given).items():
-        eager.check(seen[name], weights)
-
-
 def test_an_attention_that_is_not_what_it_seems_is_refused():
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
