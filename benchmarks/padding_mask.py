@@ -21,15 +21,15 @@ from torch import Tensor
 from glasshead.models import Classifier
 from glasshead.models.saving import read_weights
 from glasshead.tasks.classify import ClassifySettings
-from glasshead.tasks.classify.train import (
+from glasshead.tasks.data.batches import shuffled
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.train_classifier import (
     ClassifyObjective,
     LabelledBatches,
     make_tokenizer,
     read_corpus,
     read_labelled,
 )
-from glasshead.tasks.data.batches import shuffled
-from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import train
 
 BATCH, LENGTH, EPOCHS = 164, 200, 10

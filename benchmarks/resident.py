@@ -3,7 +3,10 @@
 import ctypes
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from pairs import Figure, figure
 
 
 def resident(field: str) -> int:
@@ -28,3 +31,15 @@ def peak_of_child(script: str, kind: str, length: int) -> int:
     command = [sys.executable, script, "memory", kind, str(length)]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return int(told.split()[-1])
+
+
+def against_eager(script: str, kinds: Sequence[str], size: int, than: str) -> list[Figure]:
+    """What ours and eager hold at the peak beyond a process of kind "plain", and their ratio."""
+    peaks = {kind: peak_of_child(script, kind, size) for kind in kinds}
+    ours, eager = (peaks[kind] - peaks["plain"] for kind in ("ours", "eager"))
+    about = f"more at the peak than {than} alone"
+    return [
+        figure("ours", ours / 2**20, "MiB", about=about),
+        figure("eager", eager / 2**20, "MiB", about=about),
+        figure("ours against eager", ours / eager, "×", at_most=0.1),
+    ]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import glasshead as gh
-from glasshead.tasks.write.train import PRESETS
+from glasshead.tasks.train_writer import PRESETS
 
 
 class TorchLanguageModel(nn.Module):

@@ -10,6 +10,7 @@ import argparse
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -18,7 +19,8 @@ from resident import peak_of_child, reset_peak, resident
 from watch import LONG, SHORT, model, run
 
 RESULTS = Path("build/benchmarks/watch_peers.json")
-KINDS = ("watched", "eager", "lens")
+# TransformerLens is left out where it is not installed.
+KINDS = ("watched", "eager", *(["lens"] if find_spec("transformer_lens") else []))
 
 
 def lens(length: int) -> torch.nn.Module:

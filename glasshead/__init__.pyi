@@ -4,6 +4,7 @@ from glasshead.attention import Attention as Attention
 from glasshead.attention import JoinedWeights as JoinedWeights
 from glasshead.attention import Observation as Observation
 from glasshead.attention import Plan as Plan
+from glasshead.attention import WeightGradients as WeightGradients
 from glasshead.attention import Weights as Weights
 from glasshead.diagnosis import Diagnosis as Diagnosis
 from glasshead.diagnosis import diagnose as diagnose
@@ -89,22 +90,40 @@ from glasshead.studio.report import Report as Report
 from glasshead.tasks.readers.find_roles import find_roles as find_roles
 from glasshead.tasks.readers.observe_texts import observe_texts as observe_texts
 from glasshead.tasks.write import Writer as Writer
+from glasshead.watching import AttentionMap as AttentionMap
 from glasshead.watching import Seen as Seen
 from glasshead.watching import ablate as ablate
+from glasshead.watching import intervene as intervene
 from glasshead.watching import watch as watch
 from glasshead.watching.alarms import Alarm as Alarm
 from glasshead.watching.alarms import AlarmRule as AlarmRule
 from glasshead.watching.analytics import HeadRoles as HeadRoles
 from glasshead.watching.analytics import Patterns as Patterns
+from glasshead.watching.analytics import PromptMaps as PromptMaps
+from glasshead.watching.analytics import alignment_heads as alignment_heads
+from glasshead.watching.analytics import cross_gradient_rollout as cross_gradient_rollout
 from glasshead.watching.analytics import eviction_scores as eviction_scores
 from glasshead.watching.analytics import flow as flow
+from glasshead.watching.analytics import gradient_rollout as gradient_rollout
 from glasshead.watching.analytics import head_roles as head_roles
 from glasshead.watching.analytics import patterns as patterns
+from glasshead.watching.analytics import prompt_maps as prompt_maps
+from glasshead.watching.analytics import prompt_tokens as prompt_tokens
 from glasshead.watching.analytics import repeated_random_tokens as repeated_random_tokens
 from glasshead.watching.analytics import rollout as rollout
+from glasshead.watching.analytics import token_timestamps as token_timestamps
+from glasshead.watching.analytics import word_timestamps as word_timestamps
+from glasshead.watching.causal_effect import CausalEffect as CausalEffect
+from glasshead.watching.causal_effect import causal_effect as causal_effect
 from glasshead.watching.corpus import CorpusResult as CorpusResult
 from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
 from glasshead.watching.corpus import load as load
+from glasshead.watching.interventions import ActivationPatch as ActivationPatch
+from glasshead.watching.interventions import ForbidKeys as ForbidKeys
+from glasshead.watching.interventions import ForceKeys as ForceKeys
+from glasshead.watching.interventions import MeanAblation as MeanAblation
+from glasshead.watching.interventions import ScaleBeta as ScaleBeta
+from glasshead.watching.interventions import ZeroAblation as ZeroAblation
 
 __version__: str
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.files import check_regular, open_regular, read_regular, whole_file
 from glasshead.models.pretrained.folder import StoredTensors
 from glasshead.studio.subject import stored_tokens

@@ -24,7 +24,12 @@ def built(kind: Any, config: Any, attention: str) -> nn.Module:
     """A model of random weights that are the same each time, evaluated."""
     torch.manual_seed(7)
     config._attn_implementation = attention
-    model = kind(config).eval()
+    try:
+        model = kind(config).eval()
+    except ValueError as error:
+        if "does not support an attention implementation" not in str(error):
+            raise
+        pytest.skip(f"transformers {TRANSFORMERS}: {error}")
     for name, parameter in model.named_parameters():
         # These begin with zeros.
         if name.endswith(("bias", "sinks")):
@@ -40,6 +45,25 @@ def skipped_where_transformers_fails(*errors: type[Exception]) -> Iterator[None]
         yield
     except errors as error:
         pytest.skip(f"transformers {TRANSFORMERS} fails by itself: {error}")
+
+
+def settings(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a config, with rotary positions as this version takes them."""
+    rope = values.get("rope_parameters")
+    if TRANSFORMERS.major > 4 or rope is None:
+        return values
+    if any(isinstance(one, dict) for one in rope.values()):
+        pytest.skip("transformers 4 has no rope_parameters for each type of layer")
+    values = {name: value for name, value in values.items() if name != "rope_parameters"}
+    apart = ("rope_theta", "partial_rotary_factor")
+    values |= {name: rope[name] for name in apart if name in rope}
+    scaling = {name: value for name, value in rope.items() if name not in apart}
+    if scaling["rope_type"] == "default":
+        return values
+    if scaling["rope_type"] == "linear":
+        # OLMo 2 takes no other name.
+        scaling["type"] = scaling.pop("rope_type")
+    return values | {"rope_scaling": scaling}
 
 
 def sizes_of_a_decoder(**changes: Any) -> dict[str, Any]:
@@ -210,7 +234,13 @@ class Alone(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.name, self.otherwise)
+        if hasattr(ALL_ATTENTION_FUNCTIONS, "get_interface"):
+            attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.name, self.otherwise)
+        elif self.name == "eager":
+            attend = self.otherwise
+        else:
+            # So do the models of transformers 4.
+            attend = ALL_ATTENTION_FUNCTIONS[self.name]
         return attend(self, query, key, value=value, attention_mask=mask, **self.named)[0]
 
 

@@ -11,13 +11,13 @@ from glasshead.attention.observe import Observation, StatisticRequest
 from glasshead.attention.plan import Plan, choose, engine_name, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
-from glasshead.engines.base import cast_inputs
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.normalizers import Normalizer, Softmax
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.validation import (
+    cast_inputs,
     check_inputs,
     offset_of,
     positive,

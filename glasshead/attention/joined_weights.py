@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from glasshead.attention.io import read, understood, write
 from glasshead.attention.lazy_matrix import LazyMatrix
-from glasshead.attention.tensor_files import read, understood, write
 from glasshead.attention.weights import Weights
 from glasshead.recipe.validation import whole_number
 

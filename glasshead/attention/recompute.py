@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.engines import STREAMING, reductions_of
-from glasshead.engines.base import without_autocast
 from glasshead.engines.reference import as_computed
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import InnerProduct
 from glasshead.recipe.tile import Tile
+from glasshead.recipe.validation import without_autocast
 from glasshead.statistics.reductions import TimesKeys
 
 # From this size on, matrix products round alike whatever their shape; those with one or a few

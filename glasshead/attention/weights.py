@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.attention.io import deserialize, serialize
+from glasshead.attention.io import deserialize, read, serialize, understood, write
 from glasshead.attention.lazy_matrix import LazyMatrix
 from glasshead.attention.plan import decimal_prefix
 from glasshead.attention.recompute import (
@@ -22,7 +22,7 @@ from glasshead.attention.recompute import (
     rounded_alike,
     scores_are_coarse,
 )
-from glasshead.attention.tensor_files import read, understood, write
+from glasshead.attention.weight_gradients import Elementwise
 from glasshead.engines import reductions_of
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.normalizers import Normalizer
@@ -124,6 +124,22 @@ class Weights(LazyMatrix):
         # Scores, visible pairs and weights are in memory together.
         a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
         return a_pair * self.shape[:-2].numel()
+
+    def __mul__(self, other: LazyMatrix) -> Elementwise:
+        """Return the product element by element with another lazy matrix, as lazy.
+
+        Of gradients it is attention × gradient, P ⊙ ∇P; `(W * G).relu()` is its positive part.
+
+        Errors: a ValueError where the shapes differ.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> x = torch.zeros(1, 2, 3, 1)
+        >>> W, G = gh.Attention().weights(x, x), gh.WeightGradients(x - 1, x + 1)
+        >>> (W * G)[0, 0, 0], (W * G).relu()[0, 0, 0]
+        (tensor([-0.3333, -0.3333, -0.3333]), tensor([0., 0., 0.]))
+        """
+        return Elementwise(self, other) if isinstance(other, LazyMatrix) else NotImplemented
 
     def _tile(self, rows: range, columns: range) -> Tensor:
         problem, (high, wide) = self._problem, self._computed(rows, columns)

@@ -27,7 +27,7 @@ from glasshead.ladder.worked_example import is_the_texts_own
 
 if TYPE_CHECKING:
     from glasshead.explanation import Explanation
-    from glasshead.explanation.sentence import SentenceAttention
+    from glasshead.explanation.explain_trace import SentenceAttention
     from glasshead.recipe.problem import Trace
 
 # Wider vectors than these are read from a file; a seed is what a generator takes.
@@ -241,7 +241,7 @@ def explain_sentence(
     from glasshead.cli.inputs.sentences import query_position, sentence_of
     from glasshead.cli.inputs.tensors import read_weights
     from glasshead.explanation.embeddings import composed
-    from glasshead.explanation.sentence import SentenceAttention
+    from glasshead.explanation.explain_trace import SentenceAttention
 
     language = chosen_language(lang, os.environ)
     matrices = None if weights is None else read_weights(weights)

@@ -158,6 +158,15 @@ def observe(
             "as those of blocks.0.attention.entropy, and the tokens where FILE is one text.",
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            rich_help_panel=OUTPUT,
+            help="With --text and --save FILE: go on where a run was interrupted, by the sums that "
+            "it keeps in FILE.partial every ten seconds.",
+        ),
+    ] = False,
     html: Html = None,
     width: Width = None,
 ) -> None:
@@ -176,6 +185,7 @@ def observe(
             layer=layer,
             head=head,
             outputs=outputs,
+            resume=resume,
             check_given=partial(_check_none_given, vectors=vectors, mask=mask, engine=engine),
         )
         return
@@ -184,6 +194,11 @@ def observe(
     if truncate:
         raise ValueError(
             "--truncate goes with --text FILE and --length whole: add them, or leave it out."
+        )
+    if resume:
+        raise ValueError(
+            "--resume goes with --text FILE, which a model reads, and --save: add them, or leave "
+            "it out."
         )
     if vectors_file is None:
         check_sentence(subject)
@@ -214,6 +229,7 @@ def _observe_model(
     layer: int | None,
     head: int | None,
     outputs: "_Outputs",
+    resume: bool,
     check_given: Callable[[], None],
 ) -> None:
     """Observe every attention of a model while it reads a text."""
@@ -221,6 +237,8 @@ def _observe_model(
     from glasshead.tasks.readers.distributed import world_size
 
     folder = Path(run or "")
+    save_to = outputs.save
+    kept = None if save_to is None else save_to.with_name(f"{save_to.name}.partial")
 
     def checked_statistics() -> tuple[StatisticOption, ...]:
         if not run:
@@ -241,6 +259,7 @@ def _observe_model(
         if layer is not None and layer < 0:
             raise ValueError(f"--layer takes a layer, counted from 0, and got {layer}.")
         outputs.check(head, [*text_files(text), *_model_files(folder)])
+        _check_partial(kept, resume=resume)
         require_for_model(folder, "glasshead observe MODEL", "torchmetrics")
         check_task(folder, "write", "observe")
         return asked
@@ -258,11 +277,33 @@ def _observe_model(
         length=length,
         truncate=truncate,
         choice=HeadChoice(layer, head),
+        partial=kept,
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
         for sentence in left_out(observed.pieces, observed.reader):
             print_stderr(sentence)
+
+
+def _check_partial(kept: Path | None, *, resume: bool) -> None:
+    """Check --resume against what an interrupted run has left.
+
+    Errors: a ValueError where there is nothing to go on with, or what is there would be lost.
+    """
+    if kept is None:
+        if resume:
+            raise ValueError(
+                "--resume goes on with what an interrupted run kept beside its --save FILE: add "
+                "--save, or leave it out."
+            )
+        return
+    if resume and not kept.exists():
+        raise ValueError(f"--resume finds no {shown(kept)}: leave it out to begin.")
+    if kept.exists() and not resume:
+        raise ValueError(
+            f"{shown(kept)} is there, of a run that was interrupted: add --resume to go on with "
+            "it, or delete it to begin anew."
+        )
 
 
 @dataclass(frozen=True)

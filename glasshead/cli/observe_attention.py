@@ -29,7 +29,7 @@ from glasshead.cli.observe_tables import (
 )
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
 from glasshead.explanation.choices import Band, build_mask
-from glasshead.explanation.sentence import Sentence, VectorSource
+from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.attention.io import describe_values
-from glasshead.attention.tensor_files import write
+from glasshead.attention.io import describe_values, write
 from glasshead.cli.attention_options import StatisticOption
-from glasshead.cli.inputs.messages import as_option, unseen_as_value_error
+from glasshead.cli.inputs.messages import as_option, print_stderr, unseen_as_value_error
 from glasshead.cli.observe_tables import (
     MAP,
     HeadsTable,
@@ -40,11 +39,10 @@ from glasshead.drawing import (
 from glasshead.recipe.masks import Mask
 from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
 from glasshead.statistics.reductions import edges
-from glasshead.tasks.readers.base import Reader
-from glasshead.tasks.readers.chunks import Length, TextChunks, cut_texts, load_texts
 from glasshead.tasks.readers.distributed import RankError, connected_ranks
 from glasshead.tasks.readers.observe_texts import TextObserver
 from glasshead.tasks.readers.open_reader import open_reader
+from glasshead.tasks.readers.reader import Length, Reader, TextChunks, cut_texts, load_texts
 from glasshead.watching.corpus.result import OF_A_MODEL
 
 
@@ -112,6 +110,7 @@ class ObservedModel:
             differ.
         choice: The heads whose keys and map are drawn.
         seconds: Elapsed time.
+        remove_partial: Removes what was kept in case of an interruption.
     """
 
     reader: Reader
@@ -121,6 +120,7 @@ class ObservedModel:
     values: dict[str, Float[Tensor, "layers heads *rest"]]
     choice: HeadChoice
     seconds: float
+    remove_partial: Callable[[], None]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -310,6 +310,7 @@ def save(observed: ObservedModel, file: Path) -> None:
         f"{layer}.{name}": result[layer][name] for name in result.statistics for layer in result
     }
     write(file, OF_A_MODEL, description, tensors)
+    observed.remove_partial()
 
 
 def _left(axes: tuple[str, ...]) -> list[str]:
@@ -325,6 +326,7 @@ def observe_model(
     length: Length,
     truncate: bool,
     choice: HeadChoice,
+    partial: Path | None = None,
 ) -> ObservedModel | None:
     """Observe a model while it reads texts; of several processes, each reads its share.
 
@@ -334,6 +336,7 @@ def observe_model(
         checked_statistics: Checks the options, and returns the statistics.
         length, truncate: As of `cut_texts`.
         choice: The head that the report draws.
+        partial: File of the sums so far, from which an interrupted run goes on.
 
     Returns: the observation; None in a process other than the first.
 
@@ -357,7 +360,10 @@ def observe_model(
                 statistics = {one.name: one.build() for one in asked}
                 if not pieces.uneven:
                     statistics[MAP] = pooled_map(pieces.length, pieces.length)
-                observer = TextObserver(reader, pieces, statistics, ranks)
+                observer = TextObserver(reader, pieces, statistics, ranks, partial)
+            if observer.tokens_before and ranks.is_rank_zero:
+                read = counted(observer.tokens_before, "token")
+                print_stderr(f"Going on after {read} that were read before.")
             start = time.perf_counter()
             with Counter("observing", shown=ranks.is_rank_zero) as counter:
                 observer.read(counter.show, choice.check)
@@ -365,8 +371,11 @@ def observe_model(
             values = {name: result.stacked(name) for name in statistics}
             seconds = time.perf_counter() - start
             if not ranks.is_rank_zero:
+                observer.remove_partial()
                 return None
-            return ObservedModel(reader, pieces, asked, result, values, choice, seconds)
+            return ObservedModel(
+                reader, pieces, asked, result, values, choice, seconds, observer.remove_partial
+            )
     except RankError:
         # The first process is given the time to say how it failed; this is the code of bad input.
         time.sleep(1.0)

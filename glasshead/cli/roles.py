@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from glasshead import HeadRoles
     from glasshead.drawing import Block, Document
-    from glasshead.tasks.readers.base import Reader
-    from glasshead.tasks.readers.chunks import TextChunks
+    from glasshead.tasks.readers.reader import Reader, TextChunks
 
 _PICTURE = Kind("--png", "the picture", "roles.png")
 _SCORES = Kind("--json", "the file of scores", "roles.json")
@@ -334,8 +333,8 @@ def score_texts(
 
     Errors: a ValueError where the model cannot read a test text, before it reads any.
     """
-    from glasshead.tasks.readers.chunks import load_texts
     from glasshead.tasks.readers.find_roles import chunks_for_roles, repeated, score_roles
+    from glasshead.tasks.readers.reader import load_texts
 
     random = repeated(reader, period, seed, as_option)
     tests: list[tuple[str, str, tuple[Tensor, ...]]] = [

@@ -49,7 +49,7 @@ def studio(
 ) -> None:
     """Open a page that shows the attention of three words, a model, or a whole book."""
     check_options(model, host, port)
-    from glasshead.studio.server.app import serve
+    from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
 
     served = Studio(_folder(model))

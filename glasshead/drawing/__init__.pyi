@@ -10,10 +10,11 @@ from .document import Heading as Heading
 from .document import Note as Note
 from .document import Paragraph as Paragraph
 from .heat_map import HeatMap as HeatMap
+from .heat_map import sampled_map as sampled_map
 from .numbers import number as number
 from .numbers import vector as vector
+from .overlay import Overlay as Overlay
 from .printable import printable as printable
 from .printable import shorten as shorten
 from .printable import visible as visible
-from .sampled import sampled_map as sampled_map
 from .table import Table as Table

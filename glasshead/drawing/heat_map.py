@@ -1,7 +1,7 @@
 """Heat maps of attention weights, in a terminal and in HTML."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from math import floor
@@ -21,6 +21,7 @@ from glasshead.drawing.block import (
     line,
     texts,
 )
+from glasshead.drawing.document import Paragraph
 from glasshead.drawing.numbers import number
 from glasshead.drawing.page import LEVELS, hexadecimal, ink, level, paint, rendered, snapped
 from glasshead.drawing.pooling import Grid, Matrix, Value, pooled, pooling_said
@@ -354,3 +355,43 @@ def _weight(value: Any, row: int, column: int) -> Value:
             f"column {column}; pass weights, and None for hidden pairs."
         )
     return None if math.isnan(weight) else weight
+
+
+_ROWS, _COLUMNS = 24, 32
+
+
+def sampled_map(
+    row: Callable[[int], Sequence[float]], rows: int, columns: int, *, of: str
+) -> Block:
+    """Draw a matrix of weights by at most 24 of its rows and 32 blocks of its columns.
+
+    The rows are evenly spaced, the first and the last among them. A block is summed, so that a row
+    of the map adds up to what the row of the matrix does. Only the rows that are drawn are read.
+
+    Args:
+        row: Returns a row of the matrix.
+        rows, columns: Its shape, each at least 1.
+        of: What it is, for the caption.
+
+    Returns: a `HeatMap`, or a sentence where a weight is negative, as of a custom normalizer.
+
+    >>> print(sampled_map(lambda i: [0.25] * 4, 2, 4, of="Weights of head 0").as_text())
+    Weights of head 0
+          0     1     2     3
+    0  0.25  0.25  0.25  0.25
+    1  0.25  0.25  0.25  0.25
+    """
+    count = min(rows, _ROWS)
+    drawn = [round(place * (rows - 1) / max(1, count - 1)) for place in range(count)]
+    size = -(-columns // _COLUMNS)
+    starts = range(0, columns, size)
+    values = []
+    for place in drawn:
+        numbers = row(place)
+        values.append([sum(numbers[start : start + size]) for start in starts])
+    notes = [f"{count} of {rows} rows"] if count < rows else []
+    notes += [f"sums over {size} columns"] if size > 1 else []
+    caption = ", ".join([of, *notes])
+    if any(value < 0 for numbers in values for value in numbers):
+        return Paragraph(f"{of}: some weights are negative, and a map shows none of those.")
+    return HeatMap(values, [*map(str, drawn)], [*map(str, starts)], caption=caption)

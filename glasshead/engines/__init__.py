@@ -1,8 +1,7 @@
 """Engines: interchangeable ways to compute one attention problem."""
 
-from glasshead.engines.base import Cost, Engine, Observed
 from glasshead.engines.fused import Fused
-from glasshead.engines.reference import REFERENCE, Reference
+from glasshead.engines.reference import REFERENCE, Cost, Engine, Observed, Reference
 from glasshead.engines.streaming import STREAMING, Streaming, reductions_of
 
 FUSED = Fused()

@@ -11,17 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from glasshead.engines.base import (
-    Cost,
-    Observed,
-    clear_unseen,
-    four_axes,
-    is_transformed,
-    scaled_features,
-)
+from glasshead.engines.reference import Cost, Observed
 from glasshead.engines.streaming import reductions_of
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.problem import Problem, sees_and_seen
+from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.tile import four_axes
+from glasshead.recipe.validation import is_transformed
 from glasshead.statistics.reductions import Reduction
 
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
@@ -82,7 +77,7 @@ class Fused:
             bias, visible = problem.bias_and_visible(mask, problem.tile())
         query, key, value = _inputs(problem, visible, is_causal=is_causal)
         # With is_causal, SDPA's kernel multiplies its -inf by the scale.
-        query, key, scale = scaled_features(problem, query, key, positive=True)
+        query, key, scale = problem.scaled_features(query, key, positive=True)
         value = value if value.dtype == query.dtype else value.to(query.dtype)
         width, value_width = query.shape[-1], value.shape[-1]
         if width != value_width:

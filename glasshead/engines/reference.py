@@ -1,18 +1,63 @@
-"""The reference engine: the specification, step by step, and reductions of complete rows."""
+"""The engine protocol, and the reference engine, which is its specification."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.base import Cost, Observed, without_autocast
 from glasshead.recipe.problem import Problem, Trace, sees_and_seen
 from glasshead.recipe.tile import Span, Tile
+from glasshead.recipe.validation import without_autocast
 from glasshead.statistics.reductions import Reduction, Rows
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimated cost of one forward pass.
+
+    Attributes:
+        flops: Floating-point operations of the two matrix products, a multiply-add counting two.
+        bytes: Peak memory beyond the inputs, the context included.
+    """
+
+    flops: int
+    bytes: int
+
+
+class Observed(NamedTuple):
+    """Context and the results of each requested reduction, `[*batch, heads, …]`."""
+
+    context: Float[Tensor, "*batch heads queries value_dim"]
+    reduced: list[tuple[Tensor, ...]]
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Protocol of an engine. The reference engine defines what is right; the others agree."""
+
+    name: str
+    about: str
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Return why this engine cannot compute the problem, or None if it can."""
+        ...
+
+    def cost(self, problem: Problem) -> Cost:
+        """Estimate the cost from shapes and masks; the values of the inputs are not read."""
+        ...
+
+    def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Compute the context, differentiably."""
+        ...
+
+    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+        """Compute the context of `run`, bit for bit, and reductions of the undropped weights."""
+        ...
 
 
 class Reference:

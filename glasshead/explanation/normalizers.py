@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glasshead.explanation.numbers import factor, figure, total
-from glasshead.explanation.subject import Column, Subject, formula_of
+from glasshead.explanation.subject import Column, Subject, factor, figure, formula_of, total
 from glasshead.recipe import normalizers
 
 

@@ -3,13 +3,14 @@
 from glasshead.layers.blocks import (
     DecoderBlock,
     EncoderBlock,
+    FeedForward,
+    GatedFeedForward,
     PostNorm,
     PreNorm,
     ResPostNorm,
     SandwichNorm,
 )
 from glasshead.layers.eviction import H2O, TOVA, Policy, Sinks, SnapKV
-from glasshead.layers.feed_forward import FeedForward, GatedFeedForward
 from glasshead.layers.kv_cache import EvictingCache, KVCache
 from glasshead.layers.layer_cache import KeyValueCache
 from glasshead.layers.multi_head_attention import MultiHeadAttention, QueryKeyNorm

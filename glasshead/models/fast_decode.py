@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from glasshead import layers
 from glasshead.attention import Attention
 from glasshead.layers import FeedForward, KeyValueCache, KVCache, MultiHeadAttention
-from glasshead.layers.feed_forward import Dropout
+from glasshead.layers.blocks import Dropout
 from glasshead.layers.layer_cache import by_distance, lookback
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.config import TransformerConfig

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from glasshead import layers
 from glasshead.attention import Attention
-from glasshead.layers.blocks import Norm
-from glasshead.layers.feed_forward import Activation, Dropout
+from glasshead.layers.blocks import Activation, Dropout, Norm
 from glasshead.layers.positions import scaling_of
 from glasshead.models.config import GATED, TransformerConfig
 from glasshead.recipe.biases import ALiBi

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.nn.modules import module as modules
 
-from glasshead.attention.tensor_files import read, write
+from glasshead.attention.io import read, write
 from glasshead.drawing.printable import printable
 from glasshead.files import check_regular
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +13,7 @@ from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias, s
 from glasshead.recipe.masks.base import Mask, combined, visible_pairs
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
-from glasshead.recipe.scores import Score
+from glasshead.recipe.scores import Dot, InnerProduct, Score
 from glasshead.recipe.tile import Intervals, Span, Tile, intersect, three_axes
 from glasshead.recipe.validation import check_offset
 
@@ -124,6 +124,27 @@ class Problem:
                 visible = shows if visible is None else visible & shows
             total = values if total is None else total + values
         return total, visible
+
+    def scaled_features(
+        self, query: Tensor, key: Tensor, *, positive: bool = False
+    ) -> tuple[Tensor, Tensor, float]:
+        """Compute vectors whose inner product times a number, the last result, is the score.
+
+        The score has to be an inner product of features.
+
+        Args:
+            query, key: The inputs, maybe cut or cleared.
+            positive: Whether the number must be above 0.
+        """
+        score, scale = cast("InnerProduct", self.score), self.scale
+        folded = isinstance(scale, Tensor) or (positive and scale <= 0)
+        if folded or not isinstance(score, Dot):
+            # Features computed from the inputs are not rounded to half precision again.
+            query, key = (x.to(self.dtype) for x in (query, key))
+        query, key = score.features(query, key)
+        if not folded:
+            return query, key, float(scale)
+        return query * (scale.to(query) if isinstance(scale, Tensor) else scale), key, 1.0
 
     def simplified_mask(self) -> Mask | None:
         """Return the simplest equivalent mask, or None where nothing is hidden."""
@@ -240,6 +261,20 @@ def sees_and_seen(
     """
     seen = visible.any(-2, keepdim=True).any(-3, keepdim=True).transpose(-1, -2)
     return visible.any(-1, keepdim=True), seen
+
+
+def clear_unseen(
+    query: Tensor, key: Tensor, value: Tensor, sees: Tensor, seen: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs, with 0 in queries that see no key and in keys that no query sees.
+
+    Such rows may hold anything, NaN included, which a product would spread.
+    """
+    return (
+        torch.where(sees, query, 0.0),
+        torch.where(seen, key, 0.0),
+        torch.where(seen, value, 0.0),
+    )
 
 
 STEPS = (

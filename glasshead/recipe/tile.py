@@ -88,6 +88,21 @@ def three_axes(tensor: Tensor) -> Tensor:
     return tensor if tensor.ndim >= 3 else tensor[(None,) * (3 - tensor.ndim)]
 
 
+def four_axes(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """Reshape what broadcasts to `[*batch, heads, rows, columns]` to exactly four axes.
+
+    Several batch axes are flattened to one, in full unless none of them is there.
+    """
+    if tensor.ndim == 4 and len(batch) <= 1:
+        return tensor
+    tensor = three_axes(tensor)
+    if tensor.ndim == 3:
+        return tensor[None]
+    if len(batch) > 1:
+        tensor = tensor.expand(*batch, *tensor.shape[-3:])
+    return tensor.flatten(0, -4)
+
+
 class Intervals(NamedTuple):
     """Visible key ranges: query i sees the keys in [`starts[i]`, `stops[i]`), and no others.
 

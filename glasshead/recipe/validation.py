@@ -1,13 +1,16 @@
-"""Validation of shapes and numbers at the public boundary, one sentence per error."""
+"""The public boundary: shapes and numbers, checked with one sentence per error, and autocast."""
 
 import math
 import operator
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from glasshead.private_names import private, runs_code_of
 
 # Positions are 64-bit integers; this leaves room for the sum of a few.
 _LARGEST = 2**60
@@ -37,7 +40,7 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
         raise ValueError(f"{name} takes a whole number{bound}, and got {shown(value)}.")
     if most is not None and value > most:
         raise ValueError(f"{name} takes a whole number of at most {most}, and got {shown(value)}.")
-    if abs(value) > _LARGEST:
+    if most is None and abs(value) > _LARGEST:
         raise ValueError(f"{name} takes a whole number of 60 bits, and got {shown(value)}.")
     return value
 
@@ -240,6 +243,47 @@ def check_offset(name: str, offset: int | Tensor, scores: tuple[int, ...]) -> No
 def _all_of(expected: str, inputs: Iterable[tuple[str, Tensor]], attribute: str) -> str:
     got = ", ".join(f"{name} {getattr(tensor, attribute)}" for name, tensor in inputs)
     return f"{expected}, and got {got}: convert them with .to()."
+
+
+def cast_inputs(*inputs: Any) -> tuple[Any, ...]:
+    """Cast inputs to the autocast dtype where autocast is on; float64 is left alone."""
+    first = inputs[0]
+    if not isinstance(first, Tensor) or not _is_on(first.device):
+        return inputs
+    dtype = torch.get_autocast_dtype(first.device.type)
+    return tuple(x.to(dtype) if _is_cast(x) else x for x in inputs)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """Return a context with autocast off, so that inputs cast already lose no precision."""
+    return torch.autocast(device.type, enabled=False) if _is_on(device) else nullcontext()
+
+
+# Devices that always have autocast: PyTorch 2.8 cannot compile the question.
+_AUTOCASTING = ("cpu", "cuda")
+
+
+def _is_on(device: torch.device) -> bool:
+    # Querying a device without autocast, such as meta, is an error.
+    kind = device.type
+    available = kind in _AUTOCASTING or torch.amp.is_autocast_available(kind)
+    return available and torch.is_autocast_enabled(kind)
+
+
+def _is_cast(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
+
+
+# Looked up once, as every call asks.
+_innermost_transform = private("torch._C._functorch.peek_interpreter_stack")
+
+
+def is_transformed() -> bool:
+    """Return whether a transform of torch.func, such as vmap, wraps the tensors of this call."""
+    if _innermost_transform is not None:
+        return _innermost_transform() is not None
+    transforms = torch.func.vmap, torch.func.vjp, torch.autograd.functional.jacobian
+    return runs_code_of(*(function.__code__.co_filename for function in transforms))
 
 
 def register_value(module: nn.Module, name: str, value: object) -> None:

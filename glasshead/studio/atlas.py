@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
-from glasshead.studio.background_jobs import Cancelled
-from glasshead.studio.cache import Cache
+from glasshead.studio.background_jobs import Cache, Cancelled
 
 Cancel = Callable[[], bool] | None
 

@@ -1,10 +1,11 @@
-"""Background work: progress, cancellation, concurrency limits, and refusals with a status."""
+"""Background work: progress, cancellation, limits, refusals, and a cache of computed values."""
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
@@ -170,3 +171,159 @@ class Slots:
             yield
         finally:
             self.give_back()
+
+
+# Seconds between two calls of `wait`, by which a thread that waits for another can give up.
+_POLL = 0.02
+
+_T = TypeVar("_T")
+
+
+class Cache(Generic[_T]):
+    """A thread-safe cache, from which the least recently used values go first.
+
+    Args:
+        limit: Largest total size of the values; a larger one is returned, but not stored.
+        size_of: Size of a value; if not given it is 1, so that `limit` counts values.
+
+    >>> cache = Cache(2)
+    >>> for name in "abacb":
+    ...     value = cache.get(name, lambda: print("computed", name) or name.upper())
+    computed a
+    computed b
+    computed c
+    computed b
+    >>> len(cache), cache.find("a"), cache.find("b")
+    (2, None, 'B')
+    """
+
+    def __init__(self, limit: int, size_of: Callable[[_T], int] = lambda _: 1) -> None:
+        self.limit = limit
+        self._size_of, self._changed = size_of, threading.Condition()
+        self._values: OrderedDict[Any, _T] = OrderedDict()
+        self._under_way: dict[Hashable, Work | None] = {}
+        self._reserved = 0
+
+    def __contains__(self, key: Hashable) -> bool:
+        with self._changed:
+            return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def size(self) -> int:
+        """Total size of the values."""
+        with self._changed:
+            return sum(map(self._size_of, self._values.values()))
+
+    def find(self, key: Hashable) -> _T | None:
+        """Return the value of a key, or None."""
+        with self._changed:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def get(
+        self,
+        key: Hashable,
+        make: Callable[[], _T],
+        wait: Callable[[Work | None], object] | None = None,
+        work: Work | None = None,
+    ) -> _T:
+        """Return the value of a key: cached, awaited from the thread computing it, or computed.
+
+        An error of `make` is raised in the thread that called it; threads that waited try again.
+
+        Args:
+            key: Identifies the value.
+            make: Computes the value.
+            wait: Called every few milliseconds while another thread computes the value, with the
+                `work` of that one; may raise, to give up.
+            work: Given to the `wait` of other threads.
+        """
+        with self._changed:
+            while key in self._under_way:
+                self._changed.wait(_POLL)
+                if wait is not None and key in self._under_way:
+                    wait(self._under_way[key])
+            cached = self.find(key)
+            if cached is not None:
+                return cached
+            self._under_way[key] = work
+        try:
+            value = make()
+            self.put(key, value)
+            return value
+        finally:
+            with self._changed:
+                del self._under_way[key]
+                self._changed.notify_all()
+
+    def put(self, key: Hashable, value: _T) -> None:
+        """Store a value."""
+        if self._size_of(value) > self.limit:
+            return
+        with self._changed:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            self._evict(0)
+
+    def drop(self, is_gone: Callable[[Any], bool]) -> None:
+        """Drop the values of the keys for which `is_gone` returns True."""
+        with self._changed:
+            for key in [key for key in self._values if is_gone(key)]:
+                del self._values[key]
+
+    def _evict(self, size: int) -> None:
+        """Drop values until there is room for one of this size."""
+        taken = self.size
+        while self._values and taken + size + self._reserved > self.limit:
+            _, evicted = self._values.popitem(last=False)
+            taken -= self._size_of(evicted)
+
+
+class Sized(Protocol):
+    """A value that knows its own size."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        ...
+
+
+_S = TypeVar("_S", bound=Sized)
+
+
+class SizedCache(Cache[_S]):
+    """A cache of values that know their size, in which room can be reserved for another.
+
+    Args:
+        limit: Bytes that the values may take, with those that are being computed.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit, lambda value: value.size)
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Reserve bytes for a value while it is computed, evicting the least recently used.
+
+        Errors: `TooMuch` where the limit is smaller than `size`, `Busy` where other computations
+        have reserved it.
+        """
+        if size > self.limit:
+            raise TooMuch(
+                f"queries and keys of this text would take {size:,} bytes, and {self.limit:,} "
+                f"are allowed: take a shorter text."
+            )
+        with self._changed:
+            if size + self._reserved > self.limit:
+                raise Busy("another text is being read, which takes the memory: wait for it.")
+            self._evict(size)
+            self._reserved += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reserved -= size

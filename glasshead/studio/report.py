@@ -18,9 +18,9 @@ from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.page import document, float32, framed, icon
-from glasshead.studio.sample import Sample
 from glasshead.studio.strings import REPORT, words
 from glasshead.studio.studio import LANGUAGES, Limits, Studio, about
+from glasshead.studio.subject import Sample
 from glasshead.studio.views.alignment import sentences_of, stored_alignment
 from glasshead.studio.views.atlas import Atlases, stored_atlas
 from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads

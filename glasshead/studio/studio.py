@@ -9,8 +9,15 @@ from weakref import WeakSet
 
 from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
-from glasshead.studio.background_jobs import Forgotten, Refusal, Slots, TooMuch, Work
-from glasshead.studio.cache import Cache, SizedCache
+from glasshead.studio.background_jobs import (
+    Cache,
+    Forgotten,
+    Refusal,
+    SizedCache,
+    Slots,
+    TooMuch,
+    Work,
+)
 from glasshead.studio.subject import Kind, ModelPass, StudioSubject
 from glasshead.tasks.run_folder import RunFolder
 

@@ -12,10 +12,10 @@ import torch
 
 from glasshead.models.config import TransformerConfig, closest
 from glasshead.out_of_memory import available_memory
-from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import MAY_CHANGE, TrainingSettings
 from glasshead.tasks.training.checkpoints import changed_setting
+from glasshead.tasks.training.settings import check_whole
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
@@ -77,17 +77,17 @@ def typed(text: str) -> dict[str, Any]:
 # section 2.2.
 MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
 
-# Upper bounds: tokenizers allocate memory for a whole vocabulary, and generated texts are held in
+# Least and most: tokenizers allocate memory for a whole vocabulary, and generated texts are held in
 # memory.
-_MOST = {
-    "vocabulary": 2**20,
-    "stories": 10**6,
-    "made_up": 10**6,
-    "batch_size": 2**20,
-    "batch_tokens": 2**24,
-    "first": 2**24,
-    "last": 2**24,
-    "blocks": 10**6,
+_BOUNDS = {
+    "vocabulary": (1, 2**20),
+    "stories": (1, 10**6),
+    "made_up": (1, 10**6),
+    "batch_size": (1, 2**20),
+    "batch_tokens": (1, 2**24),
+    "first": (1, 2**24),
+    "last": (0, 2**24),
+    "blocks": (0, 10**6),
 }
 
 
@@ -124,14 +124,7 @@ class RunData:
             raise ValueError(
                 f"held_out takes a share between 0 and 1, as in 0.1, and got {self.held_out!r}."
             )
-
-    def check_whole(self, names: Sequence[str], least: int) -> None:
-        """Check that fields are whole numbers from `least` to their upper bound.
-
-        Errors: a ValueError or TypeError where one is not.
-        """
-        for name in names:
-            whole_number(getattr(self, name), name, least=least, most=_MOST[name])
+        check_whole(self, _BOUNDS)
 
     def check_kinds(self, tokenizers: Sequence[str], columns: Sequence[str]) -> None:
         """Check the fields for the tokenizer, the columns and lowercasing.

@@ -44,6 +44,23 @@ def position_among(
 
 
 @dataclass(frozen=True, eq=False)
+class OutputGradient:
+    """Where the gradient of an attention's output arrives, once a backward pass runs.
+
+    Attributes:
+        output: The output as autograd knows it.
+        of_heads: Returns the gradient of the context of each head, from that of the output.
+        values: Returns the values, `[*batch, kv_heads, keys, value_dim]`.
+        drops: Whether weights were dropped, so that the context is not of them.
+    """
+
+    output: Tensor
+    of_heads: Callable[[Tensor], Tensor]
+    values: Callable[[], Tensor]
+    drops: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class CapturedCall:
     """A captured attention call: inputs, mask, scale and output.
 
@@ -56,6 +73,8 @@ class CapturedCall:
         logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
         output: The model's own output, to compare ours with; None where dropout or a projection
             comes between.
+        gradient: Where the gradient of its output arrives; None where that is not to be had.
+        context: Returns the output of its heads, dropout included; None where it is not to be had.
         by_hand: The steps of attention that is written by hand, in words.
         trace: Computes every step of it; None where it was not asked for, or is not by hand.
     """
@@ -66,6 +85,8 @@ class CapturedCall:
     crossing: bool = False
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None
     output: Float[Tensor, "*batch heads queries value_dim"] | None = None
+    gradient: OutputGradient | None = None
+    context: Callable[[], Tensor] | None = None
     by_hand: str | None = None
     trace: Callable[[], Trace] | None = None
 

@@ -1,20 +1,30 @@
 """The recorded calls of one attention of a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.attention.joined_weights import JoinedWeights
 from glasshead.attention.lazy_matrix import first_head
 from glasshead.attention.observe import StatisticResults, value_table
+from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.recipe.problem import Trace
 from glasshead.statistics import Statistic
+from glasshead.watching.attention_map import (
+    AttentionMap,
+    Images,
+    MapChoice,
+    Place,
+    attention_map,
+    placed,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +49,8 @@ class CallInfo:
         interleaved: Whether other attention ran between the last run of its module and this one.
         by_hand: The steps of an attention that is written by hand, in words; None for one that the
             model left to a function of its libraries.
+        images: The pictures among its keys, or a clause that says why they are not known; None
+            where there are none.
     """
 
     position: int = 0
@@ -51,18 +63,22 @@ class CallInfo:
     run: int = 0
     interleaved: bool = False
     by_hand: str | None = None
+    images: Images | str | None = None
 
 
 class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved, by_hand: See
-            `CallInfo`.
+        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
+        by_hand, images: See `CallInfo`.
         weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
             not kept.
         trace: Every step of an attention written by hand, in the layout of its softmax; None where
             it was not kept.
+        gradients: The lazy gradients of the loss with respect to these weights.
+        context: The output of all heads before the output projection, `[batch, heads, queries,
+            value_dim]`; None where it was not kept.
     """
 
     def __init__(
@@ -73,13 +89,16 @@ class Call(StatisticResults):
         info: CallInfo,
         weights: Weights | None = None,
         trace: Trace | None = None,
+        context: Float[Tensor, "*batch heads queries value_dim"] | None = None,
+        arrived: Callable[[], WeightGradients | None] | None = None,
     ) -> None:
         super().__init__(shape, statistics, values)
-        self._info, self.weights, self.trace = info, weights, trace
+        self._info, self.weights, self.trace, self.context = info, weights, trace, context
+        self._arrived = arrived
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
-        self.by_hand = info.by_hand
+        self.by_hand, self.images = info.by_hand, info.images
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -96,9 +115,29 @@ class Call(StatisticResults):
         """Position after its last query."""
         return self.position + self.queries
 
+    @property
+    def gradients(self) -> WeightGradients:
+        """The lazy gradients of the loss with respect to the weights, of the last backward pass.
+
+        Errors: a ValueError where they were not kept, or no backward pass has reached this call.
+        """
+        if self._arrived is None:
+            raise ValueError("the gradients were not kept: watch with keep='gradients'.")
+        found = self._arrived()
+        if found is None:
+            raise ValueError(
+                "no gradient has reached the output of this attention: call backward() on a loss "
+                "that depends on it."
+            )
+        return found
+
     def alone(self, name: str) -> "Call":
         """Return the call with one of its statistics only."""
         return self._with(self.shape, {name: self.statistics[name]}, {name: self.values[name]})
+
+    def bare(self) -> "Call":
+        """Return the call without statistics and weights."""
+        return self._with(self.shape, {}, {})
 
     def __add__(self, other: "Call") -> "Call":
         """Join two consecutive calls; the result has no weights.
@@ -311,6 +350,124 @@ class Watched(Sequence[Call]):
                 f"written by hand allows."
             )
         return trace
+
+    def image(
+        self,
+        query: Place | Sequence[Place] | None = None,
+        *,
+        heads: Sequence[int] | None = None,
+        batch: int = 0,
+        image: int = 0,
+        grid: tuple[int, int] | None = None,
+        without: str | Sequence[int | str] = (),
+        sinks: float | None = None,
+    ) -> AttentionMap:
+        """Compute the weights of a query on the patches of a picture, in the last text.
+
+        w_j = mean_heads P_ij at the patch of key j, from row i of the lazy weights; of all queries
+        their mean, from `P.T @ 1/n`. Memory grows with queries + keys.
+
+        Patches are found by what the model was given: `pixel_values`, of a vision transformer, a
+        feature map, or windows; in a language model the image tokens of its texts.
+
+        Args:
+            query: A number, negative from the end, (row, column) of a patch, or a list, of which
+                the mean is taken; None: the mean of all.
+            heads: Heads to average; None: all.
+            batch: The number of the text or picture in the batch.
+            image: The number of the picture, where a text has several.
+            grid: Rows and columns of patches, where they are not known: they are the last keys, row
+                by row.
+            without: Keys to remove, by number, or by what they are, such as "class", "registers"
+                or "text". The other weights are scaled to sum to 1.
+            sinks: Also remove keys that receive more than this of the weight of the mean query,
+                such as 0.3 (Gu et al. 2025, When attention sink emerges, section 3).
+
+        Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept or
+        the patches are not known.
+        """
+        W, text = self.weights, self._last_text()
+        tokens = tokens_of(self.name, text, batch, image, grid)
+        choice = MapChoice(query, heads, batch, image, without, sinks)
+        real = self.real
+        own = None if real is None or batch >= len(real) else real[batch]
+        return attention_map(self.name, W, tokens, choice, own, crossing=text[0].crossing)
+
+    def on_image(
+        self,
+        values: Float[Tensor, " keys"],
+        *,
+        batch: int = 0,
+        image: int = 0,
+        grid: tuple[int, int] | None = None,
+        title: str | None = None,
+    ) -> AttentionMap:
+        """Place a number for each key, such as a row of `gh.rollout`, on the patches of a picture.
+
+        Args:
+            values: A number for each key; in windows they follow one another.
+            batch, image, grid: As of `image`.
+            title: The title; None: the name of the attention.
+
+        Errors: a TypeError or ValueError where an argument is invalid or the patches are not known.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> rule, x = gh.Attention(), torch.zeros(1, 2, 5, 3)     # a class token and 2 × 2 patches
+        >>> with gh.watch(rule, keep="weights") as seen:
+        ...     context = rule(x, x, x)
+        >>> seen[""].on_image(gh.rollout(seen, rows=[0])[0, 0], grid=(2, 2)).weights
+        tensor([[0.1000, 0.1000],
+                [0.1000, 0.1000]])
+        """
+        text = self._last_text()
+        tokens = tokens_of(self.name, text, batch, image, grid)
+        keys = text[-1].keys * tokens.windows
+        if not isinstance(values, Tensor) or values.shape != (keys,):
+            got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"on_image takes a number for each of {keys} keys, and got {got}.")
+        return placed(values.detach(), tokens, title=title or self.name or "the model")
+
+    @property
+    def gradients(self) -> WeightGradients:
+        """The lazy gradients of the loss with respect to the weights of the last text.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> rule, x = gh.Attention(), torch.eye(2).expand(1, 1, 2, 2).clone().requires_grad_()
+        >>> with gh.watch(rule, keep="gradients") as seen:
+        ...     rule(0 * x, x, x)[..., 0, 1].sum().backward()
+        >>> seen[""].gradients.dense()                 # of context 0, its second number, by weights
+        tensor([[[[0., 1.],
+                  [0., 0.]]]])
+        >>> (seen[""].weights * seen[""].gradients).dense()         # attention × gradient
+        tensor([[[[0.0000, 0.5000],
+                  [0.0000, 0.0000]]]])
+
+        Errors: a ValueError where they were not kept, no backward pass has reached them, or the
+        text has several calls or the module several runs in a forward pass.
+        """
+        calls = self._last_text()
+        if len(calls) > 1:
+            raise ValueError(
+                f"gradients are those of one call, and the last text of {self.name!r} has "
+                f"{len(calls)}: take seen[{self.name!r}][i].gradients, or run the text at once."
+            )
+        return calls[0].gradients
+
+    @property
+    def context(self) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """The output of the heads over the last text, before the output projection.
+
+        Errors: a ValueError where it was not kept, or the module runs several times in a forward
+        pass.
+        """
+        kept = [call.context for call in self._last_text() if call.context is not None]
+        if len(kept) < len(self._last_text()):
+            raise ValueError(
+                f"the context of {self.name!r} was not kept: watch with keep='context'."
+            )
+        return torch.cat(kept, -2)
 
     @property
     def real(self) -> Bool[Tensor, "batch tokens"] | None:

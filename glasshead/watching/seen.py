@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.attention.io import describe_values, found, tensors_of
-from glasshead.attention.tensor_files import read, understood, write
-from glasshead.attention.to_pandas import import_pandas
+from glasshead.attention.io import describe_values, found, read, tensors_of, understood, write
+from glasshead.attention.observe import import_pandas
 from glasshead.drawing import Block, Document, Paragraph, Table, number
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import MaxScore, Statistic

@@ -10,10 +10,11 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from glasshead.attention.observe import StatisticRequest
+from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
-from glasshead.engines.base import without_autocast
 from glasshead.recipe.problem import Problem, Trace
+from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Statistic
 from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
 from glasshead.watching.errors import (
@@ -31,6 +32,7 @@ from glasshead.watching.errors import (
     way_out,
     without_attention,
 )
+from glasshead.watching.image_finder import ImageFinder
 from glasshead.watching.layer_record import Call, CallInfo, Watched
 from glasshead.watching.module_calls import (
     Layers,
@@ -50,7 +52,8 @@ class WatchChoices:
     Attributes:
         statistics: Statistics by name.
         heads: Head indices; None: all.
-        keep: "weights" to keep lazy weights, "trace" to keep the steps of attention by hand.
+        keep: "weights" to keep lazy weights, "gradients" those and the gradients of the loss with
+            respect to them, "context" the output of heads, "trace" the steps of attention by hand.
         budget: Memory for these in bytes, over all calls.
         attention_mask: True for real tokens; None: the mask given to the model.
     """
@@ -77,7 +80,7 @@ class HandSoftmax:
     why: str | None = None
 
 
-class _Pass:
+class ForwardPass:
     """The current forward pass of a model, and the runs of each module within it.
 
     Attributes:
@@ -137,9 +140,10 @@ class Watcher:
         self._compiled: dict[str, None] = {}
         self._kept = 0
         self._snapshots = Snapshots()
-        self._tracker, self._pass = SequenceTracker(), _Pass()
+        self._tracker, self._pass = SequenceTracker(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
+        self._images = ImageFinder()
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -158,6 +162,7 @@ class Watcher:
         own = next((call for call in calls if call.module is module), calls[0])
         name = self._name(own.module)
         run, apart = self._pass.run(name, calls, own)
+        self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
             self._tracker.passed(capture, self._pass.number)
@@ -169,8 +174,18 @@ class Watcher:
                     f"watch takes attention that follows from its queries, keys and mask, and that "
                     f"of {name!r} gave another output: leave it out by layers=."
                 )
-            call = self._call(name, captured, calls, run, apart=apart)
-            self.watched.setdefault(name, Watched(name)).add(call)
+            self.record(name, self._call(name, captured, calls, run, apart=apart), calls)
+
+    def record(self, name: str, call: Call, calls: Sequence[ModuleCall]) -> None:
+        """Add a call to the record of its attention.
+
+        Args:
+            name: Name of the attention.
+            call: The call.
+            calls: The module calls in progress, innermost first.
+        """
+        del calls
+        self.watched.setdefault(name, Watched(name)).add(call)
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
@@ -335,11 +350,15 @@ class Watcher:
             run=run,
             interleaved=apart,
             by_hand=captured.by_hand,
+            images=self._images.images(captured, calls),
         )
         keep = self.choice.keep
-        weights = self._weights(name, captured, problem) if keep == "weights" else None
+        kept = keep in ("weights", "gradients")
+        weights = self._weights(name, captured, problem) if kept else None
+        arrived = self._gradients(name, captured, problem) if keep == "gradients" else None
         trace = self._trace(name, captured) if keep == "trace" else None
-        return Call(shape, self.choice.statistics, values, info, weights, trace)
+        context = self._context(name, captured) if keep == "context" else None
+        return Call(shape, self.choice.statistics, values, info, weights, trace, context, arrived)
 
     def _last(self, name: str, run: int | None) -> Call | None:
         """Return the last call of a run of a module, or of any run; None where there is none."""
@@ -388,6 +407,61 @@ class Watcher:
         self._charge(vectors + numbers * problem.dtype.itemsize, name)
         snapshots = self._snapshots.of(problem, lambda needed: self._charge(needed, name))
         return Weights(snapshots, logsumexp)
+
+    def _gradients(
+        self, name: str, captured: CapturedCall, problem: Problem
+    ) -> Callable[[], WeightGradients | None]:
+        """Keep the values, and the gradient of the output once it arrives, within the budget.
+
+        Returns: a function that returns the gradients of the weights; None before they arrive.
+        """
+        source = captured.gradient
+        if source is None:
+            raise ValueError(
+                f"keep='gradients' takes attention whose output autograd shows, and that of "
+                f"{name!r} it does not: call F.scaled_dot_product_attention there, or leave it out "
+                f"by layers=."
+            )
+        if source.drops:
+            raise ValueError(
+                f"keep='gradients' takes attention without dropout, and {name!r} drops weights: "
+                f"call model.eval() before, or leave it out by layers=."
+            )
+        if not source.output.requires_grad:
+            raise ValueError(
+                f"keep='gradients' takes a forward pass with gradients, and the output of {name!r} "
+                f"has none: run it without torch.no_grad(), reentrant checkpointing and "
+                f"torch.compile, by F.scaled_dot_product_attention by its own name, or leave it "
+                f"out by layers=."
+            )
+        values = source.values().detach()
+        output = source.output
+        self._charge(values.numel() * values.itemsize + output.numel() * output.itemsize, name)
+        # A cache may be written to.
+        values = problem.as_given(values).clone(memory_format=torch.contiguous_format)
+        # The output would not be freed while its own hook knows it.
+        of_heads, headless = source.of_heads, problem.query.ndim - 3 if problem.axes < 4 else None
+        arrived: list[Tensor] = []
+
+        def receive(gradient: Tensor) -> None:
+            found = of_heads(gradient.detach())
+            # Autograd may add other gradients to this one in place.
+            arrived[:] = [(found if headless is None else found.squeeze(headless)).clone()]
+
+        output.register_hook(receive)
+        return lambda: WeightGradients(values, arrived[0]) if arrived else None
+
+    def _context(self, name: str, captured: CapturedCall) -> Tensor:
+        """Copy the output of the heads, within the budget."""
+        if captured.context is None:
+            raise ValueError(
+                f"keep='context' takes attention whose output shows before it is projected, and "
+                f"that of {name!r} does not: leave it out by layers=."
+            )
+        context = captured.context().detach()
+        self._charge(context.numel() * context.itemsize, name)
+        # The model may write to it.
+        return context.clone(memory_format=torch.contiguous_format)
 
     def _trace(self, name: str, captured: CapturedCall) -> Trace:
         """Compute the steps of an attention written by hand, within the budget."""

@@ -107,6 +107,8 @@ def test_a_mask_tensor_of_changing_size_compiles():
 
 @pytest.mark.parametrize("recipe", ["default", "causal", "reference only", "sparse"])
 def test_exports_for_every_length(recipe):
+    if recipe in ("reference only", "sparse") and torch.__version__.startswith("2.10."):
+        pytest.skip("PyTorch 2.10 exports no copies of heads for every length")
     attention, inputs = attention_and_inputs(recipe)
     queries, keys = torch.export.Dim("queries", min=2), torch.export.Dim("keys", min=2)
     shapes = {"query": {2: queries}, "key": {2: keys}, "value": {2: keys}}

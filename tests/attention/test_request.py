@@ -57,19 +57,22 @@ def crossed(call):
     return files
 
 
-@pytest.mark.parametrize("name", ["none", "causal", "window"])
-def test_a_plain_call_crosses_ten_files(name):
-    attention = gh.Attention(mask=MASKS[name])
+@pytest.mark.parametrize(
+    "mask", [*(MASKS[name] for name in ("none", "causal", "window")), gh.causal() & gh.padding([7])]
+)
+def test_a_plain_call_crosses_ten_files(mask):
+    attention = gh.Attention(mask=mask)
     query, key, value = inputs(13)
     files = crossed(lambda: attention(query, key, value))
     assert 5 < len(files) <= 10, files
 
 
-@pytest.mark.parametrize("name", ["none", "causal"])
-def test_observing_crosses_twenty_files(name):
+@pytest.mark.parametrize("statistics", [[gh.Entropy()], SIX], ids=["one", "six"])
+@pytest.mark.parametrize("name", MASKS)
+def test_observing_crosses_twenty_files(name, statistics):
     attention = gh.Attention(mask=MASKS[name], engine="streaming")
     query, key, value = inputs()
-    files = crossed(lambda: attention.observe(query, key, value, [gh.Entropy()]))
+    files = crossed(lambda: attention.observe(query, key, value, statistics))
     assert 10 < len(files) <= 20, files
 
 

@@ -19,7 +19,7 @@ from glasshead.cli.attention_options import parse_mask, parse_recipe
 from glasshead.cli.inputs.sentences import query_position
 from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions, build_mask
 from glasshead.explanation.embeddings import Embeddings, Projection, composed
-from glasshead.explanation.sentence import Sentence, VectorSource
+from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
 
 TEXT = "the shiny sun and the moon!"
@@ -42,7 +42,7 @@ def handed_on(command, monkeypatch):
         return explain(trace, **options)
 
     explain = gh.explain
-    monkeypatch.setattr("glasshead.explanation.sentence.explain", watched)
+    monkeypatch.setattr("glasshead.explanation.explain_trace.explain", watched)
 
     def run(*arguments):
         assert command("explain", *arguments).code == 0

@@ -683,3 +683,74 @@ def test_what_is_watched_in_python_is_the_same(command, place):
         corpus.update(seen)
     found = saved("seen.safetensors", layers_of("llama"))["entropy"]
     torch.testing.assert_close(found, corpus.compute().stacked("entropy"), atol=1e-6, rtol=1e-6)
+
+
+# Runs the command, keeps the sums after each batch, and is killed in a later one.
+KILLED = """
+import os, signal, sys
+from glasshead.cli import main
+from glasshead.tasks.readers import observe_texts, reader
+observe_texts._EVERY, reader._TOKENS_AT_ONCE = 0.0, 22
+save = observe_texts.PartialFile.save
+def saved(self, batches, sums):
+    save(self, batches, sums)
+    if batches == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+observe_texts.PartialFile.save = saved
+main(sys.argv[1:])
+"""
+
+
+class TestResuming:
+    @pytest.fixture
+    def killed(self, place):
+        (place / "text.txt").write_text(f"{TEXT} " * 7)
+        arguments = ["observe", "llama", "--text", "text.txt", "--save", "made/seen.safetensors"]
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, *arguments], cwd=place, check=False, capture_output=True
+        )
+        assert done.returncode == -9, done.stderr
+        assert [file.name for file in (place / "made").iterdir()] == ["seen.safetensors.partial"]
+        return arguments[1:]
+
+    def test_a_run_that_was_killed_goes_on_with_the_same_bits(
+        self, place, killed, command, monkeypatch
+    ):
+        from glasshead.tasks.readers import reader
+
+        monkeypatch.setattr(reader, "_TOKENS_AT_ONCE", 22)
+        observe(command, *killed[:-1], "whole.safetensors")
+        outcome = observe(command, *killed, "--resume")
+        assert "Going on after 66 tokens that were read before." in outcome.err
+        assert (place / "made" / "seen.safetensors").read_bytes() == (
+            place / "whole.safetensors"
+        ).read_bytes()
+        assert [file.name for file in (place / "made").iterdir()] == ["seen.safetensors"]
+
+    def test_what_was_kept_is_not_lost_by_mistake(self, place, killed, command):
+        partial = place / "made" / "seen.safetensors.partial"
+        kept = partial.read_bytes()
+        outcome = command("observe", *killed)
+        assert outcome.code == 2
+        assert "add --resume to go on with it, or delete it to begin anew" in outcome.err
+        (place / "text.txt").write_text(TEXT * 5)
+        outcome = command("observe", *killed, "--resume")
+        assert outcome.code == 2
+        assert "holds the sums of a run with another text or length" in outcome.err
+        assert partial.read_bytes() == kept
+
+    @pytest.mark.parametrize(
+        ("options", "sentence"),
+        [
+            (["llama", "--text", "text.txt", "--resume"], "add --save, or leave it out"),
+            (
+                ["llama", "--text", "text.txt", "--save", "a.safetensors", "--resume"],
+                "--resume finds no a.safetensors.partial: leave it out to begin",
+            ),
+            (["--resume"], "--resume goes with --text FILE, which a model reads, and --save"),
+        ],
+    )
+    def test_resuming_takes_what_to_go_on_with(self, place, command, options, sentence):
+        outcome = command("observe", *options)
+        assert outcome.code == 2
+        assert sentence in outcome.err

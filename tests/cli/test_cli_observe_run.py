@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import glasshead as gh
 from glasshead.cli.observe_tables import HeadsTable
 from glasshead.models.saving import write_weights
-from glasshead.tasks.readers import chunks as cutting
+from glasshead.tasks.readers import reader as cutting
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.train_tokenizer import characters
 from glasshead.tasks.write import Writer, WriteSettings

@@ -14,8 +14,8 @@ from torch import nn
 
 import glasshead as gh
 from cli.word_models import WordModels
-from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.find_roles import repeated
+from glasshead.tasks.readers.reader import Reader
 from glasshead.tasks.write import Writer
 from written import written
 

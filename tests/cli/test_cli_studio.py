@@ -15,7 +15,7 @@ import pytest
 from cli.lines_of_a_process import talking
 from glasshead import extras
 from glasshead.cli.studio import studio
-from glasshead.studio.server import app
+from glasshead.studio import app
 from pretrained_folders import llama2c_files, packed
 from translated import translated
 
@@ -143,8 +143,8 @@ def test_it_serves_until_it_is_interrupted():
 STUCK = """
 import sys, threading, time
 from glasshead.cli import main
-from glasshead.studio.server import app
-from glasshead.studio.server.answers import run_job
+from glasshead.studio import app
+from glasshead.studio.answers import run_job
 from fastapi import Request
 
 def stuck(work):

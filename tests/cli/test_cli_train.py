@@ -154,7 +154,7 @@ def test_neighbours_are_listed_and_drawn(command, run, tmp_path):
     [
         (["--preset", "huge"], "--preset knows no 'huge'"),
         (["--set", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
-        (["--devices", "0"], "devices takes a whole number from 1, and got 0."),
+        (["--devices", "0"], "devices takes a whole number of at least 1, and got 0."),
         (["--devices", "9" * 31], "devices takes a whole number of at most 1024, and got 9999"),
         (["--devices", "+1021", "--accelerator", "cpu"], "on this CPU, a process for each core"),
         (["--set", "vocabulary=100000000000"], "vocabulary takes a whole number of at most 10485"),

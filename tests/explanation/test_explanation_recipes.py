@@ -24,8 +24,8 @@ from explanation_told import (
 
 import glasshead as gh
 from glasshead.explanation.embeddings import Projection
-from glasshead.explanation.numbers import figure
 from glasshead.explanation.steps.sharpness import derivative, largest_derivative
+from glasshead.explanation.subject import figure
 from glasshead.recipe.part import Description
 
 SCORES = (

@@ -14,7 +14,7 @@ from explanation_told import OwnNormalizer, all_text, sides, traced, value, work
 from hypothesis import given, settings
 
 import glasshead as gh
-from glasshead.explanation.numbers import figure
+from glasshead.explanation.subject import figure
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 
 LETTERS = ("a", "b", "c", "d", "f", "g")

@@ -168,7 +168,7 @@ class TestFiles:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patched:
-            patched.setattr("glasshead.attention.tensor_files.save_file", half)
+            patched.setattr("glasshead.attention.io.save_file", half)
             with pytest.raises(OSError, match="cannot be written .No space left on device.: name"):
                 write_weights(MODELS["tied"](), file)
         assert list(file.parent.iterdir()) == [file]

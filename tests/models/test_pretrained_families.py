@@ -14,6 +14,7 @@ import glasshead as gh
 from glasshead.models.fast_decode import FastDecodeStep
 from glasshead.models.language_model import LanguageModelSteps
 from models.saved_models import assert_same_logits, changed, random, saved, tokens
+from watched_models import settings
 
 # Token 1 pads in OPT and RoBERTa, where it takes no position.
 SIZES = {"vocab_size": 31, "num_hidden_layers": 3, "max_position_embeddings": 67}
@@ -119,7 +120,7 @@ def built(name, head="ForCausalLM"):
     kind, values = (DECODERS | ENCODERS)[name]
     config = getattr(hf, "Gemma3TextConfig" if kind == "Gemma3" else f"{kind}Config")
     # Older versions compute Gemma 2 without its softcap, unless they are told to be eager.
-    return getattr(hf, f"{kind}{head}")(config(**values, attn_implementation="eager"))
+    return getattr(hf, f"{kind}{head}")(config(**settings(values), attn_implementation="eager"))
 
 
 def text(length=37):
@@ -249,9 +250,8 @@ def without(folder, *names, **values):
 class TestOlderConfigs:
     def test_of_gemma3(self, tmp_path):
         kind, values = DECODERS["gemma3"]
-        model = getattr(hf, f"{kind}ForCausalLM")(
-            hf.Gemma3TextConfig(**values, rope_parameters=BY_LAYER)
-        )
+        values = settings({**values, "rope_parameters": BY_LAYER})
+        model = getattr(hf, f"{kind}ForCausalLM")(hf.Gemma3TextConfig(**values))
         without(
             saved(model, tmp_path),
             "rope_parameters",
@@ -281,8 +281,8 @@ class TestOlderConfigs:
     def test_of_modernbert(self, tmp_path):
         rope = {"full_attention": {**ROPE, "rope_theta": 700.0}, "sliding_attention": ROPE}
         layers = ["full_attention", "sliding_attention"] * 2 + ["full_attention"]
-        config = hf.ModernBertConfig(**MODERN, rope_parameters=rope, layer_types=layers)
-        model = hf.ModernBertForMaskedLM(config)
+        values = settings({**MODERN, "rope_parameters": rope, "layer_types": layers})
+        model = hf.ModernBertForMaskedLM(hf.ModernBertConfig(**values))
         without(
             saved(model, tmp_path),
             "rope_parameters",
@@ -314,7 +314,11 @@ REFUSED = [
     ),
     ("gemma3", {"rope_parameters": {"full_attention": 3}}, "rope_parameters as an object, and has"),
     ("olmo2", {"head_dim": 3}, "does not tell of a model .positions='rotary' takes heads of an ev"),
-    ("gpt_neox", {"rope_parameters": None, "rotary_pct": 0.4}, "rotary_dim takes an even number"),
+    (
+        "gpt_neox",
+        {"rope_parameters": None, "partial_rotary_factor": None, "rotary_pct": 0.4},
+        "rotary_dim takes an even number",
+    ),
     ("opt", {"word_embed_proj_dim": 6}, "word_embed_proj_dim=6, and glasshead knows 12: watch"),
     ("opt", {"enable_bias": False}, "enable_bias=False, and glasshead knows True: watch the model"),
     ("roberta", {"pad_token_id": 0}, "pad_token_id=0, and glasshead knows 1: watch the model of"),

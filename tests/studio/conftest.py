@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter
 from playwright.sync_api import Page, expect
 
-from glasshead.studio.server.app import Server, application, configured, listening_on
+from glasshead.studio.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 
 WIDTHS = (390, 768, 1280, 1920)

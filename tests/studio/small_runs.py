@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.attention_log import line_of, text_of
+from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
 
 COLUMNS = ["step", "loss", "learning_rate", "seconds", "validation_loss", "validation_accuracy"]

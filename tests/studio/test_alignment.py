@@ -7,8 +7,8 @@ import torch
 from starlette.testclient import TestClient
 
 from glasshead.models.decoding import Beam
+from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Cancelled, Refusal, TooMuch, Work
-from glasshead.studio.server.app import application
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import sentences_of, stored_alignment, translations, weights
 from glasshead.tasks.data.sentences import pairs

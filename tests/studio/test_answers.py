@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 from fastapi import APIRouter, Request, Response
 
+from glasshead.studio.answers import Streamed, refusal_of, run_job
 from glasshead.studio.background_jobs import Cancelled, Forgotten, TooMuch, Work
-from glasshead.studio.server.answers import Streamed, refusal_of, run_job
 from glasshead.studio.studio import Limits, Studio
 from studio.asking import connected, soon
 

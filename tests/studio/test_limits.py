@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Forgotten, Refusal, TooMuch
-from glasshead.studio.server.app import application
-from glasshead.studio.server.security import RequestLimits
+from glasshead.studio.security import RequestLimits
 from glasshead.studio.studio import Limits, SentTexts, Studio
 from studio.asking import ask, run
 

@@ -19,16 +19,16 @@ from glasshead.studio.background_jobs import (
     Forgotten,
     NotThere,
     Refusal,
+    SizedCache,
     TooMuch,
     Work,
 )
-from glasshead.studio.cache import SizedCache
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.subject import StudioSubject
 from glasshead.studio.views import reading as module
 from glasshead.studio.views.reading import is_read, read, run, tokens_of
-from glasshead.tasks.readers.base import Reader
 from glasshead.tasks.readers.open_reader import open_any_reader, open_reader
+from glasshead.tasks.readers.reader import Reader
 from pretrained_folders import TOKENS, llama2c_files, packed
 from studio.asking import Asked, soon
 from translated import translated

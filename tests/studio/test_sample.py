@@ -5,9 +5,9 @@ import json
 import pytest
 
 from classified import classified, table
-from glasshead.studio.sample import beginning, sample_of
-from glasshead.studio.server.app import application
+from glasshead.studio.app import application
 from glasshead.studio.studio import Studio, about
+from glasshead.studio.subject import beginning, sample_of
 from glasshead.tasks.data.reviews import reviews
 from glasshead.tasks.data.sentences import pairs
 from glasshead.tasks.data.stories import stories

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glasshead.studio.server.app import application
+from glasshead.studio.app import application
 from glasshead.studio.studio import Studio
 from studio.asking import ask, run
 

@@ -13,8 +13,8 @@ import torch
 
 import glasshead as gh
 from chromium import browser_or_none
-from glasshead.studio.server import app
-from glasshead.studio.server.app import application
+from glasshead.studio import app
+from glasshead.studio.app import application
 from glasshead.studio.studio import Limits, Studio
 from studio.asking import ask
 from written import written

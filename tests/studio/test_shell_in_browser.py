@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from glasshead.studio.app import application
 from glasshead.studio.page import code_alone, modules
-from glasshead.studio.server.app import application
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.data.sentences import HELD_OUT

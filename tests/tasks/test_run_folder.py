@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from glasshead.files import read_object
-from glasshead.tasks.classify.train import read_labelled
 from glasshead.tasks.run_folder import RunFolder, leads
+from glasshead.tasks.train_classifier import read_labelled
 from glasshead.tasks.translate import TRANSLATE, TranslateSettings
 
 

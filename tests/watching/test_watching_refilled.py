@@ -112,7 +112,7 @@ def test_layers_share_a_copy_of_a_mask_and_batches_do_not():
 @pytest.mark.parametrize("way", ["copy_", "data", "index"])
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
 def test_a_mask_that_a_model_of_transformers_is_given_again(mode, way):
-    from transformers.models.bert.modeling_bert import eager_attention_forward
+    from transformers.models.bart.modeling_bart import eager_attention_forward
 
     model = models.Alone(mode, eager_attention_forward, scaling=DIM**-0.5)
     mask = torch.zeros(1, 1, QUERIES, QUERIES)

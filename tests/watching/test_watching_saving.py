@@ -183,7 +183,7 @@ def test_a_write_that_fails_leaves_the_older_file(file, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("glasshead.attention.tensor_files.save_file", half)
+    monkeypatch.setattr("glasshead.attention.io.save_file", half)
     with pytest.raises(OSError, match="cannot be written .No space left on device."):
         second.save(file)
     assert list(file.parent.iterdir()) == [file]

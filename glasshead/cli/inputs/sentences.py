@@ -1,16 +1,335 @@
-"""Sentences with a vector for each token: made up, read from a file, or the worked example."""
+"""Sentences with a vector for each token: made up, from a table or JSON, or the worked example."""
 
+import csv
+import itertools
+import json
+import math
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from glasshead.cli.inputs.files import shown
-from glasshead.cli.inputs.messages import listed, quoted
-from glasshead.cli.inputs.vectors import read_vectors
+import torch
+
+from glasshead.cli.inputs.files import Row, read_text, shown
+from glasshead.cli.inputs.messages import listed, print_stderr, quoted
 from glasshead.drawing.printable import nearest
 from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
-from glasshead.explanation.sentence import Sentence, VectorSource
+from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+
+# A whole number of no more digits is also a float.
+_MOST_DIGITS = 300
+
+
+def _whole(written: str) -> float:
+    """Parse a whole number; as a float, where Python refuses that many digits."""
+    return int(written) if len(written) <= _MOST_DIGITS else float(written)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
+_BETWEEN = re.compile(r"[\s,:]*")
+
+
+def json_rows(text: str) -> Iterator[Row]:
+    r"""Yield the rows of a JSON text, in order.
+
+    It is `{"sun": [0.29, 0.54], …}`, `[["sun", [0.29, 0.54]], …]` or
+    `[{"token": "sun", "vector": [0.29, 0.54]}, …]`.
+
+    Errors: a ValueError that opens with the line, where the JSON is malformed, of another form, or
+    an object has a token twice.
+
+    >>> list(json_rows('[["sun",\n [0.29, 0.54]]]'))
+    [Row(line=1, token='sun', numbers=[0.29, 0.54])]
+    """
+    try:
+        whole = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f", line {error.lineno}: malformed JSON ({error.msg}, column {error.colno}): "
+            f"check brackets, commas and quotes there."
+        ) from error
+    except RecursionError as error:
+        raise ValueError(
+            ", line 1: expected lists of numbers, and got too many brackets."
+        ) from error
+    if not isinstance(whole, dict | list):
+        raise ValueError(f", line 1: {_form(whole)}")  # noqa: TRY004 - as of any malformed file
+    yield from _of_object(text) if isinstance(whole, dict) else _of_list(text)
+
+
+def _of_object(text: str) -> Iterator[Row]:
+    values, seen = _values(text), set()
+    for (line, token), (_, numbers) in zip(values, values, strict=True):
+        if token in seen:
+            raise ValueError(
+                f", line {line}: {quoted(token)} stands twice, and an object has each name once: "
+                f'write a list of pairs, as in [["sun", [0.1, 0.2]], …].'
+            )
+        seen.add(token)
+        yield Row(line, token, _numbers(line, token, numbers))
+
+
+def _of_list(text: str) -> Iterator[Row]:
+    for line, item in _values(text):
+        match item:
+            case [str(token), list(numbers)]:
+                yield Row(line, token, _numbers(line, token, numbers))
+            case {"token": str(token), "vector": list(numbers), **others} if not others:
+                yield Row(line, token, _numbers(line, token, numbers))
+            case _:
+                raise ValueError(f", line {line}: {_form(item)}")
+
+
+def _values(text: str) -> Iterator[tuple[int, Any]]:
+    """Yield line and value of each item of the outermost list, or of each name and value.
+
+    The text is JSON, as was checked; read item by item, it gives the lines that the parser of the
+    whole does not tell.
+    """
+    place = _after_gap(text, len(text) - len(text.lstrip()) + 1)
+    line, counted = 1, 0
+    while text[place] not in "]}":
+        line += text.count("\n", counted, place)
+        counted = place
+        value, end = _DECODER.raw_decode(text, place)
+        yield line, value
+        place = _after_gap(text, end)
+
+
+def _after_gap(text: str, place: int) -> int:
+    gap = _BETWEEN.match(text, place)
+    return gap.end() if gap else place
+
+
+def _numbers(line: int, token: str, numbers: Any) -> list[float]:
+    if not isinstance(numbers, list):
+        raise ValueError(f", line {line}: {_form(numbers)}")  # noqa: TRY004 - as above
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError(  # noqa: TRY004 - as above
+                f", line {line}: expected a number for {quoted(token)}, and got "
+                f"{json.dumps(number, ensure_ascii=False)[:40]}: write it as in 0.34."
+            )
+    return [float(number) for number in numbers]
+
+
+def _form(got: Any) -> str:
+    written = json.dumps(got, ensure_ascii=False)
+    shortened = written if len(written) <= 40 else f"{written[:39]}…"
+    return (
+        'expected {"token": [numbers], …}, [["token", [numbers]], …] or '
+        f'[{{"token": …, "vector": [numbers]}}, …], and got {shortened}: write it in one of them.'
+    )
+
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
+_DELIMITERS = ("\t", ";", ",", " ")
+_SAMPLE = 2**16  # characters
+
+Record = tuple[int, list[str]]
+
+
+def table_rows(text: str) -> Iterator[Row]:
+    r"""Yield the rows of a table with cells separated by tabs, semicolons, commas or spaces.
+
+    A first row of names that are no numbers is a header. So is that of pandas, which has an empty
+    cell and counts the columns from 0, and is remarked upon; and that of word2vec, which has the
+    number of rows and of columns. Cells may be quoted. Where commas do not part the cells, a number
+    may have one for its point.
+
+    Errors: a ValueError that opens with the line, where a cell is no number or a quote is open.
+
+    >>> [(row.token, row.numbers) for row in table_rows('token,x,y\n",",0.5,2\n')]
+    [(',', [0.5, 2.0])]
+    """
+    delimiter = _delimiter(text)
+    records = _records(text, delimiter)
+    first = next(records, None)
+    if first is None:
+        return
+    following = list(itertools.islice(records, 1))
+    opening = [] if _is_header(first[1], following, delimiter) else [first]
+    for record in itertools.chain(opening, following, records):
+        yield _row(record, delimiter)
+
+
+def _records(text: str, delimiter: str) -> Iterator[Record]:
+    """Yield each line's number and cells; blank lines are left out."""
+    # Tables that are parted by spaces, such as GloVe's, have quotes among their tokens.
+    quoting = csv.QUOTE_NONE if delimiter == " " else csv.QUOTE_MINIMAL
+    lines = (line.group() for line in _LINE.finditer(text))
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    try:
+        for cells in reader:
+            filled = [cell for cell in cells if cell.strip()]
+            if filled:
+                yield reader.line_num, filled if delimiter == " " else cells
+    except csv.Error as error:
+        if "field limit" in str(error):
+            raise ValueError(
+                f", line {reader.line_num}: expected cells of at most {csv.field_size_limit():,} "
+                f"characters, and got a longer one: close its quotes, or shorten it."
+            ) from error
+        raise ValueError(
+            f", line {reader.line_num}: the row cannot be read ({error}): check its quotes."
+        ) from error
+
+
+def _delimiter(text: str) -> str:
+    """Guess the delimiter by which most of the first rows are a token and numbers."""
+
+    def agreement(delimiter: str) -> tuple[int, int]:
+        rows = []
+        # The sample may end inside a quote, and another delimiter may leave one open.
+        with suppress(ValueError):
+            sample = itertools.islice(_records(text[:_SAMPLE], delimiter), 20)
+            rows.extend(cells for _, cells in sample if len(cells) > 1)
+        right = sum(all(_number(c, delimiter) is not None for c in cells[1:]) for cells in rows)
+        # Where no row is right, the error should speak of cells; but spaces part any prose.
+        return right, 0 if delimiter == " " else len(rows)
+
+    return max(_DELIMITERS, key=agreement)
+
+
+def _is_header(cells: list[str], following: list[Record], delimiter: str) -> bool:
+    names = [cell.strip() for cell in cells[1:]]
+    # A comma at the end of every line gives the header one empty name more.
+    names = names[:-1] if len(names) > 1 and not names[-1] else names
+    if names and all(name and _number(name, delimiter) is None for name in names):
+        return True
+    if not following:
+        return False
+    token, *numbers = following[0][1]
+    if delimiter == " " and len(names) == 1:
+        return len(numbers) > 1 and [cells[0].isdecimal(), names[0]] == [True, str(len(numbers))]
+    counted = names == [str(place) for place in range(len(names))]
+    if counted and not cells[0].strip() and token.strip():
+        print_stderr(
+            "Line 1 of the vectors has no token and counts the columns: it is taken as header."
+        )
+        return True
+    return False
+
+
+def _row(record: Record, delimiter: str) -> Row:
+    line, (token, *cells) = record
+    numbers = []
+    for cell in cells:
+        number = _number(cell, delimiter)
+        if number is None:
+            if cell is cells[-1] and not cell.strip() and len(cells) > 1:
+                raise ValueError(
+                    f", line {line}: expected a number for {quoted(token)}, and got an empty cell "
+                    f"at the end: remove the {_named(delimiter)[2:]} at the end, or add a number."
+                )
+            got = quoted(cell.strip()) if cell.strip() else "an empty cell"
+            raise ValueError(
+                f", line {line}: expected a number for {quoted(token)}, and got {got}: "
+                f"write it as in 0.34, or put quotes around a token with {_named(delimiter)} in it."
+            )
+        numbers.append(number)
+    return Row(line, token, numbers)
+
+
+def _number(cell: str, delimiter: str) -> float | None:
+    """Parse a cell as a number, or None; Python's own 1_000 is none of a table."""
+    if "_" in cell:
+        return None
+    with suppress(ValueError):
+        return float(cell)
+    written = cell.strip().replace("−", "-")
+    if delimiter != "," and _DECIMAL_COMMA.fullmatch(written):
+        written = written.replace(",", ".")
+    with suppress(ValueError):
+        return float(written)
+    return None
+
+
+def _named(delimiter: str) -> str:
+    return {"\t": "a tab", ";": "a semicolon", ",": "a comma", " ": "a space"}[delimiter]
+
+
+_OPENS_WITH_BRACKET = re.compile(r"\s*[\[{]")
+# In a table, [ and { may be tokens; what opens like this is JSON, whatever the file is called.
+_OPENS_AS_JSON_ALONE = re.compile(r'\s*(?:\{\s*"|\[\s*[\[{]\s*")')
+
+
+def read_vectors(path: Path, *, most: int | None = None) -> Embeddings:
+    """Read tokens in order, with their vectors in float64.
+
+    A file that is called .json is JSON, and so is one that opens with a bracket; one that is called
+    .csv, .tsv or .txt, only where no table would open so. Any other is a table.
+
+    Args:
+        path: The file.
+        most: How many rows there may be; None: any number.
+
+    Errors: an OSError where the file cannot be read; a ValueError with the file and the line where
+    it is malformed, ragged, empty, too long, or has what is no finite number.
+    """
+    text = read_text(path)
+    rows = json_rows(text) if _is_json(path, text) else table_rows(text)
+    try:
+        return _embeddings(_checked(rows), most)
+    except ValueError as error:
+        raise ValueError(f"{shown(path)}{error}") from error
+
+
+def _is_json(path: Path, text: str) -> bool:
+    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        return _OPENS_AS_JSON_ALONE.match(text) is not None
+    return path.suffix.lower() == ".json" or _OPENS_WITH_BRACKET.match(text) is not None
+
+
+def _checked(rows: Iterable[Row]) -> Iterator[Row]:
+    """Check that each row has a token and as many finite numbers as the first."""
+    first = None
+    for row in rows:
+        first = first or row
+        where = f", line {row.line}: "
+        if not row.token:
+            raise ValueError(f"{where}expected a token, and got an empty one: give it a name.")
+        if not row.numbers:
+            raise ValueError(
+                f"{where}expected numbers after {quoted(row.token)}, and got none: add them."
+            )
+        if len(row.numbers) != len(first.numbers):
+            numbers = "number" if len(first.numbers) == 1 else "numbers"
+            raise ValueError(
+                f"{where}expected {len(first.numbers)} {numbers} as on line {first.line}, and got "
+                f"{len(row.numbers)} for {quoted(row.token)}: give every token a vector of one "
+                f"width."
+            )
+        for number in row.numbers:
+            if not math.isfinite(number):
+                raise ValueError(
+                    f"{where}expected finite numbers, and got {number} for {quoted(row.token)}: "
+                    f"correct the number or leave the token out."
+                )
+        yield row
+
+
+def _embeddings(rows: Iterable[Row], most: int | None) -> Embeddings:
+    # One flat array takes 8 bytes a number, where lists of floats would take five times as many.
+    tokens, numbers = [], array("d")
+    for row in rows:
+        if len(tokens) == most:
+            raise ValueError(
+                f": more than {most:,} tokens are too many to explain in full: give at most "
+                f"{most:,}, or a TEXT whose words are looked up there."
+            )
+        tokens.append(composed(row.token))
+        numbers.extend(row.numbers)
+    if not tokens:
+        raise ValueError(" has no vectors: give it a token and its numbers a row.")
+    vectors = torch.frombuffer(numbers, dtype=torch.float64).reshape(len(tokens), -1)
+    return Embeddings(tuple(tokens), vectors)
+
 
 _MAX_NUMBERS = 2**24
 

@@ -11,22 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.base import (
-    Cost,
-    Observed,
-    clear_unseen,
-    four_axes,
-    is_transformed,
-    scaled_features,
-    without_autocast,
-)
-from glasshead.engines.reference import by_rows
+from glasshead.engines.reference import Cost, Observed, by_rows
 from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors, knows
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias, bias_values, by_diagonal
 from glasshead.recipe.masks.base import Mask, visible_pairs
-from glasshead.recipe.problem import Problem, sees_and_seen
-from glasshead.recipe.tile import Intervals, Tile
+from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.tile import Intervals, Tile, four_axes
+from glasshead.recipe.validation import is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
 
@@ -197,7 +189,7 @@ def lower(problem: Problem) -> LoweredProblem:
     query, key, value = _clear_unseen(
         problem, bounds, simple=rest is None and biases is None and table is None
     )
-    query, key, scale = scaled_features(problem, query, key)
+    query, key, scale = problem.scaled_features(query, key)
     query, key, value = (four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value))
     recipe = RecipeTensors(
         bounds=bounds,

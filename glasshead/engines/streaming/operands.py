@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glasshead.engines.base import four_axes
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.tile import four_axes
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,

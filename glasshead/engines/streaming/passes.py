@@ -18,8 +18,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     Workspace,
 )
 from glasshead.engines.streaming.kernels.backward import backward_blocks
-from glasshead.engines.streaming.kernels.blocks import columns_of, pack
-from glasshead.engines.streaming.kernels.forward import forward_blocks
+from glasshead.engines.streaming.kernels.forward import columns_of, forward_blocks, pack
 from glasshead.engines.streaming.operands import (
     GradInputs,
     GradOutputs,

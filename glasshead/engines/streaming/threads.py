@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from glasshead.engines.streaming.kernels.blocks import ROWS, columns_of
+from glasshead.engines.streaming.kernels.forward import ROWS, columns_of
 from glasshead.engines.streaming.operands import LoweredProblem, real_of
 
 _Unit = TypeVar("_Unit")

@@ -9,14 +9,18 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_hard_max, tell_normalizer
-from glasshead.explanation.numbers import MOST_TERMS, and_more, factor, figure, short_vector
 from glasshead.explanation.subject import (
     MOST_ROWS,
+    MOST_TERMS,
     Column,
     Subject,
+    and_more,
+    factor,
+    figure,
     formula_of,
     heat_map,
     key_table,
+    short_vector,
     shown_weights,
 )
 from glasshead.ladder.worked_example import WorkedExample

@@ -10,8 +10,18 @@ from torch import Tensor, nn
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.numbers import aligned, factor, figure, products, short_vector
-from glasshead.explanation.subject import Subject, formula_of, heat_map, part_name, shown_weights
+from glasshead.explanation.subject import (
+    Subject,
+    aligned,
+    factor,
+    figure,
+    formula_of,
+    heat_map,
+    part_name,
+    products,
+    short_vector,
+    shown_weights,
+)
 
 if TYPE_CHECKING:
     from glasshead.explanation.embeddings import Projection

@@ -5,8 +5,16 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax, why_hidden
-from glasshead.explanation.numbers import Figures, factor, figure, short_vector
-from glasshead.explanation.subject import Column, Subject, formula_of, key_table
+from glasshead.explanation.subject import (
+    Column,
+    Figures,
+    Subject,
+    factor,
+    figure,
+    formula_of,
+    key_table,
+    short_vector,
+)
 from glasshead.recipe.biases import ANY_BIAS, Bias
 from glasshead.recipe.masks.base import picture
 from glasshead.recipe.tile import Tile

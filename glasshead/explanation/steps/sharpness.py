@@ -9,8 +9,7 @@ from torch import Tensor
 from glasshead.drawing import Block, Formula, Paragraph, Table
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax
-from glasshead.explanation.numbers import aligned, figure, short_vector
-from glasshead.explanation.subject import Subject
+from glasshead.explanation.subject import Subject, aligned, figure, short_vector
 
 _FACTORS = (1, 10, 100)
 _MOST_KEYS = 5

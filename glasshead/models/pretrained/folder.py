@@ -1,6 +1,6 @@
 """Hugging Face folders: read their config.json and their tensors."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -91,6 +91,16 @@ class ConfigValues:
                 "the model of transformers itself, by gh.watch(model, …)."
             )
         return known[value]
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the fields of our config that tell of sizes, which most families name alike."""
+        return {
+            "vocab_size": self.whole("vocab_size"),
+            "d_model": self.whole("hidden_size"),
+            "num_heads": self.whole("num_attention_heads"),
+            "num_layers": self.whole("num_hidden_layers"),
+            "d_hidden": self.whole("intermediate_size"),
+        }
 
     def only(self, name: str, value: Any) -> None:
         """Check that a value is the only supported one."""
@@ -298,6 +308,33 @@ def below(name: str, rows: int) -> TensorSource:
 def stacked(*names: str) -> TensorSource:
     """Return the source that concatenates tensors along the first axis."""
     return TensorSource(names, lambda *tensors: torch.cat(tensors))
+
+
+# The tensors of a module, by our names.
+WEIGHT, BOTH = {"weight": "weight"}, {"weight": "weight", "bias": "bias"}
+
+
+def of_blocks(
+    count: int, at: str, modules: Iterable[tuple[str, Iterable[str], Mapping[str, str]]]
+) -> dict[str, TensorSource]:
+    """Return the source of each tensor of all blocks.
+
+    Args:
+        count: Number of blocks.
+        at: What the names of stored blocks begin with, as "model.layers".
+        modules: Each of our modules, the stored ones that are stacked in it, and the stored name of
+            each of its tensors.
+
+    >>> found = of_blocks(2, "layers", [("attention.output", ["self_attn.out_proj"], WEIGHT)])
+    >>> found["blocks.1.attention.output.weight"].names
+    ('layers.1.self_attn.out_proj.weight',)
+    """
+    return {
+        f"blocks.{layer}.{ours}.{part}": stacked(*(f"{at}.{layer}.{one}.{own}" for one in stored))
+        for layer in range(count)
+        for ours, stored, parts in modules
+        for part, own in parts.items()
+    }
 
 
 def fill(

@@ -11,16 +11,13 @@ from glasshead.drawing.printable import printable
 from glasshead.files import read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
-from glasshead.models.pretrained import (
-    bert,
-    distilbert,
-    gemma,
-    gpt2,
-    gpt_neox,
-    llama,
-    modernbert,
-    opt,
-    roberta,
+from glasshead.models.pretrained.decoders import GPT2, OPT, DecoderFamily, Gemma, GPTNeoX, Llama
+from glasshead.models.pretrained.encoders import (
+    BERT,
+    DistilBERT,
+    EncoderFamily,
+    ModernBERT,
+    RoBERTa,
 )
 from glasshead.models.pretrained.folder import (
     ANEW,
@@ -37,8 +34,8 @@ Pretrained = LanguageModel | Encoder | MaskedLanguageModel
 
 
 @dataclass(frozen=True)
-class Family:
-    """The conversion of one family of models.
+class Architecture:
+    """One architecture of Hugging Face, and its conversion.
 
     Attributes:
         config: Converts a config.json.
@@ -53,47 +50,46 @@ class Family:
     ignored: Callable[[Any], tuple[str, ...]]
 
 
-def _decoder(module: Any) -> Family:
-    """Return the family of the decoders that a module converts."""
-    return Family(module.config, LanguageModel, module.sources, module.ignored)
+def _decoder(family: DecoderFamily) -> Architecture:
+    return Architecture(family.config, LanguageModel, family.sources, family.ignored)
 
 
-def _masked(module: Any) -> Family:
-    """Return the family of the masked language models that a module converts."""
-    return Family(module.config, MaskedLanguageModel, module.sources, module.ignored)
+def _masked(family: EncoderFamily) -> Architecture:
+    return Architecture(family.config, MaskedLanguageModel, family.sources, family.ignored)
 
 
-def _encoder(module: Any) -> Family:
-    """Return the family of the encoders that a module converts."""
-    return Family(module.config, Encoder, module.sources_of_encoder, module.ignored_by_encoder)
+def _encoder(family: EncoderFamily) -> Architecture:
+    return Architecture(
+        family.config, Encoder, family.sources_of_encoder, family.ignored_by_encoder
+    )
 
 
 # The architectures of each model type; the first is that of a config.json that names none.
 _OF_TYPES = {
-    "gpt2": dict.fromkeys(("GPT2LMHeadModel", "GPT2Model"), _decoder(gpt2)),
-    "opt": {"OPTForCausalLM": _decoder(opt)},
-    "gpt_neox": {"GPTNeoXForCausalLM": _decoder(gpt_neox)},
-    "llama": dict.fromkeys(("LlamaForCausalLM", "LlamaModel"), _decoder(llama)),
-    "mistral": {"MistralForCausalLM": _decoder(llama)},
-    "qwen2": {"Qwen2ForCausalLM": _decoder(llama)},
-    "qwen3": {"Qwen3ForCausalLM": _decoder(llama)},
-    "phi3": {"Phi3ForCausalLM": _decoder(llama)},
-    "olmo2": {"Olmo2ForCausalLM": _decoder(llama)},
-    "gemma2": {"Gemma2ForCausalLM": _decoder(gemma)},
-    "gemma3_text": {"Gemma3ForCausalLM": _decoder(gemma)},
+    "gpt2": dict.fromkeys(("GPT2LMHeadModel", "GPT2Model"), _decoder(GPT2())),
+    "opt": {"OPTForCausalLM": _decoder(OPT())},
+    "gpt_neox": {"GPTNeoXForCausalLM": _decoder(GPTNeoX())},
+    "llama": dict.fromkeys(("LlamaForCausalLM", "LlamaModel"), _decoder(Llama())),
+    "mistral": {"MistralForCausalLM": _decoder(Llama())},
+    "qwen2": {"Qwen2ForCausalLM": _decoder(Llama())},
+    "qwen3": {"Qwen3ForCausalLM": _decoder(Llama())},
+    "phi3": {"Phi3ForCausalLM": _decoder(Llama())},
+    "olmo2": {"Olmo2ForCausalLM": _decoder(Llama())},
+    "gemma2": {"Gemma2ForCausalLM": _decoder(Gemma())},
+    "gemma3_text": {"Gemma3ForCausalLM": _decoder(Gemma())},
     "bert": {
-        "BertModel": _encoder(bert),
-        "BertForMaskedLM": _masked(bert),
-        "BertForPreTraining": _masked(bert),
+        "BertModel": _encoder(BERT()),
+        "BertForMaskedLM": _masked(BERT()),
+        "BertForPreTraining": _masked(BERT()),
     },
-    "roberta": {"RobertaModel": _encoder(roberta), "RobertaForMaskedLM": _masked(roberta)},
+    "roberta": {"RobertaModel": _encoder(RoBERTa()), "RobertaForMaskedLM": _masked(RoBERTa())},
     "distilbert": {
-        "DistilBertModel": _encoder(distilbert),
-        "DistilBertForMaskedLM": _masked(distilbert),
+        "DistilBertModel": _encoder(DistilBERT()),
+        "DistilBertForMaskedLM": _masked(DistilBERT()),
     },
     "modernbert": {
-        "ModernBertModel": _encoder(modernbert),
-        "ModernBertForMaskedLM": _masked(modernbert),
+        "ModernBertModel": _encoder(ModernBERT()),
+        "ModernBertForMaskedLM": _masked(ModernBERT()),
     },
 }
 FAMILIES = {name: family for named in _OF_TYPES.values() for name, family in named.items()}
@@ -193,7 +189,7 @@ def _architecture(values: Mapping[str, Any], folder: Path) -> str:
     )
 
 
-def _config(family: Family, values: Mapping[str, Any], folder: Path) -> Any:
+def _config(family: Architecture, values: Mapping[str, Any], folder: Path) -> Any:
     name = str(folder / "config.json")
     if values.get("quantization_config") is not None:
         raise ValueError(

@@ -52,7 +52,7 @@ def translations(
     """
     from glasshead.models.decoding import Beam
     from glasshead.tasks.tokenizers.tokenizer import whole_words
-    from glasshead.tasks.translate.text_translator import SEARCH
+    from glasshead.tasks.translate import SEARCH
 
     check_sentence(sentence, limits)
     penalty = SEARCH.length_penalty

@@ -14,8 +14,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.studio.atlas import Atlas, NotYetError, TileCache
-from glasshead.studio.background_jobs import NotYet, Refusal, Work
-from glasshead.studio.cache import Cache
+from glasshead.studio.background_jobs import Cache, NotYet, Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place, stored_tokens
 from glasshead.studio.views.reading import read

@@ -17,7 +17,7 @@ from glasshead.studio.subject import ModelPass
 from glasshead.watching import BudgetError, UnseenError, Watched
 
 if TYPE_CHECKING:
-    from glasshead.tasks.readers.base import Reader
+    from glasshead.tasks.readers.reader import Reader
 
 
 # Forward hooks would turn off the fused path of these modules.

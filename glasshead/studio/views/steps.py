@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.explanation.embeddings import head_counts
-from glasshead.explanation.explain_trace import names
+from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
-from glasshead.explanation.sentence import Sentence, SentenceAttention
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Refusal, TooMuch

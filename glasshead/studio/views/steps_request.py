@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 from glasshead.drawing.document import subscripts
 from glasshead.explanation.choices import HARDENING, NORMALIZERS, Band, RecipeOptions
 from glasshead.explanation.embeddings import Embeddings, composed, split
+from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
-from glasshead.explanation.sentence import Sentence, VectorSource
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits

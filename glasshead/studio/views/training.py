@@ -23,7 +23,7 @@ from glasshead.studio.views.training_log import (
     smoothed,
 )
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.attention_log import read_attention_log
+from glasshead.tasks.training.logs import read_attention_log
 from glasshead.tasks.training.settings import VALIDATION
 from glasshead.watching.alarms import Alarm, HeadReading
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.data import sentence_grammar as grammar
-from glasshead.tasks.data.grammar import one_of
-from glasshead.tasks.data.sentence_grammar import SAME
+from glasshead.tasks.data import grammar
+from glasshead.tasks.data.grammar import SAME, one_of
 
 # The meaning of "zu" with an infinitive, which may stand inside the verb.
 _TO = "to"

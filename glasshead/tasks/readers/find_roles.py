@@ -9,18 +9,18 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.readers.base import Reader
-from glasshead.tasks.readers.chunks import (
+from glasshead.tasks.readers.distributed import default_device
+from glasshead.tasks.readers.open_reader import reader_of_model
+from glasshead.tasks.readers.reader import (
     FileName,
     Length,
+    Reader,
     TextChunks,
     Texts,
     as_argument,
     cut_texts,
     load_texts,
 )
-from glasshead.tasks.readers.distributed import default_device
-from glasshead.tasks.readers.open_reader import reader_of_model
 from glasshead.watching import Seen, watch
 from glasshead.watching.analytics import HeadRoles, repeated_random_tokens
 from glasshead.watching.analytics.role_scores import thresholds_of

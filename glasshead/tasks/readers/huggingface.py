@@ -17,7 +17,7 @@ from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_obj
 from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, bounded_by
 from glasshead.tasks.data.files import shown
-from glasshead.tasks.readers.base import Reader
+from glasshead.tasks.readers.reader import Reader
 from glasshead.tasks.tokenizers.chunks import (
     affixes,
     check_length,

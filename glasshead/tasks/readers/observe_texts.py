@@ -1,8 +1,12 @@
 """Observe a model over texts: its attention in chunks of them, on one rank or several."""
 
+import hashlib
+import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,18 +15,79 @@ from torch import Tensor, nn
 
 from glasshead.attention import Attention
 from glasshead.attention.attention import Statistics
+from glasshead.attention.io import read, understood, write
 from glasshead.statistics import Statistic, normalize_statistics
-from glasshead.tasks.readers.base import Reader
-from glasshead.tasks.readers.chunks import FileName, Length, TextChunks, cut_texts, load_texts
 from glasshead.tasks.readers.distributed import Ranks, connected_ranks
 from glasshead.tasks.readers.open_reader import reader_of_model
+from glasshead.tasks.readers.reader import (
+    FileName,
+    Length,
+    Reader,
+    TextChunks,
+    cut_texts,
+    load_texts,
+)
 from glasshead.watching import Seen, watch
 from glasshead.watching.corpus import CorpusResult, CorpusStatistics
 
 # Statistics by position are those of chunks which have all positions.
 _BY_POSITION = (("key",), ("row", "column"))
+# Of what is kept of an interrupted run, and how often, in seconds.
+_PARTIAL, _EVERY = "partial statistics of a model", 10.0
 # The tokens must fit into the header of a safetensors file.
 _MAX_TOKENS = 2**20
+
+
+@dataclass(frozen=True)
+class PartialFile:
+    """A file of the sums over the batches that one rank has read, from which it goes on.
+
+    It is replaced at once by a newer one, so that one that is killed leaves a whole file.
+
+    Attributes:
+        path: Where it is.
+        inputs: What was read with what, in JSON; only a run with the same inputs goes on.
+    """
+
+    path: Path
+    inputs: dict[str, Any]
+
+    def load(self) -> tuple[int, dict[str, Tensor]] | None:
+        """Return the number of batches that were read, and the sums; None without a file.
+
+        Errors: an OSError or a ValueError where the file cannot be read, or has other inputs.
+        """
+        if not self.path.exists():
+            return None
+        description, sums = read(self.path, _PARTIAL)
+        kept = description.get("inputs")
+        if kept != self.inputs:
+            kept = kept if isinstance(kept, dict) else {}
+            other = [name for name, value in self.inputs.items() if kept.get(name) != value]
+            raise ValueError(
+                f"{self.path} holds the sums of a run with another {' and '.join(other)}: read "
+                "what it was begun with, or delete it to begin anew."
+            )
+        with understood(self.path, _PARTIAL):
+            return int(description["batches"]), sums
+
+    def save(self, batches: int, sums: Mapping[str, Tensor]) -> None:
+        """Replace the file.
+
+        Errors: an OSError where it cannot be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write(self.path, _PARTIAL, {"batches": batches, "inputs": self.inputs}, sums)
+
+
+def partial_path(file: FileName, rank: int) -> Path:
+    """Return the partial file of a rank; the first has the name itself.
+
+    >>> partial_path("observed.partial", 0).name, partial_path("observed.partial", 3).name
+    ('observed.partial', 'observed.partial.3')
+    """
+    path = Path(file)
+    return path.with_name(f"{path.name}.{rank}") if rank else path
 
 
 class TextObserver:
@@ -33,8 +98,10 @@ class TextObserver:
         chunks: The chunks.
         statistics: The statistics, by name.
         ranks: The ranks that share the chunks.
+        partial: File of the sums so far; where it is there, reading goes on from it.
 
-    Errors: a ValueError where a statistic does not fit the longest chunk.
+    Errors: a ValueError where a statistic does not fit the longest chunk, or the partial file is
+    of other inputs; an OSError where it cannot be read.
     """
 
     def __init__(
@@ -43,6 +110,7 @@ class TextObserver:
         chunks: TextChunks,
         statistics: Mapping[str, Statistic],
         ranks: Ranks,
+        partial: FileName | None = None,
     ) -> None:
         self._reader, self._chunks, self._ranks = reader, chunks, ranks
         self._statistics = statistics
@@ -60,6 +128,22 @@ class TextObserver:
             CorpusStatistics(some, positions=chunks.length).to(ranks.device) if some else None
             for some in (of_all, of_full)
         )
+        for corpus in self._corpora().values():
+            corpus.persistent(True)
+        self._share = chunks.shard(ranks.rank, ranks.world_size)
+        self._partial, self._begin = None, 0
+        if partial is not None:
+            self._partial = PartialFile(partial_path(partial, ranks.rank), self._inputs())
+            kept = self._partial.load()
+            if kept is not None:
+                self._begin, sums = kept
+                with understood(self._partial.path, _PARTIAL):
+                    self._restore(sums)
+
+    @property
+    def tokens_before(self) -> int:
+        """Number of tokens that this rank had read before it was interrupted."""
+        return sum(batch.numel() for batch in self._share[: self._begin])
 
     def read(
         self,
@@ -76,22 +160,33 @@ class TextObserver:
         Errors: a ValueError where a statistic does not fit, an `UnseenError` where an attention
         cannot be seen, and those of `check`.
         """
-        share = self._chunks.shard(self._ranks.rank, self._ranks.world_size)
-        done, of = 0, sum(batch.numel() for batch in share)
+        share, begin = self._share, self._begin
+        done, of = self.tokens_before, sum(batch.numel() for batch in share)
+        saved = time.monotonic()
         with torch.inference_mode(), _progress_of_layers(self._reader.model) as layers:
             with self._ranks.together():
-                for batch in share[:1]:
-                    layers.begin(batch.numel(), lambda read: progress(read, of))
+                for batch in share[begin : begin + 1]:
+                    layers.begin(
+                        batch.numel(), lambda read, before=done: progress(before + read, of)
+                    )
                     seen = self._watch(batch)
-                    done = batch.numel()
+                    done += batch.numel()
                     if seen and check is not None:
                         check(len(seen), next(iter(seen.values()))[0].shape[-2])
-            for batch in share[1:]:
+            for place, batch in enumerate(share[begin + 1 :], begin + 1):
+                if self._partial is not None and time.monotonic() - saved >= _EVERY:
+                    self._partial.save(place, self._sums())
+                    saved = time.monotonic()
                 progress(done, of)
                 layers.begin(batch.numel(), lambda read, before=done: progress(before + read, of))
                 self._watch(batch)
                 done += batch.numel()
         progress(of, of)
+
+    def remove_partial(self) -> None:
+        """Remove the partial file, once the result is where it is to be."""
+        if self._partial is not None:
+            self._partial.path.unlink(missing_ok=True)
 
     def result(self, name: str) -> CorpusResult:
         """Return the statistics of all ranks.
@@ -128,6 +223,47 @@ class TextObserver:
             values, self._statistics, chunks.count, tokens=self._tokens(), source=source
         )
 
+    def _inputs(self) -> dict[str, Any]:
+        """Return what the sums depend on, in JSON."""
+        tokens = hashlib.sha256()
+        for batch in self._share:
+            tokens.update(repr(tuple(batch.shape)).encode())
+            tokens.update(batch.cpu().numpy().tobytes())
+        return {
+            "model": _fingerprint(self._reader.model),
+            "text or length": tokens.hexdigest(),
+            "set of statistics": {name: repr(one) for name, one in self._statistics.items()},
+            "number of processes": self._ranks.world_size,
+        }
+
+    def _sums(self) -> dict[str, Tensor]:
+        """Return the sums so far, by the part that keeps them."""
+        return {
+            f"{part}.{name}": state
+            for part, corpus in self._corpora().items()
+            for name, state in corpus.state_dict().items()
+        }
+
+    def _restore(self, sums: Mapping[str, Tensor]) -> None:
+        """Add sums that were kept."""
+        for part, corpus in self._corpora().items():
+            own = {
+                name.removeprefix(f"{part}."): state.to(self._ranks.device)
+                for name, state in sums.items()
+                if name.startswith(f"{part}.")
+            }
+            kept = CorpusStatistics(
+                {name: self._statistics[name] for name in corpus.statistics},
+                positions=self._chunks.length,
+            ).to(self._ranks.device)
+            kept.persistent(True)
+            kept.load_state_dict(own)
+            corpus.merge_state(kept)
+
+    def _corpora(self) -> dict[str, CorpusStatistics]:
+        named = {"all": self._of_all, "full": self._of_full}
+        return {name: corpus for name, corpus in named.items() if corpus is not None}
+
     def _tokens(self) -> list[str] | None:
         """Return all tokens in order, if they are those of one text; None for a very long one."""
         chunks = self._chunks
@@ -150,6 +286,17 @@ class TextObserver:
         for corpus in corpora:
             corpus.update(seen)
         return seen
+
+
+def _fingerprint(model: nn.Module) -> str:
+    """Return a digest of the names, the shapes and some numbers of a model's parameters."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        digest.update(json.dumps([name, str(parameter.dtype), *parameter.shape]).encode())
+        if parameter.numel() and not parameter.is_meta:
+            some = parameter.detach().reshape(-1)[:: max(1, parameter.numel() // 64)]
+            digest.update(some.to("cpu", torch.float64).numpy().tobytes())
+    return digest.hexdigest()
 
 
 class _Layers:
@@ -200,6 +347,7 @@ def observe_texts(
     tokenizer: Any = None,
     length: Length = None,
     truncate: bool = False,
+    partial: FileName | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> CorpusResult:
     """Observe every attention of a model while it reads texts, in chunks of one length.
@@ -224,15 +372,19 @@ def observe_texts(
         tokenizer: Of a model that is no folder: one of transformers, or of this library.
         length: Tokens per chunk, or "whole"; None: the context of the model, at most 1024.
         truncate: Whether to cut whole texts that are longer than the context, else an error.
+        partial: File in which the sums so far are kept while it reads, every ten seconds or after
+            the batch that takes longer. Where it is there, reading goes on from it, and gives the
+            same bits as a run that was never interrupted. It is removed at the end. Each further
+            rank has one of its own, with its number at the end of the name.
         progress: Called with the number of tokens read by this rank, and the total.
 
     Returns: for each layer and statistic a tensor `[heads, …]`. `source` tells what was read, as
     the file of `glasshead observe --save` does, and `tokens` its tokens where it was one text.
 
     Errors: a TypeError or ValueError where an argument is invalid, a statistic does not add up over
-    chunks or does not fit them, the texts hold no token or are longer than the model reads, or the
-    scores overflow; an OSError where a file cannot be read or another rank has ended; and those of
-    `watch`.
+    chunks or does not fit them, the texts hold no token or are longer than the model reads, the
+    scores overflow, or the partial file is of other texts, statistics or weights; an OSError where
+    a file cannot be read or another rank has ended; and those of `watch`.
 
     >>> import glasshead as gh
     >>> from glasshead.tasks.tokenizers import words
@@ -253,9 +405,12 @@ def observe_texts(
             reader = reader_of_model(model, tokenizer, ranks.device)
             read = load_texts(texts, reader.field)
             chunks = cut_texts(reader, read, length, truncate=truncate)
-            observer = TextObserver(reader, chunks, requested, replace(ranks, device=reader.device))
+            ranks_there = replace(ranks, device=reader.device)
+            observer = TextObserver(reader, chunks, requested, ranks_there, partial)
         observer.read(progress or _silent)
-        return observer.result(read.name)
+        result = observer.result(read.name)
+        observer.remove_partial()
+        return result
 
 
 def _silent(*numbers: int) -> None:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from glasshead.layers import MultiHeadAttention
 from glasshead.models import LanguageModel
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.classify.train import shortened
 from glasshead.tasks.data.files import shown
-from glasshead.tasks.readers.base import Reader, reader_of
+from glasshead.tasks.readers.reader import Reader, reader_of
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizers import Tokenizer
+from glasshead.tasks.train_classifier import shortened
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
 

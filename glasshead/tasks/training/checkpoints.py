@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from glasshead.attention import tensor_files as files
-from glasshead.attention.tensor_files import from_json, to_json
+from glasshead.attention import io as files
+from glasshead.attention.io import from_json, to_json
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training.processes import check_weights, on_rank_zero
 from glasshead.tasks.training.settings import TrainingSettings
-from glasshead.tasks.training.stopping import check_weights, on_rank_zero
 from glasshead.tasks.training.task import ExampleSource
 
 if TYPE_CHECKING:

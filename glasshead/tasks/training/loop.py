@@ -13,19 +13,20 @@ from torch import Tensor, nn
 
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.training import checkpoints, logs
-from glasshead.tasks.training.attention_log import AttentionWriter
 from glasshead.tasks.training.checkpoints import Checkpoints
-from glasshead.tasks.training.hardware import Hardware, check_hardware, launch
-from glasshead.tasks.training.logs import Progress
+from glasshead.tasks.training.logs import AttentionWriter, Progress
 from glasshead.tasks.training.optimizers import clip_gradient, optimizer_of
-from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
-from glasshead.tasks.training.stopping import (
+from glasshead.tasks.training.processes import (
+    Hardware,
     Interruption,
     any_of,
+    check_hardware,
     check_numbers,
+    launch,
     summed,
     told_by_the_first,
 )
+from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
 from glasshead.tasks.training.task import (
     Best,
     ExampleSource,

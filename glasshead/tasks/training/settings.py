@@ -1,23 +1,25 @@
 """Settings of a training run, and its learning rate schedule."""
 
+import dataclasses
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from glasshead.recipe.validation import shown
+from glasshead.recipe.validation import shown, whole_number
 
 OPTIMIZERS = ("adamw", "sgd", "muon")
-# Upper bounds.
-_MOST = {
-    "steps": 10**9,
-    "warmup": 10**9,
-    "accumulate": 1024,
-    "validate_every": 10**9,
-    "save_every": 10**9,
-    "log_every": 10**9,
-    "patience": 10**9,
-    "seed": 2**63 - 1,
+# Least and most of the whole numbers.
+_BOUNDS = {
+    "steps": (1, 10**9),
+    "warmup": (0, 10**9),
+    "accumulate": (1, 1024),
+    "validate_every": (1, 10**9),
+    "save_every": (1, 10**9),
+    "log_every": (1, 10**9),
+    "patience": (1, 10**9),
+    "seed": (0, 2**63 - 1),
 }
 
 # What the names of validation metrics begin with in log.csv.
@@ -47,13 +49,13 @@ class TrainingSettings:
         seed: Random seed of initialization, dropout and batches; below 2⁶³.
         optimizer: `adamw`, `sgd`, or `muon`, with AdamW for all but the hidden matrices.
 
-    Errors: a ValueError that names the invalid setting.
+    Errors: a ValueError or TypeError that names the invalid setting.
 
     >>> TrainingSettings(steps=100, learning_rate=3e-4).warmup
     0
     >>> TrainingSettings(steps=0)
     Traceback (most recent call last):
-    ValueError: steps takes a whole number from 1, and got 0.
+    ValueError: steps takes a whole number of at least 1, and got 0.
     """
 
     steps: int = 1000
@@ -73,17 +75,11 @@ class TrainingSettings:
     optimizer: str = "adamw"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "accumulate", "validate_every", "save_every", "log_every"):
-            _check_whole(name, getattr(self, name), 1)
-        for name in ("warmup", "seed"):
-            _check_whole(name, getattr(self, name), 0)
-        for name in ("learning_rate", "minimum_learning_rate", "weight_decay"):
+        check_whole(self, _BOUNDS)
+        for name in ("learning_rate", "minimum_learning_rate", "weight_decay", "label_smoothing"):
             _check_number(name, getattr(self, name))
-        if self.patience is not None:
-            _check_whole("patience", self.patience, 1)
         if self.clip is not None:
             _check_number("clip", self.clip)
-        _check_number("label_smoothing", self.label_smoothing)
         if self.label_smoothing >= 1:
             raise ValueError(
                 f"label_smoothing takes a share below 1, as in 0.1, and got {self.label_smoothing}."
@@ -95,17 +91,6 @@ class TrainingSettings:
             raise ValueError(
                 f"optimizer takes one of {', '.join(OPTIMIZERS)}, and got {self.optimizer!r}."
             )
-        self._check_together()
-
-    def validates_at(self, step: int) -> bool:
-        """Return whether there is a validation after a step."""
-        return step % self.validate_every == 0 or step >= self.steps
-
-    def saves_at(self, step: int) -> bool:
-        """Return whether there is a checkpoint after a step."""
-        return step % self.save_every == 0 or self.validates_at(step)
-
-    def _check_together(self) -> None:
         if self.minimum_learning_rate > self.learning_rate:
             raise ValueError(
                 f"minimum_learning_rate takes no more than learning_rate, {self.learning_rate:g}, "
@@ -116,26 +101,41 @@ class TrainingSettings:
                 f"warmup takes fewer steps than there are, {self.steps}, and got {self.warmup}."
             )
 
+    def validates_at(self, step: int) -> bool:
+        """Return whether there is a validation after a step."""
+        return step % self.validate_every == 0 or step >= self.steps
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} takes a whole number from {least}, and got {_shortened(value)}.")
-    if value > _MOST[name]:
-        raise ValueError(
-            f"{name} takes a whole number of at most {_MOST[name]}, and got {_shortened(value)}."
-        )
+    def saves_at(self, step: int) -> bool:
+        """Return whether there is a checkpoint after a step."""
+        return step % self.save_every == 0 or self.validates_at(step)
+
+
+def check_whole(settings: Any, bounds: Mapping[str, tuple[int, int]]) -> None:
+    """Check the fields of a dataclass that are whole numbers, or None where that is the default.
+
+    Those of NumPy become Python's, which JSON can hold.
+
+    Args:
+        settings: The dataclass.
+        bounds: Least and most of each, by name; other names are passed over.
+
+    Errors: a ValueError or TypeError where one is not.
+    """
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name in bounds and (value is not None or field.default is not None):
+            least, most = bounds[field.name]
+            value = whole_number(value, field.name, least=least, most=most)
+            object.__setattr__(settings, field.name, value)
 
 
 def _check_number(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # Larger integers do not convert to float.
     if not number or not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{name} takes a number from 0, and got {_shortened(value)}.")
-
-
-def _shortened(value: Any) -> str:
-    text = shown(value) if isinstance(value, int) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+        text = shown(value) if isinstance(value, int) else repr(value)
+        text = text if len(text) <= 60 else f"{text[:57]}…"
+        raise ValueError(f"{name} takes a number from 0, and got {text}.")
 
 
 def _checked_betas(betas: Any) -> tuple[float, float]:

@@ -10,16 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.settings import TrainingSettings
-from glasshead.tasks.training.stopping import (
+from glasshead.tasks.training.processes import (
     check_weights,
     not_finite,
     on_rank_zero,
     summed,
     told_by_the_first,
 )
+from glasshead.tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -182,7 +182,7 @@ def cross_entropy(
 
 
 class CrossEntropyObjective(ABC, Generic[M]):
-    """Cross-entropy over the `answers` of a batch, -Σ ln p(answer), in nats.
+    """Cross-entropy over the answers of a batch, -Σ ln p(answer), in nats.
 
     Args:
         model: What answers.
@@ -191,6 +191,8 @@ class CrossEntropyObjective(ABC, Generic[M]):
 
     monitor = "accuracy"
     higher_is_better = True
+    # The tensor of a batch that has the answers.
+    answers = "answers"
 
     def __init__(self, model: M, smoothing: float = 0.0) -> None:
         self.model = model
@@ -202,11 +204,11 @@ class CrossEntropyObjective(ABC, Generic[M]):
 
     def loss(self, batch: dict[str, Tensor]) -> Float[Tensor, ""]:
         """Return the loss, summed over the answers, in nats, with label smoothing."""
-        return cross_entropy(self.logits(batch), batch["answers"], self.smoothing)
+        return cross_entropy(self.logits(batch), batch[self.answers], self.smoothing)
 
     def validate(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the sums `loss`, without smoothing, `targets` and `right` of a batch."""
-        logits, answers = self.logits(batch), batch["answers"]
+        logits, answers = self.logits(batch), batch[self.answers]
         return {
             "loss": cross_entropy(logits, answers),
             "targets": torch.sum(answers != IGNORED),

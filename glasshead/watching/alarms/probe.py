@@ -12,7 +12,7 @@ from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Entropy, MaxScore
 from glasshead.watching.alarms.rule import Alarm, AlarmRule, HeadReading, VisibleKeys, readings_of
 from glasshead.watching.seen import Seen
-from glasshead.watching.watch_and_ablate import watch
+from glasshead.watching.watch_and_intervene import watch
 
 
 class Every:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 from torch import Tensor
 
-from glasshead.attention.to_pandas import import_pandas
+from glasshead.attention.observe import import_pandas
 from glasshead.drawing import ENGLISH, Block, Canvas, Document, Table, Words
 from glasshead.recipe.validation import finite
 from glasshead.watching.seen import Printed, counted, short

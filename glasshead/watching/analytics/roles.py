@@ -24,7 +24,7 @@ from glasshead.watching.analytics.role_scores import (
 from glasshead.watching.analytics.stacks import check_one_text
 from glasshead.watching.layer_record import Call, Watched
 from glasshead.watching.seen import Seen
-from glasshead.watching.watch_and_ablate import watch
+from glasshead.watching.watch_and_intervene import watch
 
 # More than any model's vocabulary for a thousand texts.
 _MOST = 2**28

@@ -25,6 +25,7 @@ def rollout(
     *,
     layers: str | Sequence[str] | None = None,
     residual: float = 0.5,
+    without: Sequence[int] = (),
     budget: int = 2**31,
 ) -> Float[Tensor, "*batch rows keys"]:
     """Compute attention rollout: rows of Ã_L · … · Ã_1, where Ã_l = ½ mean_heads W_l + ½ I.
@@ -42,6 +43,8 @@ def rollout(
         rows: Tokens of the last layer, from the end of each text where negative.
         layers: Patterns of names, as of `watch`; None: all, which must be of one stack.
         residual: Weight of the residual connection, ½ in the paper.
+        without: Keys that no layer attends to, such as registers or sinks, counted from 0. The
+            weights of other keys are scaled to the row's sum without them.
         budget: Memory for intermediate results in bytes.
 
     Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, a
@@ -65,12 +68,42 @@ def rollout(
     _check_budget(stack, places.shape[-1], budget)
     reached = zeros(stack[-1], *places.shape[:-1], stack[0].shape[-1], places.shape[-1])
     reached.scatter_(-2, places.unsqueeze(-2).to(reached.device), 1.0)
+    kept = _kept(without, stack[0]) if without else None
     for W in reversed(stack):
         reached = reached.to(W.logsumexp.device)
         # Broadcast over heads.
         left = reached.unsqueeze(-3) if reached.ndim > 2 and len(W.shape) > 3 else reached
-        reached = residual * reached + (1 - residual) * mean_of_heads(W.T @ left)
+        passed = mean_of_heads(W.T @ left) if kept is None else _without(W, left, kept)
+        reached = residual * reached + (1 - residual) * passed
     return reached.transpose(-1, -2)
+
+
+def _kept(without: Any, W: LazyWeights) -> Float[Tensor, "keys 1"]:
+    """Return 1 for each key that stays, and 0 for the others.
+
+    Errors: a TypeError or ValueError for a key that is not there.
+    """
+    if not isinstance(without, list | tuple | range):
+        raise TypeError(f"without takes a list of keys such as [0], and got {without!r}.")
+    kept = zeros(W, W.shape[-1], 1) + 1
+    for key in (whole_number(one, "without") for one in without):
+        if key >= len(kept):
+            raise ValueError(
+                f"without takes keys of the {len(kept)} that there are, and got {key}."
+            )
+        kept[key] = 0
+    return kept
+
+
+def _without(
+    W: LazyWeights, left: Float[Tensor, "... queries rows"], kept: Float[Tensor, "keys 1"]
+) -> Float[Tensor, "*batch keys rows"]:
+    """Compute mean_heads Wᵀ·L for weights without some keys, each row divided by what it keeps."""
+    kept = kept.to(W.device, W.dtype)
+    # A row that looks at removed keys alone passes nothing on.
+    sums = W @ kept
+    shares = torch.where(sums > 0, 1 / sums, 0.0)
+    return mean_of_heads((W.T @ (left * shares)) * kept)
 
 
 def _check_budget(stack: Sequence[LazyWeights], rows: int, budget: int) -> None:

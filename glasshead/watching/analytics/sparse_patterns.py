@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.attention.to_pandas import import_pandas
+from glasshead.attention.observe import import_pandas
 from glasshead.drawing import Document, Table
 from glasshead.recipe.validation import positive, whole_number
 from glasshead.watching.analytics.stacks import (

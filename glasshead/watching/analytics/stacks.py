@@ -36,7 +36,7 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
     if not seen:
         raise ValueError(f"{name} takes what a watch has seen, and nothing was: run the model.")
     known = seen.layers
-    selected = Layers(layers, _with_enclosing(known))
+    selected = Layers(layers, with_enclosing(known))
     return {each: watched for each, watched in known.items() if each in selected}
 
 
@@ -110,6 +110,12 @@ def stack_of(
                 f"text from its beginning."
             )
         check_of_itself(each, watched[each], name)
+        images = watched[each].texts[-1][0].images
+        if isinstance(images, list) and any(one.windows > 1 for own in images for one in own):
+            raise ValueError(
+                f"{name} takes attention of all tokens to all, and {each!r} attends within "
+                f"windows, which move from layer to layer: take its maps, by .image()."
+            )
         if shape != next(iter(shapes.values())):
             raise ValueError(
                 f"{name} takes layers of one text, and {next(iter(shapes))!r} and {each!r} have "
@@ -190,7 +196,7 @@ def zeros(W: LazyWeights, *shape: int) -> Tensor:
     return torch.zeros(shape, dtype=W.dtype, device=W.device)
 
 
-def _with_enclosing(names: Iterable[str]) -> list[str]:
+def with_enclosing(names: Iterable[str]) -> list[str]:
     """Return the names, and those of the enclosing modules, outermost first."""
     parts = [name.split(".") for name in names]
     found = [".".join(one[:end]) for one in parts for end in range(len(one) + 1)]

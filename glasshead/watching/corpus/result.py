@@ -13,9 +13,17 @@ from torch import Tensor
 
 import glasshead.statistics as known_statistics
 from glasshead.attention import JoinedWeights, Observation, Weights
-from glasshead.attention.io import UnknownStatistic, describe_values, found
-from glasshead.attention.tensor_files import READERS, description_of, read, understood, write
-from glasshead.attention.to_pandas import import_pandas
+from glasshead.attention.io import (
+    READERS,
+    UnknownStatistic,
+    describe_values,
+    description_of,
+    found,
+    read,
+    understood,
+    write,
+)
+from glasshead.attention.observe import import_pandas
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic
 from glasshead.watching.seen import Seen, Summary, counted

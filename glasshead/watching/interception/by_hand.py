@@ -38,6 +38,8 @@ from glasshead.watching.watcher import HandSoftmax, Watcher
 _SOFTMAXES = {"aten::_softmax", "aten::softmax", "aten::special_softmax"}
 # Softmaxes whose weights no product has taken so far; more are forgotten.
 _WAITING = 4
+# Records of what is no parameter that are kept, besides those of memory that is in use.
+_PASSING = 16
 
 _LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
 _MIXED = (
@@ -88,7 +90,9 @@ class HandFollower:
 
     def __init__(self) -> None:
         self._records: dict[int, _Record] = {}
-        self._limit = 256
+        # The keys of all records but those of parameters.
+        self._passing: list[int] = []
+        self._limit = _PASSING
         self._watchers: list[Watcher] = []
         self._waiting: list[HandWeights] = []
         self._tracing = False
@@ -101,6 +105,7 @@ class HandFollower:
             weights.close(why)
         self._waiting.clear()
         self._records.clear()
+        self._passing.clear()
         self._watchers.clear()
 
     def softmax(self, session: Session, func: Any, args: Sequence[Any], output: Any) -> None:
@@ -300,7 +305,8 @@ class HandFollower:
             for parameter in one.model.parameters():
                 if self._record(parameter) is None:
                     self._remember(parameter, _Kind.STATIC)
-        self._limit = max(self._limit, 2 * len(self._records))
+        # Parameters last as long as the watch.
+        self._passing.clear()
 
     def _record(self, tensor: Tensor) -> _Record | None:
         """Return what is known of a tensor."""
@@ -328,11 +334,23 @@ class HandFollower:
         self._records[storage.cdata] = _Record(storage, kind, layout, origin, steps, lost)
         if kind is _Kind.WEIGHTS:
             origin.made.append(storage)
-        if len(self._records) > self._limit:
-            gone = [key for key, one in self._records.items() if one.storage.expired()]
-            for key in gone:
+        self._passing.append(storage.cdata)
+        if len(self._passing) > self._limit:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop the records of memory that is gone.
+
+        Soon: what is left of a storage stands in the way of malloc, which cannot join the free
+        memory on both sides of it.
+        """
+        kept = []
+        for key in dict.fromkeys(self._passing):
+            if self._records[key].storage.expired():
                 del self._records[key]
-            self._limit = max(256, 2 * len(self._records))
+            else:
+                kept.append(key)
+        self._passing, self._limit = kept, 2 * len(kept) + _PASSING
 
     def _tidy(self) -> None:
         """Drop the softmaxes that wait for no product any more."""

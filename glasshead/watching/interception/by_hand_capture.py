@@ -26,10 +26,15 @@ def observe_by_hand(session: Session, taken: TakenWeights) -> None:
     """Let the watchers observe an attention written by hand."""
     calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
     batch = taken.batch
-    heads = _count_heads(calls, taken.scores.shape[batch[0]]) if len(batch) == 1 else None
-    crosses = session.crosses() or _has_other_text(calls)
+    heads = count_heads(calls, taken.scores.shape[batch[0]]) if len(batch) == 1 else None
+    crosses = session.crosses() or has_other_text(calls)
     taken.weights.found.taken = True
-    capture = partial(_capture, session.masks, taken, heads, crosses=crosses)
+
+    def capture() -> CapturedCall:
+        captured = _capture(session.masks, taken, heads, crosses=crosses)
+        session.followed = captured.problem.query.shape[:-1]
+        return captured
+
     session.observe(None, capture, taken.output)
     taken.weights.close()
 
@@ -47,12 +52,12 @@ def _capture(
 
     Errors: an `UnfollowedError` where the weights were changed after the softmax.
     """
-    headed = partial(_headed, heads=heads)
-    scores, value = headed(taken.of_scores()), headed(taken.of_values())
+    apart = partial(headed, heads=heads)
+    scores, value = apart(taken.of_scores()), apart(taken.of_values())
     value = value.expand(*scores.shape[:-2], *value.shape[-2:])
     changed = any(not step.keeps for step in taken.after)
-    after = _changed(scores, headed(taken.of_weights())) if changed else None
-    made = None if after or taken.found.added else headed(taken.of_output())
+    after = _changed(scores, apart(taken.of_weights())) if changed else None
+    made = None if after or taken.found.added else apart(taken.of_output())
     context = CallContext(masks, lambda: crosses, made)
     captured = capture_scores(scores, context, value=value, lowest=taken.weights.product.dtype)
     before = _told(taken.weights.steps, hides=captured.problem.mask is not None)
@@ -60,10 +65,15 @@ def _capture(
     trace = None
     if taken.weights.product.found is not None:
         trace = partial(trace_by_hand, taken)
-    return replace(captured, by_hand=", ".join(words), trace=trace)
+    context = partial(_context, taken, heads)
+    return replace(captured, by_hand=", ".join(words), trace=trace, context=context)
 
 
-def _headed(tensor: Tensor, heads: int | None) -> Tensor:
+def _context(taken: TakenWeights, heads: int | None) -> Tensor:
+    return headed(taken.of_output(), heads)
+
+
+def headed(tensor: Tensor, heads: int | None) -> Tensor:
     """Return a tensor with axes of a batch and of heads before its last two."""
     if heads is not None:
         tensor = tensor.unflatten(0, (-1, heads))
@@ -196,7 +206,7 @@ def steps_of_product(
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 
 
-def _count_heads(calls: Sequence[ModuleCall], rows: int) -> int | None:
+def count_heads(calls: Sequence[ModuleCall], rows: int) -> int | None:
     """Return the number of heads where these share an axis with the batch; None where none do.
 
     Args:
@@ -231,7 +241,7 @@ def _batches(call: ModuleCall) -> list[int]:
 _OTHER_TEXTS = ("key_value_states", "encoder_hidden_states", "memory")
 
 
-def _has_other_text(calls: Sequence[ModuleCall]) -> bool:
+def has_other_text(calls: Sequence[ModuleCall]) -> bool:
     """Return whether the innermost module was given another text for its keys."""
     given = calls[0].arguments if calls else {}
     return any(isinstance(given.get(name), Tensor) for name in _OTHER_TEXTS)

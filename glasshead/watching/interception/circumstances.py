@@ -9,8 +9,8 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from glasshead.engines.base import is_transformed
 from glasshead.private_names import lacking, private, runs_code_of
+from glasshead.recipe.validation import is_transformed
 from glasshead.watching.errors import NUMBERLESS, UNDER_VMAP
 
 _BACKWARD = "torch._C._current_graph_task_id"
@@ -97,15 +97,20 @@ def in_backward() -> bool:
     return task is not None and task() != -1
 
 
-def ablation_elsewhere() -> str | None:
-    """Return why an ablation may miss what runs in another thread; None where it cannot.
+def checkpointing() -> bool:
+    """Return whether gradient checkpointing runs this, and will run it again."""
+    return runs_code_of(torch.utils.checkpoint.__file__)
 
-    It may be the backward pass of the ablated model, in which gradient checkpointing recomputes.
+
+def intervention_elsewhere() -> str | None:
+    """Return why an intervention may miss what runs in another thread; None where it cannot.
+
+    It may be the backward pass of the model, in which gradient checkpointing recomputes.
     """
     if private(_BACKWARD) is not None:
         return None
     return lacking(
-        "ablate cannot tell whether what ran in another thread belongs to its model's backward "
+        "intervene cannot tell whether what ran in another thread belongs to its model's backward "
         "pass",
         _BACKWARD,
         "run the model in the thread of the block only, without gradient checkpointing",

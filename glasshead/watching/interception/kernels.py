@@ -17,7 +17,8 @@ from glasshead.watching.errors import UnseenError, unknown_operator
 from glasshead.watching.interception.by_hand import HandFollower
 from glasshead.watching.interception.by_hand_capture import observe_by_hand
 from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
-from glasshead.watching.interception.torch_attention import FAST_PATHS, capture_scores, capture_sdpa
+from glasshead.watching.interception.torch_attention import capture_scores, capture_sdpa
+from glasshead.watching.interception.torch_layers import FAST_PATHS
 
 # Higher-order operators that run their functions unchanged, any number of times.
 _RUNNING = {

@@ -2,66 +2,43 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from glasshead.attention import Attention
 from glasshead.layers import MultiHeadAttention
 from glasshead.private_names import lacking, private
 from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks import as_mask, combined, dense
+from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, UnseenError
+from glasshead.watching.interception.by_hand_changes import InterveneMode
 from glasshead.watching.interception.session import (
-    CallContext,
-    OneThread,
     Patch,
     Session,
     intercepted,
-    without_heads,
 )
 from glasshead.watching.interception.torch_attention import (
+    capture_sdpa,
+    changed_sdpa,
+    told_change,
+    with_output,
+)
+from glasshead.watching.interception.torch_layers import (
     by_name,
     capture_multi_head,
-    capture_sdpa,
+    changed_multi_head,
     crosses,
-    projecting_without,
     shows_itself,
+    told_multi_head,
 )
-
-
-class FunctionInterceptMode(OneThread, TorchFunctionMode):
-    """A mode that replaces calls of a function, above autograd.
-
-    It also sees calls by names that cannot be patched, as those of `from … import`. While it is
-    open, PyTorch's own layers leave their fast paths, in which heads have no separate context.
-
-    Args:
-        function: The function to intercept.
-        stand_in: The replacement, called with the function before the arguments.
-    """
-
-    def __init__(self, function: Callable[..., Any], stand_in: Callable[..., Any]) -> None:
-        super().__init__()
-        self._function, self._stand_in = function, stand_in
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        del types
-        if func is self._function:
-            return self._stand_in(func, *args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
+from glasshead.watching.intervener import AttentionChange
 
 _Function = Callable[..., Any]
 _SDPA = "torch._C._nn.scaled_dot_product_attention"
@@ -103,7 +80,7 @@ def check_compiled_code_is_seen() -> None:
         )
 
 
-def by_any_name() -> FunctionInterceptMode:
+def by_any_name() -> "InterveneMode":
     """Return a mode that intercepts `scaled_dot_product_attention` by any name.
 
     Errors: an `UnseenError` where only another library's stand-in for that function can be found.
@@ -113,24 +90,34 @@ def by_any_name() -> FunctionInterceptMode:
     if not (original.__module__ or "torch").startswith("torch"):
         raise UnseenError(
             lacking(
-                "ablate cannot find F.scaled_dot_product_attention behind the stand-in of "
+                "intervene cannot find F.scaled_dot_product_attention behind the stand-in of "
                 f"{original.__module__}",
                 _SDPA,
                 "undo that",
             )
         )
-    return FunctionInterceptMode(original, partial(intercepted, _sdpa))
+    return InterveneMode(original, partial(intercepted, _sdpa_by_another_name))
+
+
+def _sdpa_by_another_name(
+    session: Session, original: _Function, *inputs: Any, **named: Any
+) -> Tensor:
+    session.check_not_again()
+    return _sdpa(session, original, *inputs, **named)
 
 
 def _sdpa(session: Session, original: _Function, *inputs: Any, **named: Any) -> Tensor:
+    if session.changes:
+        before = partial(capture_sdpa, *inputs, **named, context=session.context(None))
+        change = session.change(None, _heads(*inputs, **named), before)
+        if change is not None:
+            return _changed_sdpa(session, original, change, *inputs, **named)
     with session.suspended() as logsumexps:
         output = original(*inputs, **named)
     context = session.context(output, logsumexps)
     capture = partial(capture_sdpa, *inputs, **named, context=context)
     session.observe(None, capture, output)
-    # Nested tensors have no size along that axis.
-    heads = output.shape[-3] if output.ndim > 3 and not output.is_nested else None
-    return without_heads(output, session.removed(None, heads), -3)
+    return output
 
 
 def _compiled(session: Session, original: _Function, graph: Any, *inputs: Any, **named: Any) -> Any:
@@ -152,13 +139,39 @@ def _multi_head(session: Session, original: _Function, *inputs: Any, **named: An
     with session.in_layer(partial(crosses, given)):
         if shows_itself(given):
             return original(**given)
-        if removed := session.removed(None, given["num_heads"]):
-            given = projecting_without(removed, given)
+        before = partial(capture_multi_head, given, session.context(None), original)
+        change = session.change(None, given["num_heads"], before)
         with session.suspended():
-            output = original(**given)
-        context = CallContext(session.masks, session.crosses)
-        session.observe(None, partial(capture_multi_head, given, context), output[0])
+            if change is None:
+                output = original(**given)
+                known = session.context(output[0])
+                capture = partial(capture_multi_head, given, known, original)
+            else:
+                output, made = changed_multi_head(original, given, change)
+                capture = partial(told_multi_head, change, given, made)
+        session.observe(None, capture, output[0])
         return output
+
+
+def _changed_sdpa(
+    session: Session, original: _Function, change: AttentionChange, *inputs: Any, **named: Any
+) -> Tensor:
+    with session.suspended() as logsumexps:
+        given = changed_sdpa(change, *inputs, **named)
+        output = change.emptied(original(**given))
+    capture = partial(told_change, change, output, logsumexps, drops=bool(given["dropout_p"]))
+    session.observe(None, capture, output)
+    return change.context(output)
+
+
+def _heads(query: Tensor, *inputs: Any, **named: Any) -> int | None:
+    """Return the number of heads of a call of attention; None where it has no axis of heads."""
+    named = dict(zip(("key", "value"), inputs, strict=False)) | named
+    given = [query, named["key"], named["value"]]
+    # Nested tensors have no size along that axis.
+    if query.is_nested or max(x.ndim for x in given) < 4 - bool(named.get("enable_gqa")):
+        return None
+    return max(x.shape[-3] for x in given if x.ndim > 2)
 
 
 def _attention(
@@ -168,12 +181,42 @@ def _attention(
     *inputs: Tensor,
     **options: Any,
 ) -> Tensor:
+    before = partial(_capture, session.crosses, None, rule, *inputs, **options)
+    heads = inputs[0].shape[-3] if inputs[0].ndim > 3 else None
+    change = session.change(None, heads, before)
     with session.suspended():
+        if change is not None:
+            inputs, options = _changed(change, rule, inputs, options)
         output = original(rule, *inputs, **options)
-    capture = partial(_capture, session.crosses, rule, *inputs, **options)
+        output = output if change is None else change.emptied(output)
+    if change is None:
+        capture = partial(_capture, session.crosses, output, rule, *inputs, **options)
+    else:
+        capture = partial(told_change, change, output, drops=_drops(rule), follows=False)
     session.observe(None, capture, output)
-    heads = output.shape[-3] if output.ndim > 3 else None
-    return without_heads(output, session.removed(None, heads), -3)
+    return output if change is None else change.context(output)
+
+
+def _changed(
+    change: AttentionChange, rule: Attention, inputs: tuple[Tensor, ...], options: dict[str, Any]
+) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """Return the arguments of a call of our attention with interventions.
+
+    Errors: a ValueError where β scales no product of the queries.
+    """
+    query, key, *others = inputs
+    if change.scales:
+        if type(rule.score) not in (Dot, ScaledDot):
+            raise ValueError(
+                f"ScaleBeta takes attention whose score is a product of queries and keys, and "
+                f"{change.name!r} has {type(rule.score).__name__}: set the beta of that score."
+            )
+        query = change.query(query)
+    if change.hides:
+        visible = change.visible(key.shape[-2])
+        visible = visible.squeeze(-3) if query.ndim < 4 else visible
+        options = {**options, "mask": combined([as_mask(options.get("mask")), dense(visible)])}
+    return (query, key, *others), options
 
 
 def _layer(
@@ -191,10 +234,19 @@ def _layer(
 
 
 def _capture(
-    crosses: Callable[[], bool], rule: Attention, *inputs: Tensor, **options: Any
+    crosses: Callable[[], bool],
+    output: Tensor | None,
+    rule: Attention,
+    *inputs: Tensor,
+    **options: Any,
 ) -> CapturedCall:
     problem = replace(rule.problem(*inputs, **options).detached(), dropout=0.0)
     queries, keys = problem.scores_shape[-2:]
     mask = problem.mask is not None and problem.mask.compares_positions
     compares = mask or any(isinstance(bias, Bias) for bias in problem.biases)
-    return CapturedCall(problem, crossing=(queries != keys or crosses()) and not compares)
+    captured = CapturedCall(problem, crossing=(queries != keys or crosses()) and not compares)
+    return with_output(captured, output, drops=_drops(rule), follows=False)
+
+
+def _drops(rule: Attention) -> bool:
+    return bool(rule.training and rule.dropout)

@@ -1,10 +1,10 @@
-"""The session: what the watches and ablations of a thread change and restore, and what they see."""
+"""The session: what the watches and interventions of a thread change, restore and see."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
@@ -13,12 +13,16 @@ from torch import Tensor, nn
 from glasshead.watching.captured_call import CapturedCall, MaskReader
 from glasshead.watching.errors import BudgetError, UnseenError, unreadable
 from glasshead.watching.interception.circumstances import (
-    ablation_elsewhere,
+    checkpointing,
     compiles_for_operator,
     hidden_from_modes,
     in_backward,
+    intervention_elsewhere,
     unsupported_reason,
 )
+from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.interventions import ChangedCall, Intervention
+from glasshead.watching.module_calls import ModuleCall
 from glasshead.watching.watcher import HandSoftmax, Watcher
 
 # Operators without any module of a watched model after which nobody looks for it any more.
@@ -45,11 +49,21 @@ class CallContext(NamedTuple):
     logsumexps: Sequence[Tensor] = ()
 
 
-class Ablation(Protocol):
-    """Interface of an open ablation to its session."""
+class Intervening(Protocol):
+    """Interface of an open intervention to its session."""
 
-    def removed(self, module: nn.Module | None, count: int | None) -> Sequence[int]:
-        """Return the heads to ablate in an attention that has run."""
+    def change(
+        self, module: nn.Module | None, heads: int | None, capture: Callable[[], CapturedCall]
+    ) -> Sequence[tuple[ChangedCall, Intervention]]:
+        """Return the interventions of an attention that is about to run."""
+        ...
+
+    def concerned_calls(self) -> Sequence[ModuleCall]:
+        """Return the module calls in progress, where the innermost one has interventions."""
+        ...
+
+    def record_by_hand(self, name: str | None, *, done: bool) -> None:
+        """Record a softmax whose weights are to be followed, or a product that took them."""
         ...
 
     def record_compiled(self) -> None:
@@ -78,33 +92,35 @@ class GraphRun(Protocol):
 
 
 class Session:
-    """The open watches and ablations of one thread, what they change, and the call in progress.
+    """The open watches and interventions of one thread, what they patch, and the call in progress.
 
-    The first watch and the first ablation install patches and a mode, the last ones remove them, on
-    every way out of their blocks. Blocks may be nested, and closed in any order.
+    The first watch and the first intervention install patches and a mode, the last ones remove
+    them, on every way out of their blocks. Blocks may be nested, and closed in any order.
 
     Attributes:
         watchers: The open watchers, in order of opening.
-        ablaters: The open ablaters; they apply after the watchers have observed.
+        interveners: The open interveners; watchers see what they change of an attention.
         masks: The conversions of mask tensors.
         modes: The modes that were entered in this thread.
         crosses: Whether the keys of the running layer belong to another text; called on capture.
+        followed: Batch, heads and queries of the last attention by hand that a watcher captured.
         graph: The run of compiled code in progress; None: there is none.
         pending: Number of operators for which to check whether a watched model runs.
     """
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
-        self.ablaters: list[Ablation] = []
+        self.interveners: list[Intervening] = []
         self.masks = MaskReader()
         self.modes: list[OneThread] = []
         self.crosses: Callable[[], bool] = _never
+        self.followed: torch.Size | None = None
         self.graph: GraphRun | None = None
         self.pending = 0
         self._inside = 0
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
-        self._watch_changes, self._ablate_changes = ExitStack(), ExitStack()
+        self._watch_patches, self._intervene_patches = ExitStack(), ExitStack()
 
     @contextmanager
     def watching(
@@ -117,15 +133,18 @@ class Session:
             patches, mode: What the first watcher installs.
         """
         self.pending = _PATIENCE
-        with self._among(self.watchers, watcher, self._watch_changes, patches, mode):
+        with self._among(self.watchers, watcher, self._watch_patches, patches, mode):
             yield
 
     @contextmanager
-    def ablating(
-        self, ablater: Ablation, patches: Sequence["Patch"], mode: AbstractContextManager[Any]
+    def intervening(
+        self,
+        intervener: Intervening,
+        patches: Sequence["Patch"],
+        mode: AbstractContextManager[Any],
     ) -> Iterator[None]:
-        """Open an ablater, as `watching` opens a watcher."""
-        with self._among(self.ablaters, ablater, self._ablate_changes, patches, mode):
+        """Open an intervener, as `watching` opens a watcher."""
+        with self._among(self.interveners, intervener, self._intervene_patches, patches, mode):
             yield
 
     @contextmanager
@@ -152,11 +171,52 @@ class Session:
 
     @property
     def enabled(self) -> bool:
-        """Whether calls are to be observed or ablated.
+        """Whether calls are to be observed or changed.
 
         False within an attention that is being observed already, and within our own computations.
         """
-        return bool(self.watchers or self._removing) and not self._inside
+        return bool(self.watchers or self._changing) and not self._inside
+
+    def calls_by_hand(self) -> Sequence[ModuleCall]:
+        """Return the module calls in progress, where a softmax may belong to a changed attention.
+
+        Without a watcher that could follow it, it is recorded instead.
+        """
+        if not self.enabled:
+            return ()
+        for one in self._changing:
+            if calls := one.concerned_calls():
+                if self.watchers:
+                    return calls
+                one.record_by_hand(None, done=False)
+        return ()
+
+    def check_not_again(self) -> None:
+        """Check that what a mode has intercepted to be changed does not run again unseen.
+
+        The functions of a backward pass are not intercepted by a mode, as `backward` is one itself.
+
+        Errors: a ValueError under gradient checkpointing.
+        """
+        if not checkpointing():
+            return
+        for one in self._changing:
+            if one.concerned_calls():
+                raise ValueError(
+                    "intervene changes attention by hand, and F.scaled_dot_product_attention by "
+                    "another name, in the forward pass, and gradient checkpointing runs it again "
+                    "in the backward pass: leave checkpointing out, or call it by that name."
+                )
+
+    def record_by_hand(self, name: str, *, done: bool) -> None:
+        """Record in the interveners a changed softmax, or that a product took its weights."""
+        for one in self._changing:
+            one.record_by_hand(name, done=done)
+
+    @property
+    def changes(self) -> bool:
+        """Whether there are interventions that may apply to the current call."""
+        return bool(self._changing)
 
     @property
     def compiles_anew(self) -> bool:
@@ -164,18 +224,18 @@ class Session:
         return bool(self.watchers) and not self._inside
 
     @property
-    def _removing(self) -> list[Ablation]:
-        """The ablaters that apply to the current call.
+    def _changing(self) -> list[Intervening]:
+        """The interveners that apply to the current call.
 
         PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
-        checkpointing recomputes there, and has to ablate the same heads.
+        checkpointing recomputes there, and has to change the same heads.
         """
-        if self.ablaters or not THREADS.opened:
-            return self.ablaters
-        others = [ablater for session in [*THREADS.opened] for ablater in session.ablaters]
-        if why := ablation_elsewhere():
-            for ablater in others:
-                ablater.record_elsewhere(why)
+        if self.interveners or not THREADS.opened:
+            return self.interveners
+        others = [one for session in [*THREADS.opened] for one in session.interveners]
+        if why := intervention_elsewhere():
+            for one in others:
+                one.record_elsewhere(why)
         return others if in_backward() else []
 
     @contextmanager
@@ -219,7 +279,7 @@ class Session:
         finally:
             self.crosses = outer
 
-    def context(self, output: Tensor, logsumexps: Sequence[Tensor] = ()) -> CallContext:
+    def context(self, output: Tensor | None, logsumexps: Sequence[Tensor] = ()) -> CallContext:
         """Return the context of a call that has run."""
         return CallContext(self.masks, self.crosses, output, logsumexps)
 
@@ -302,13 +362,13 @@ class Session:
             watcher.record_softmax(axes, found)
 
     def record_compiled(self, *, seen: bool) -> None:
-        """Record in watchers and ablaters that a module is being compiled.
+        """Record in watchers and interveners that a module is being compiled.
 
         Args:
             seen: Whether watchers still see it, through the kernels that it runs.
         """
         seen = seen or self._retraces > 0
-        for one in (*(() if seen else self.watchers), *self.ablaters):
+        for one in (*(() if seen else self.watchers), *self.interveners):
             one.record_compiled()
 
     def update_running(self) -> None:
@@ -323,29 +383,28 @@ class Session:
                 for watcher in [*session.watchers]:
                     watcher.update_running(elsewhere=True)
 
-    def removed(self, module: nn.Module | None, count: int | None) -> list[int]:
-        """Return the heads to ablate in an attention that has run.
+    def change(
+        self, module: nn.Module | None, heads: int | None, capture: Callable[[], CapturedCall]
+    ) -> AttentionChange | None:
+        """Return what the interventions change of an attention that is about to run, if anything.
 
         In a backward pass, too, where gradient checkpointing recomputes the forward pass.
 
         Args:
             module: The module of the attention; None: the innermost module in progress.
-            count: Its number of heads; None: its inputs have no head axis.
+            heads: Its number of heads; None: its inputs have no head axis.
+            capture: Returns the captured call.
 
-        Errors: a ValueError for a head out of range.
+        Errors: a ValueError for a head out of range, or a position that is not known.
         """
-        return sorted({head for one in self._removing for head in one.removed(module, count)})
 
+        @cache
+        def quiet() -> CapturedCall:
+            with self.suspended(), hidden_from_modes(), torch.no_grad():
+                return capture()
 
-def without_heads(x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
-    """Set some heads to 0 along an axis; no gradient flows through them.
-
-    >>> without_heads(torch.ones(2, 3), [0, 2], axis=-1).tolist()
-    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
-    """
-    if not heads:
-        return x
-    return x.index_fill(axis, torch.tensor(heads, device=x.device), 0.0)
+        parts = [part for one in self._changing for part in one.change(module, heads, quiet)]
+        return AttentionChange(parts, quiet) if parts else None
 
 
 @dataclass
@@ -402,7 +461,7 @@ class _Threads(threading.local):
 
     Attributes:
         session: The session of this thread.
-        opened: The sessions with an open watch or ablation, of all threads.
+        opened: The sessions with an open watch or intervention, of all threads.
         patches: The installed patches, which only report to the session of the calling thread.
     """
 
@@ -420,7 +479,7 @@ THREADS = _Threads()
 def intercepted(
     stand_in: Callable[..., Any], original: Callable[..., Any], *inputs: Any, **named: Any
 ) -> Any:
-    """Call a replacement where calls are to be observed or ablated, else the original."""
+    """Call a replacement where calls are to be observed or changed, else the original."""
     session = THREADS.session
     if session.enabled:
         return stand_in(session, original, *inputs, **named)

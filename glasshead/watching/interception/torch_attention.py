@@ -1,26 +1,27 @@
-"""PyTorch's attention functions and layers, captured by their arguments."""
+"""`F.scaled_dot_product_attention`, captured by its arguments or its scores, and changed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from inspect import signature
 from math import lcm
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.base import cast_inputs
-from glasshead.recipe.masks import Mask, causal, combined, dense, padding
+from glasshead.recipe.masks import Mask, causal, dense, padding
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (
     CapturedCall,
+    OutputGradient,
     first_keys,
     position_among,
     problem_from_inputs,
 )
-from glasshead.watching.interception.session import CallContext, without_heads
+from glasshead.watching.interception.session import CallContext
+from glasshead.watching.intervener import AttentionChange
 
 
 def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]]:
@@ -85,10 +86,36 @@ def capture_sdpa(
     )
     if not crossing:
         problem = first_keys(problem, offset + queries)
-    if output is not None:
-        output = output.reshape(*problem.query.shape[:-1], value.shape[-1])
-    return CapturedCall(
-        problem, crossing=crossing, logsumexp=of_rows(context.logsumexps, problem), output=output
+    captured = CapturedCall(
+        problem, crossing=crossing, logsumexp=of_rows(context.logsumexps, problem)
+    )
+    return with_output(captured, context.output, drops=bool(dropout_p))
+
+
+def with_output(
+    captured: CapturedCall, output: Tensor | None, *, drops: bool, follows: bool = True
+) -> CapturedCall:
+    """Return a captured call with its output, `[*batch, heads, queries, value_dim]`.
+
+    Args:
+        captured: The call.
+        output: The output, in that order of axes; None: unknown.
+        drops: Whether weights were dropped.
+        follows: Whether the output follows from the problem otherwise.
+    """
+    if output is None:
+        return captured
+    problem = captured.problem
+    shape = *problem.query.shape[:-1], output.shape[-1]
+    made = output.detach().reshape(shape)
+    arrives = OutputGradient(
+        output, lambda gradient: gradient.reshape(shape), lambda: problem.value, drops
+    )
+    return replace(
+        captured,
+        output=made if follows and not drops else None,
+        context=lambda: made,
+        gradient=arrives,
     )
 
 
@@ -167,6 +194,27 @@ def of_rows(logsumexps: Sequence[Tensor], problem: Problem) -> Tensor | None:
     return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
+def told_change(
+    change: AttentionChange,
+    output: Tensor,
+    logsumexps: Sequence[Tensor] = (),
+    *,
+    drops: bool,
+    follows: bool = True,
+) -> CapturedCall:
+    """Capture a call that was changed.
+
+    Args:
+        change: The interventions.
+        output: Its output before its context is changed.
+        logsumexps: The logsumexps of the kernels that it ran.
+        drops: Whether weights were dropped.
+        follows: Whether the output follows from the problem otherwise.
+    """
+    told = change.told(of_rows(logsumexps, change.captured.problem))
+    return with_output(told, output, drops=drops, follows=follows)
+
+
 def _capture_packed(
     *inputs: Tensor, is_causal: bool, scale: float | None, output: Tensor | None
 ) -> CapturedCall:
@@ -180,7 +228,12 @@ def _capture_packed(
         mask=causal(offset=0) & mask if is_causal else mask,
     )
     made = None if output is None else filled(output)[0]
-    return CapturedCall(problem, crossing=queries != keys and not is_causal, output=made)
+    return CapturedCall(
+        problem,
+        crossing=queries != keys and not is_causal,
+        output=made,
+        context=None if made is None else lambda: made,
+    )
 
 
 def _with_heads(
@@ -214,163 +267,45 @@ def _same_for_all(attn_mask: Tensor | None) -> bool:
     return attn_mask is None or bool((attn_mask == attn_mask[..., :1, :]).all())
 
 
-_NAMES = tuple(signature(F.multi_head_attention_forward).parameters)
+def hide(
+    mask: Tensor | None, visible: Bool[Tensor, "*#batch #heads queries keys"]
+) -> Bool[Tensor, "..."] | Float[Tensor, "..."]:
+    """Return a mask of `F.scaled_dot_product_attention` that also hides what is not visible."""
+    if mask is None or mask.dtype == torch.bool:
+        return visible if mask is None else mask & visible
+    return mask.masked_fill(~visible, -torch.inf)
 
 
-def by_name(*inputs: Any, **named: Any) -> dict[str, Any]:
-    """Return the arguments of `F.multi_head_attention_forward` by name."""
-    return dict(zip(_NAMES, inputs, strict=False)) | named
-
-
-def shows_itself(given: Mapping[str, Any]) -> bool:
-    """Return whether the call goes on to `scaled_dot_product_attention` with the text's keys only.
-
-    It does where it need not return weights and adds no keys of its own, which would be taken for
-    the text's there.
-    """
-    return not (given.get("need_weights", True) or _added(given))
-
-
-def crosses(given: Mapping[str, Any]) -> bool:
-    """Return whether it is cross-attention: self-attention gets one tensor as query and key."""
-    query, key = given["query"], given["key"]
-    return not (query is key or query.is_set_to(key))
-
-
-def projecting_without(heads: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call with some heads ablated.
-
-    As their contexts are internal to the call, their columns of the output projection are set to 0.
-    """
-    weight = given["out_proj_weight"].unflatten(1, (given["num_heads"], -1))
-    return {**given, "out_proj_weight": without_heads(weight, heads, 1).flatten(1)}
-
-
-def capture_multi_head(given: Mapping[str, Any], context: CallContext) -> CapturedCall:
-    """Capture a call that computes its own attention: queries and keys are projected once more.
+def changed_sdpa(
+    change: AttentionChange,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **named: Any,
+) -> dict[str, Any]:
+    """Return the arguments of a call of `F.scaled_dot_product_attention` with interventions.
 
     Args:
-        given: Its arguments by name; inputs are `[length, batch, dim]`.
-        context: What else is known of the call.
+        change: The interventions.
+        query, key, value, attn_mask, dropout_p, is_causal, named: Its arguments.
+
+    Errors: a ValueError for nested tensors.
     """
-    heads = given["num_heads"]
-    query, key = _projected(given)
-    query, key = (x.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3) for x in (query, key))
-    if given.get("static_k") is not None:
-        key = given["static_k"].unflatten(0, (-1, heads))
-    hidden = _hidden(given, query)
-    captured = capture_sdpa(query, key, key, hidden, context=context)
-    added = _added(given)
-    if not added:
-        return captured
-    # The added keys follow all others, and every query sees them; the offset stays the same.
-    rows = [row.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3) for row in added]
-    key = torch.cat([key, *(row.expand(*key.shape[:-2], 1, -1) for row in rows)], -2)
-    hidden = None if hidden is None else F.pad(hidden, (0, len(rows)))
-    problem = capture_sdpa(query, key, key, hidden, context=context).problem
-    return CapturedCall(
-        replace(problem, offset=captured.problem.offset), crossing=captured.crossing
-    )
-
-
-def _projected(
-    given: Mapping[str, Any],
-) -> tuple[Float[Tensor, "queries batch dim"], Float[Tensor, "keys batch dim"]]:
-    """Project the queries and keys of all heads."""
-    query, key = (x if x.ndim == 3 else x.unsqueeze(1) for x in (given["query"], given["key"]))
-    if given.get("use_separate_proj_weight"):
-        weights = given["q_proj_weight"], given["k_proj_weight"]
-    else:
-        weights = given["in_proj_weight"].chunk(3)[:2]
-    bias = given["in_proj_bias"]
-    biases = (None, None) if bias is None else bias.chunk(3)[:2]
-    return F.linear(query, weights[0], biases[0]), F.linear(key, weights[1], biases[1])
-
-
-def _added(given: Mapping[str, Any]) -> list[Float[Tensor, "1 1 dim"]]:
-    """Return the keys that the call adds to those of the text."""
-    rows = [] if given.get("bias_k") is None else [given["bias_k"]]
-    if given.get("add_zero_attn"):
-        rows.append(given["query"].new_zeros(1, 1, given["embed_dim_to_check"]))
-    return rows
-
-
-def _hidden(
-    given: Mapping[str, Any], query: Float[Tensor, "batch heads queries dim"]
-) -> Float[Tensor, "#batch #heads #queries keys"] | None:
-    """Combine both masks, in which True hides, into one additive mask."""
-    pairs, keys = given.get("attn_mask"), given.get("key_padding_mask")
-    if pairs is not None and pairs.ndim == 3:
-        pairs = pairs.unflatten(0, (-1, query.shape[1]))
-    if keys is not None:
-        keys = keys.reshape(-1, 1, 1, keys.shape[-1])
-    masks = [_additive(mask, query.dtype) for mask in (pairs, keys) if mask is not None]
-    return sum(masks[1:], masks[0]) if masks else None
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
-
-
-# `mask_type` of the operators for a key padding mask.
-_KEYS = 1
-
-
-def capture_encoder_layer(
-    src: Tensor,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    **others: Any,
-) -> CapturedCall:
-    """Capture the fused operator of `nn.TransformerEncoderLayer` in inference."""
-    norm = None
-    if others["norm_first"]:
-        norm = others["norm_weight_1"], others["norm_bias_1"], others["eps"]
-    return _capture(src, num_heads, qkv_weight, qkv_bias, others, norm)
-
-
-def capture_native_multi_head(
-    query: Tensor, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor, **others: Any
-) -> CapturedCall:
-    """Capture the fused self-attention operator of `nn.MultiheadAttention` in inference."""
-    return _capture(query, num_head, qkv_weight, qkv_bias, others)
-
-
-FAST_PATHS: dict[str, Callable[..., CapturedCall]] = {
-    "aten::_transformer_encoder_layer_fwd": capture_encoder_layer,
-    "aten::_native_multi_head_attention": capture_native_multi_head,
-}
-
-
-def _capture(
-    x: Tensor,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    others: Mapping[str, Any],
-    norm: tuple[Tensor, Tensor, float] | None = None,
-) -> CapturedCall:
-    """Capture one of these operators; a nested tensor is padded."""
-    mask = _mask(others.get("mask"), others.get("mask_type"))
-    if x.is_nested:
-        x, lengths = filled(x)
-        mask = combined([within(lengths, lengths), mask])
-    if norm is not None:
-        x = F.layer_norm(x, x.shape[-1:], *norm)
-    width = qkv_weight.shape[1]
-    projected = F.linear(x, qkv_weight[: 2 * width], qkv_bias[: 2 * width])
-    query, key = (
-        part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in projected.chunk(2, -1)
-    )
-    return CapturedCall(problem_from_inputs(query, key, key, scale=None, offset=0, mask=mask))
-
-
-def _mask(mask: Tensor | None, kind: int | None) -> Mask | None:
-    """Convert a mask of these operators, in which nonzero hides."""
-    if mask is None:
-        return None
-    visible = ~mask.bool()
-    return dense(visible[:, None, None, :] if kind == _KEYS else visible)
+    if query.is_nested:
+        raise ValueError(
+            f"intervene takes texts that are padded to one length, and {change.name!r} was given "
+            f"packed ones, a nested tensor: pad them, and hide the padding by a mask."
+        )
+    if change.hides:
+        visible = change.visible(key.shape[-2])
+        if query.ndim < 4 and not named.get("enable_gqa"):
+            # In three axes there are no heads, and the mask has none.
+            visible = visible.squeeze(-3)
+        attn_mask, is_causal = hide(attn_mask, visible), False
+    if change.scales:
+        query = change.query(query)
+    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
+    return {**given, "dropout_p": dropout_p, "is_causal": is_causal, **named}

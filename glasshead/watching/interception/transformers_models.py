@@ -2,39 +2,47 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from importlib.metadata import version
 from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from glasshead.engines.base import cast_inputs
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
+from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (
     CapturedCall,
     MaskReader,
+    OutputGradient,
     first_keys,
     position_among,
     problem_from_inputs,
 )
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.interception.session import THREADS, Patch, Session, without_heads
-from glasshead.watching.interception.torch_attention import of_rows
+from glasshead.watching.interception.session import THREADS, Patch, Session
+from glasshead.watching.interception.torch_attention import hide, of_rows, told_change
+from glasshead.watching.intervener import AttentionChange
 
 _Function = Callable[..., Any]
 # Inspecting a signature takes longer than a small attention.
 _signature = lru_cache(maxsize=64)(signature)
 # Without a mask these functions hide nothing; all others are causal where the module is.
 _HIDING_NOTHING = ("eager", "flex_attention")
+_ARGUMENTS = {"query", "key", "value", "attention_mask", "scaling"}
+# By these names each model of transformers 4 defines its own.
+_EAGER_FUNCTIONS = (
+    "eager_attention_forward",
+    "simple_eager_attention_forward",
+    "vision_eager_attention_forward",
+)
 
 
 def interface() -> list[Patch]:
-    """Return the patch of transformers' attention interface, once transformers is imported.
+    """Return the patches of transformers' attention interface, once transformers is imported.
 
     The model's own function runs under its own name, by which transformers also builds the masks,
     so that functions and masks stay matched.
@@ -45,17 +53,16 @@ def interface() -> list[Patch]:
 
     if hasattr(AttentionInterface, "get_interface"):
         return [Patch(AttentionInterface, "get_interface", _get_interface)]
-    return [Patch(AttentionInterface, "__getitem__", _refuse_older)]
-
-
-def _refuse_older(session: Session, original: _Function, interface: Any, name: str) -> _Function:
-    """Refuse transformers 4, whose modules tell their place in a text in other ways."""
-    if not session.enabled:
-        return original(interface, name)
-    raise UnseenError(
-        f"watch sees models of transformers 5.2 or later, and {version('transformers')} is "
-        "installed: upgrade it by `pip install --upgrade transformers`."
-    )
+    # Transformers 4 indexes the interface, and runs a model's eager function past it. One that
+    # scales by itself, such as GPT-2's, also hides keys by itself, and is followed by hand.
+    models = [module for name, module in sys.modules.items() if name.startswith("transformers.")]
+    eager = [
+        Patch(module, name, _eager)
+        for module in models
+        for name in _EAGER_FUNCTIONS
+        if name in vars(module) and {*_signature(vars(module)[name]).parameters} >= _ARGUMENTS
+    ]
+    return [Patch(AttentionInterface, "__getitem__", _get_interface), *eager]
 
 
 def _get_interface(
@@ -67,23 +74,83 @@ def _get_interface(
     return partial(_run, function, str(name))
 
 
+def _eager(session: Session, original: _Function, *inputs: Any, **named: Any) -> Any:
+    del session
+    return _run(original, "eager", *inputs, **named)
+
+
 def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **named: Any) -> Any:
     session = THREADS.session
     if not session.enabled:
         return function(module, *inputs, **named)
-    with session.suspended() as logsumexps:
-        output = function(module, *inputs, **named)
     given = _by_name(function, module, *inputs, **named)
-    # Local variables of the calling module hold more than it passes on.
-    variables = sys._getframe(1).f_locals  # noqa: SLF001 - it has no other name
+    variables = _variables(module)
+    if variables.get("head_mask") is not None:
+        # Transformers 4 multiplies the weights by it; ViT passes it as a mask.
+        raise UnseenError(
+            f"watch sees the weights of a softmax, and {type(module).__name__} was given a "
+            "head_mask to multiply them by: leave it out, or remove heads by gh.ablate."
+        )
     crosses, fed = _crosses(module, variables), _fed(module, variables)
     known = {"fed": fed, "crosses": crosses, "masks": session.masks}
+    before = partial(_capture, name, given, None, (), **known)
+    change = session.change(module, given["query"].shape[-3], before)
+    if change is not None:
+        return _run_changed(session, function, name, given, change)
+    with session.suspended() as logsumexps:
+        output = function(module, *inputs, **named)
     capture = partial(_capture, name, given, output[0], logsumexps, **known)
     session.observe(module, capture, output[0])
-    heads = given["query"].shape[-3]
-    if removed := session.removed(module, heads):
-        return _without(removed, output[0], heads), *output[1:]
     return output
+
+
+def _variables(module: nn.Module) -> dict[str, Any]:
+    """Return the local variables of the method of a module that calls its attention function.
+
+    They hold more than it passes on.
+    """
+    frame = sys._getframe(2)  # noqa: SLF001 - it has no other name
+    while frame is not None:
+        if frame.f_locals.get("self") is module:
+            return frame.f_locals
+        frame = frame.f_back
+    return {}
+
+
+def _run_changed(
+    session: Session,
+    function: _Function,
+    name: str,
+    given: dict[str, Any],
+    change: AttentionChange,
+) -> Any:
+    """Run an attention function with interventions.
+
+    Errors: a ValueError where it takes no mask of pairs.
+    """
+    if change.hides:
+        mask, keys = given.get("attention_mask"), given["key"].shape[-2]
+        if name not in ("eager", "sdpa") or not (mask is None or isinstance(mask, Tensor)):
+            raise ValueError(
+                f"ForbidKeys and ForceKeys take attention with a mask for each pair, and "
+                f"{change.name!r} runs {name}: load the model with attn_implementation='sdpa'."
+            )
+        mask = hide(None if mask is None else mask[..., :keys], change.visible(keys))
+        if name == "eager" and mask.dtype == torch.bool:
+            # These functions add their mask to the scores.
+            added = torch.zeros_like(mask, dtype=given["query"].dtype)
+            mask = added.masked_fill(~mask, -torch.inf)
+        given = {**given, "attention_mask": mask}
+    if change.scales:
+        given = {**given, "query": change.query(given["query"])}
+    with session.suspended() as logsumexps:
+        output = function(**given)
+    heads = given["query"].shape[-3]
+    made = change.emptied(_heads_apart(output[0], heads))
+    known = {"drops": _drops(name, given), "follows": "flash" not in name}
+    session.observe(given["module"], partial(told_change, change, made, logsumexps, **known), made)
+    context = change.context(made).transpose(1, 2).reshape(output[0].shape)
+    return context, *output[1:]
 
 
 def slides(module: Any) -> bool:
@@ -92,10 +159,17 @@ def slides(module: Any) -> bool:
     return bool(getattr(module, "sliding_window", getattr(config, "sliding_window", None)))
 
 
-def _without(removed: list[int], output: Tensor, heads: int) -> Tensor:
-    """Ablate heads of an output `[batch, queries, heads, dim]`, whose last axes may be merged."""
-    apart = output.reshape(*output.shape[:2], heads, -1)
-    return without_heads(apart, removed, -2).reshape(output.shape)
+def _drops(name: str, given: dict[str, Any]) -> bool:
+    """Return whether a call drops weights.
+
+    Only the eager functions skip dropout by themselves in evaluation mode.
+    """
+    return bool(given.get("dropout") and (given["module"].training or name != "eager"))
+
+
+def _heads_apart(output: Tensor, heads: int) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Return an output `[batch, queries, heads, dim]`, whose last axes may be merged, by heads."""
+    return output.reshape(*output.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
@@ -125,7 +199,7 @@ def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, An
 def _capture(
     name: str,
     given: dict[str, Any],
-    output: Tensor,
+    output: Tensor | None,
     logsumexps: Sequence[Tensor],
     *,
     fed: int | None,
@@ -136,10 +210,11 @@ def _capture(
     module = given["module"]
     query, key, value = cast_inputs(given["query"], given["key"], given["value"])
     queries, keys = query.shape[-2], key.shape[-2]
-    is_causal = given.get("is_causal")
-    is_causal = getattr(module, "is_causal", True) if is_causal is None else bool(is_causal)
+    is_causal, own = given.get("is_causal"), bool(getattr(module, "is_causal", True))
+    is_causal = own if is_causal is None else bool(is_causal)
     position = None if fed is None or fed < queries else fed - queries
-    crossing = crosses or (not is_causal and (queries != keys or bool(position)))
+    # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
+    crossing = crosses or (not is_causal and not own and (queries != keys or bool(position)))
     if crossing:
         position = None
     sees = _sees(name, given, masks, is_causal=is_causal, position=position)
@@ -158,17 +233,24 @@ def _capture(
     )
     if not crossing:
         problem = first_keys(problem, sees.offset + queries)
-    made = None
-    # Only the eager functions skip dropout by themselves in evaluation mode.
-    if not sees.inexact and not (given.get("dropout") and (module.training or name != "eager")):
-        made = output.detach().reshape(*output.shape[:2], query.shape[-3], -1).transpose(1, 2)
-    return CapturedCall(
+    captured = CapturedCall(
         problem,
         position=position,
         sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),
         crossing=crossing,
         logsumexp=of_rows(logsumexps, problem),
-        output=made,
+    )
+    if output is None:
+        return captured
+    heads, drops = query.shape[-3], _drops(name, given)
+    made = _heads_apart(output.detach(), heads)
+    return replace(
+        captured,
+        output=None if sees.inexact or drops else made,
+        context=lambda: made,
+        gradient=OutputGradient(
+            output, lambda gradient: _heads_apart(gradient, heads), lambda: problem.value, drops
+        ),
     )
 
 

@@ -5,7 +5,7 @@ import torch
 from fastapi.testclient import TestClient
 
 import glasshead as gh
-from glasshead.studio.server.app import application
+from glasshead.studio.app import application
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.atlas import Atlases
 from studio.atlas.small_atlases import cut

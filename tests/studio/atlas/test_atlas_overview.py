@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 
 import glasshead as gh
 from glasshead.cli.studio import check_options
+from glasshead.studio.app import application
 from glasshead.studio.atlas import Atlas, Cancelled, run_parallel
 from glasshead.studio.background_jobs import NotThere, Refusal, Work
-from glasshead.studio.server.app import application
 from glasshead.studio.studio import Studio, about
 from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module

@@ -8,8 +8,8 @@ from fastapi.testclient import TestClient
 
 import glasshead as gh
 from glasshead.drawing import visible
+from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.server.app import application
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer
 from studio.heads.heads_seen import HEADS, LAYERS, STORY

@@ -11,7 +11,7 @@ import pytest
 from glasshead.studio.background_jobs import NotThere
 from glasshead.studio.views.training import alarms_of, heads_of, last_alarms, notes_of
 from glasshead.studio.views.training_log import NO_ROWS, buckets, downsampled, smoothed
-from glasshead.tasks.training.attention_log import line_of, text_of
+from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
 from studio.small_runs import line
 from studio.training.told import curve

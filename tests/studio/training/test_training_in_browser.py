@@ -16,7 +16,7 @@ from glasshead import studio
 from glasshead.studio.strings import TRAINING, words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.training import read_attention_log
-from glasshead.tasks.training.attention_log import line_of, text_of
+from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
 from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address
 from studio.keyboard import reached_by_tab

@@ -6,7 +6,7 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
-from glasshead.studio.server.app import application
+from glasshead.studio.app import application
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.run_folder import RunFolder

@@ -16,7 +16,8 @@ import torch
 import glasshead as gh
 from glasshead.models import ClassifierConfig
 from glasshead.tasks.classify import PRESETS, ClassifySettings
-from glasshead.tasks.classify.train import (
+from glasshead.tasks.tokenizers.train_tokenizer import words
+from glasshead.tasks.train_classifier import (
     ClassifyData,
     ClassifyObjective,
     LabelledBatches,
@@ -25,7 +26,6 @@ from glasshead.tasks.classify.train import (
     read_corpus,
     read_labelled,
 )
-from glasshead.tasks.tokenizers.train_tokenizer import words
 from glasshead.tasks.training import TrainingSettings
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}

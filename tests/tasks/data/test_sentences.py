@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.tasks.data.sentence_grammar import ADVERBS, DETERMINERS, NOUNS, PERSONS, TIMES, VERBS
+from glasshead.tasks.data.grammar import ADVERBS, DETERMINERS, NOUNS, PERSONS, TIMES, VERBS
 from glasshead.tasks.data.sentences import HELD_OUT, held_out, pairs
 
 TOLD = pairs(20_000, seed=1)

@@ -244,3 +244,100 @@ def test_a_tokenizer_of_transformers_leaves_a_language_model_its_own_context(mod
     )
     found = gh.observe_texts(model, TEXTS, STATISTICS, tokenizer=theirs)
     assert found.source["length"] == CONTEXT
+
+
+class Killed(BaseException):
+    """In place of a signal."""
+
+
+@pytest.fixture
+def interrupted(observed, monkeypatch, tmp_path):
+    """Read some batches of two chunks, keep the sums after each, and be killed."""
+    from glasshead.tasks.readers import observe_texts, reader
+
+    monkeypatch.setattr(observe_texts, "_EVERY", 0.0)
+    monkeypatch.setattr(reader, "_TOKENS_AT_ONCE", 2 * CONTEXT)
+    partial = tmp_path / "made" / "observed.partial"
+
+    def run(texts, tokens, **options):
+        def progress(read, of):
+            assert of > tokens
+            if read >= tokens:
+                raise Killed
+
+        with pytest.raises(Killed):
+            observed(texts, progress=progress, partial=partial, **options)
+        return partial
+
+    return run
+
+
+@pytest.mark.parametrize("tokens", [2 * CONTEXT, 2 * CONTEXT + 1, 6 * CONTEXT, 8 * CONTEXT + 1])
+@pytest.mark.parametrize("length", [None, "whole"])
+def test_an_interrupted_run_goes_on_with_the_same_bits(observed, interrupted, tokens, length):
+    texts = [
+        " ".join(words) for n in (3, 7, 5) for words in [("the cat and a dog sat " * n).split()]
+    ]
+    texts = (
+        [text[: len(text) // 3 * 3] for text in texts] * 3
+        if length is None
+        else ["the cat sat", "a dog", "the mat and a cat sat on", *["the dog sat on a mat"] * 17]
+    )
+    expected = observed(texts, length=length)
+    partial = interrupted(texts, tokens, length=length)
+    # Killed once more, before it has read a whole batch.
+    if partial.exists():
+        interrupted(texts, tokens + 1, length=length)
+    reported = []
+    found = observed(
+        texts, length=length, partial=partial, progress=lambda *numbers: reported.append(numbers)
+    )
+    for layer in expected:
+        for name, value in expected[layer].items():
+            assert torch.equal(found[layer][name], value)
+    assert found.documents == expected.documents
+    assert found.source == expected.source
+    assert reported[0][0] >= tokens - 2 * CONTEXT
+    assert not list(partial.parent.glob("*"))
+
+
+def test_what_was_kept_of_other_inputs_is_refused(observed, interrupted, model):
+    text = " ".join(TEXTS * 7)
+    partial = interrupted(text, 5 * CONTEXT)
+    kept = partial.read_bytes()
+    begun = (
+        r"observed\.partial holds the sums of a run with another {}: read what it was begun with"
+    )
+    with pytest.raises(ValueError, match=begun.format("text or length")):
+        observed(text + " cat", partial=partial)
+    with pytest.raises(ValueError, match=begun.format("text or length")):
+        observed(text, length=5, partial=partial)
+    with pytest.raises(ValueError, match=begun.format("set of statistics")):
+        observed(text, {"entropy": gh.Entropy()}, partial=partial)
+    weight = model.blocks[1].attention.output.weight
+    before = weight.data.clone()
+    weight.data += 1e-6
+    try:
+        with pytest.raises(ValueError, match=begun.format("model")):
+            observed(text, partial=partial)
+    finally:
+        weight.data = before
+    assert partial.read_bytes() == kept
+    partial.write_bytes(kept[:100])
+    with pytest.raises(ValueError, match="is not a safetensors file"):
+        observed(text, partial=partial)
+
+
+def test_a_partial_file_without_its_sums_is_refused(observed, interrupted):
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    text = " ".join(TEXTS * 7)
+    partial = interrupted(text, 5 * CONTEXT)
+    with safe_open(partial, "pt") as opened:
+        metadata = opened.metadata()
+    sums = load_file(partial)
+    del sums["all.layout"]
+    save_file(sums, partial, metadata)
+    with pytest.raises(ValueError, match="partial statistics of a model that cannot be understood"):
+        observed(text, partial=partial)

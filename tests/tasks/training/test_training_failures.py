@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_training import SETTINGS, Sequences, Tiny, everything, run
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Hardware, TrainingSettings
 
@@ -162,14 +162,14 @@ def test_hardware_that_is_not_there_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"devices": 0}, "devices takes a whole number from 1, and got 0"),
-        ({"nodes": True}, "nodes takes a whole number from 1, and got True"),
+        ({"devices": 0}, "devices takes a whole number of at least 1, and got 0"),
+        ({"nodes": True}, "nodes takes a whole number of at least 1, and got True"),
         ({"strategy": "dp"}, "strategy takes one of auto, ddp, fsdp, and got 'dp'"),
         ({"precision": "16"}, "precision takes one of auto, 32-true, bf16-mixed, and got '16'"),
     ],
 )
 def test_wrong_hardware_is_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         Hardware(**wrong)
 
 

@@ -10,7 +10,7 @@ import torch
 from tiny_training import rows, run
 from tiny_training_processes import Uneven, trained
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Hardware
 

@@ -17,7 +17,7 @@ import torch
 from tiny_training import SETTINGS, Sequences, Tiny, everything, rows, run
 from torch import nn
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Interrupted, checkpoints
 

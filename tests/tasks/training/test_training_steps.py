@@ -5,7 +5,9 @@ What is said of a run while it goes on.
 
 import dataclasses
 import io
+import json
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -201,10 +203,10 @@ def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"steps": 0}, "steps takes a whole number from 1, and got 0"),
-        ({"accumulate": 1.5}, "accumulate takes a whole number from 1, and got 1.5"),
-        ({"patience": 0}, "patience takes a whole number from 1"),
-        ({"seed": -1}, "seed takes a whole number from 0"),
+        ({"steps": 0}, "steps takes a whole number of at least 1, and got 0"),
+        ({"accumulate": 1.5}, "accumulate takes a whole number of at least 1, and got 1.5"),
+        ({"patience": 0}, "patience takes a whole number of at least 1"),
+        ({"seed": -1}, "seed takes a whole number of at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate takes a number from 0, and got nan"),
         ({"clip": 0}, "clip takes a norm above 0, and got 0: use None to clip nothing"),
         ({"betas": (0.9, 1)}, r"betas takes two numbers from 0 and below 1, .* got \(0.9, 1\)"),
@@ -214,8 +216,13 @@ def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
     ],
 )
 def test_wrong_settings_are_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         TrainingSettings(**wrong)
+
+
+def test_whole_numbers_of_numpy_are_stored_as_json():
+    settings = TrainingSettings(steps=np.int64(31), seed=np.uint8(7), patience=None)
+    assert json.loads(json.dumps(dataclasses.asdict(settings)))["steps"] == 31
 
 
 @pytest.mark.parametrize("tied", [True, False])

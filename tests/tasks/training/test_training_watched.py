@@ -13,7 +13,7 @@ from tiny_training_watched_killed import SETTINGS, Attending
 
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log
-from glasshead.tasks.training.attention_log import line_of, text_of
+from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
 
 WATCHED = [1, 4, 8, 12]

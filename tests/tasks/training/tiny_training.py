@@ -5,7 +5,7 @@ import csv
 import torch
 from torch import nn
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import TrainingSettings, train
 

@@ -14,7 +14,7 @@ import lightning.fabric
 import torch
 from tiny_training import Sequences, Tiny, everything, run
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tiny_training import Sequences, Tiny, run
 
-from glasshead.attention import tensor_files as files
+from glasshead.attention import io as files
 from glasshead.tasks.run_folder import leads
 from glasshead.tasks.training import Hardware, Interrupted, TrainingSettings
 

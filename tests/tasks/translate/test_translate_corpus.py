@@ -18,10 +18,7 @@ import glasshead as gh
 from glasshead.models import TranslatorConfig
 from glasshead.tasks.data.sentences import HELD_OUT, held_out, pairs
 from glasshead.tasks.tokenizers.train_tokenizer import words
-from glasshead.tasks.training import TrainingSettings
-from glasshead.tasks.training.task import IGNORED
-from glasshead.tasks.translate import PRESETS, TranslateSettings
-from glasshead.tasks.translate.train import (
+from glasshead.tasks.train_translator import (
     PairBatches,
     TranslateData,
     TranslateObjective,
@@ -29,6 +26,9 @@ from glasshead.tasks.translate.train import (
     read_corpus,
     read_pairs,
 )
+from glasshead.tasks.training import TrainingSettings
+from glasshead.tasks.training.task import IGNORED
+from glasshead.tasks.translate import PRESETS, TranslateSettings
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 

@@ -14,10 +14,10 @@ import torch
 from glasshead.models import LanguageModelConfig
 from glasshead.models.decoding import Beam, Greedy, Sampling
 from glasshead.models.language_model import LanguageModelSteps
+from glasshead.tasks.train_writer import HeldOutWindows, TrainingWindows, WriteData, read_corpus
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.training.task import IGNORED
 from glasshead.tasks.write import PRESETS, Writer, WriteSettings, evaluate
-from glasshead.tasks.write.train import HeldOutWindows, TrainingWindows, WriteData, read_corpus
 from written import written
 
 
@@ -53,7 +53,7 @@ def test_assignments_go_where_their_key_belongs():
         ("stepz=5", "--set knows no 'stepz': did you mean 'steps'?"),
         ("sha256=5", "--set knows no 'sha256'"),
         ("vocab_size=5", "--set knows no 'vocab_size'"),
-        ("steps=many", "steps takes a whole number from 1, and got 'many'"),
+        ("steps=many", "steps takes a whole number of at least 1, and got str 'many'"),
         ("learning_rate=nan", "learning_rate takes a number from 0, and got "),
         ("num_heads=7", "num_heads takes a number that divides d_model=128, and got 7"),
         ("tokenizer=words", "tokenizer takes one of characters, bpe, wordpiece, gpt2, and got"),

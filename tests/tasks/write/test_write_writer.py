@@ -16,8 +16,7 @@ from glasshead.models.decoding import Beam, Greedy, Sampling
 from glasshead.models.language_model import LanguageModelSteps
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe
-from glasshead.tasks.write import WRITE, Writer, WriteSettings, evaluate
-from glasshead.tasks.write.writer import StoppedText, checked_stop
+from glasshead.tasks.write import WRITE, StoppedText, Writer, WriteSettings, checked_stop, evaluate
 from written import written
 
 

@@ -20,6 +20,7 @@ from transformers.trainer_callback import CallbackHandler
 
 from glasshead.watching.alarms.with_transformers import TransformersAlarms
 from glasshead.watching.interception.session import THREADS
+from watched_models import TRANSFORMERS
 from watching.alarms.event_files import scalars
 
 STEPS = 7
@@ -194,7 +195,8 @@ class Texts(torch.utils.data.Dataset):
 def test_the_curves_are_in_the_event_files_of_tensorboard(tmp_path, monkeypatch, parts):
     pytest.importorskip("accelerate")
     pytest.importorskip("tensorboardX")
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
+    folder = str(tmp_path / "logs")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", folder)
     readings = []
     arguments = TrainingArguments(
         output_dir=str(tmp_path),
@@ -202,6 +204,8 @@ def test_the_curves_are_in_the_event_files_of_tensorboard(tmp_path, monkeypatch,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=parts,
         logging_steps=1,
+        # Transformers 4 takes the folder as an argument.
+        **({"logging_dir": folder} if TRANSFORMERS.major < 5 else {}),
         report_to="tensorboard",
         save_strategy="no",
         disable_tqdm=True,

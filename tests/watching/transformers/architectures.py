@@ -180,6 +180,8 @@ def vit(attention: str) -> nn.Module:
 
 _LAYERS = {"attentions": "model.layers.{}.self_attn"}
 _ENCODER = {"attentions": "encoder.layer.{}.attention.self"}
+# Transformers 4 tells DistilBERT's positions by itself.
+_PLACED = {"positions": False, "tables": {"decoder": "embeddings.position_embeddings"}}
 _TABLES = {
     "encoder": "model.encoder.embed_positions",
     "decoder": "model.decoder.embed_positions",
@@ -203,7 +205,10 @@ ARCHITECTURES = {
     "roberta": Architecture(roberta, _ENCODER, "encoder", positions=False),
     "electra": Architecture(electra, _ENCODER, "encoder"),
     "distilbert": Architecture(
-        distilbert, {"attentions": "transformer.layer.{}.attention"}, "encoder"
+        distilbert,
+        {"attentions": "transformer.layer.{}.attention"},
+        "encoder",
+        **({} if models.TRANSFORMERS.major > 4 else _PLACED),
     ),
     "modernbert": Architecture(
         modernbert, {"attentions": "layers.{}.attn"}, "encoder", MODERNBERT_MODES, **_SINGLE

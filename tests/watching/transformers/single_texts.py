@@ -348,7 +348,8 @@ def check(watched: Any, expected: Dense) -> None:
     torch.testing.assert_close(watched.received, W.sum(-2), **TOLERANCE)
     scores = expected.lse + W.amax(-1).log()
     largest = scores.masked_fill(~of_heads, -torch.inf).amax(-1)
-    torch.testing.assert_close(watched.score, largest, **TOLERANCE)
+    # Scores may be of any size.
+    torch.testing.assert_close(watched.score, largest, **TOLERANCE | {"rtol": 1e-5})
     kept = watched.weights.dense()
     # Of a call they begin with the first key that is left in the cache.
     gone = W.shape[-1] - kept.shape[-1]

@@ -12,7 +12,14 @@ import glasshead as gh
 import watched_models as models
 import watched_weights as eager
 from watching.torch.explicit import STATISTICS, check, nothing_is_open, undisturbed
-from watching.transformers.written_by_hand import FAMILIES, LENGTH, VOCABULARY, WRITERS, Family
+from watching.transformers.written_by_hand import (
+    FAMILIES,
+    LENGTH,
+    PRECISE,
+    VOCABULARY,
+    WRITERS,
+    Family,
+)
 
 pytest.importorskip("transformers")
 
@@ -124,7 +131,7 @@ class TestLongformers:
             "max_encoder_position_embeddings": 32,
             "max_decoder_position_embeddings": 32,
         }
-        family = Family("LED", sizes, pads=False)
+        family = Family("LED", sizes, pads=False, dtype=PRECISE)
         model = family.model()
         tokens = given_to(family)["input_ids"]
         given = {"input_ids": tokens[:, [*range(LENGTH), 0]], "decoder_input_ids": tokens[:, :5]}
@@ -135,8 +142,8 @@ class TestLongformers:
         for layer in range(2):
             own = seen[f"decoder.layers.{layer}.self_attn"][-1]
             other = seen[f"decoder.layers.{layer}.encoder_attn"][-1]
-            check(own, returned.decoder_attentions[layer], tolerance=EXACT)
-            check(other, returned.cross_attentions[layer], tolerance=EXACT)
+            check(own, returned.decoder_attentions[layer], tolerance=TOLERANCES[PRECISE])
+            check(other, returned.cross_attentions[layer], tolerance=TOLERANCES[PRECISE])
             assert (own.crossing, other.crossing) == (False, True)
 
 

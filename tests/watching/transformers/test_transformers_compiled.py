@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import glasshead as gh
 import watched_models as models
@@ -15,8 +14,8 @@ transformers = pytest.importorskip("transformers")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
-        not hasattr(TorchDispatchMode, "ignore_compile_internals"),
-        reason=f"PyTorch {torch.__version__} compiles nothing while a mode is open",
+        not hasattr(torch._dynamo.eval_frame, "innermost_backend"),
+        reason=f"on PyTorch {torch.__version__} watch compiles nothing anew",
     ),
 ]
 WITH_COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")

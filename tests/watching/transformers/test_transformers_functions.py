@@ -39,7 +39,7 @@ def test_what_a_call_says_of_causality_goes_before_what_its_module_says(keys):
 
 
 def test_without_a_mask_the_eager_functions_hide_nothing():
-    from transformers.models.bert.modeling_bert import eager_attention_forward
+    from transformers.models.bart.modeling_bart import eager_attention_forward
 
     query, key, value = inputs()
     model = models.Alone("eager", eager_attention_forward, scaling=7**-0.5)
@@ -61,7 +61,7 @@ def test_sdpa_knows_nothing_of_sinks():
 
 
 def test_a_mask_may_be_longer_than_the_keys():
-    from transformers.models.bert.modeling_bert import eager_attention_forward
+    from transformers.models.bart.modeling_bart import eager_attention_forward
 
     def cut(module, query, key, value, attention_mask, **named):
         mask = attention_mask[..., : key.shape[-2]]
@@ -96,17 +96,18 @@ def test_a_function_that_a_user_has_registered_is_seen_with_all_that_it_is_given
     eager.check(seen, softmax(query * 0.7 * 7**0.5, key, eager.causal(5, 5)))
 
 
-def test_an_older_transformers_is_refused_and_not_missed(monkeypatch):
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+@pytest.mark.skipif(models.TRANSFORMERS.major > 4, reason="transformers 5 has no head_mask")
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+def test_weights_that_are_multiplied_are_refused(mode):
+    from transformers import ViTConfig, ViTModel
 
-    # Transformers 4 has no such function: its modules index the interface.
-    monkeypatch.delattr(AttentionInterface, "get_interface")
-    own = AttentionInterface._global_mapping["sdpa"]
-    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
-    said = r"transformers 5\.2 or later, and .*`pip install --upgrade transformers`"
+    sizes = {"hidden_size": 30, "num_hidden_layers": 1, "num_attention_heads": 3}
+    config = ViTConfig(image_size=12, patch_size=4, intermediate_size=29, **sizes)
+    model = models.built(ViTModel, config, mode)
+    given = models.inputs(models.vit) | {"head_mask": torch.tensor([[1.0, 0.0, 1.0]])}
     with (
-        pytest.raises(RuntimeError, match=said),
-        gh.watch(models.llama("sdpa"), [gh.Entropy()]),
+        torch.no_grad(),
+        pytest.raises(RuntimeError, match=r"head_mask to multiply them by: .*gh\.ablate"),
+        gh.watch(model, [gh.Entropy()]),
     ):
-        ALL_ATTENTION_FUNCTIONS["sdpa"]
-    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
+        model(**given)

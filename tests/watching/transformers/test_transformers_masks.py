@@ -36,12 +36,14 @@ def test_a_mask_of_pairs_is_a_mask(build):
     hidden = torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
     given = models.inputs(build)
     model = build("eager")
-    with torch.no_grad():
+    with torch.no_grad(), models.skipped_where_transformers_fails(ValueError):
         weights = model(**given, attention_mask=hidden, output_attentions=True).attentions
-    seen = watched(build, "sdpa", given | {"attention_mask": visible})
+    seen = watched(build, "eager", given | {"attention_mask": hidden})
     for one, name in zip(weights, seen, strict=True):
         eager.check(seen[name], one)
-    seen = watched(build, "eager", given | {"attention_mask": hidden})
+    if build is models.gpt2 and models.TRANSFORMERS.major < 5:
+        pytest.skip("eager GPT-2 of transformers 4 also hides later keys, and sdpa does not")
+    seen = watched(build, "sdpa", given | {"attention_mask": visible})
     for one, name in zip(weights, seen, strict=True):
         eager.check(seen[name], one)
 
@@ -59,7 +61,7 @@ def test_numbers_in_a_mask_of_pairs_are_a_bias(mode):
 
 @pytest.mark.parametrize("mode", ["eager", "sdpa"])
 def test_a_mask_that_is_written_to_is_read_again(mode):
-    from transformers.models.bert.modeling_bert import eager_attention_forward
+    from transformers.models.bart.modeling_bart import eager_attention_forward
 
     model = models.Alone(mode, eager_attention_forward, scaling=7**-0.5)
     query, key, value = torch.randn(3, 2, 5, 7, 7).unbind()

@@ -152,10 +152,9 @@ def looked_up():
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
     return (
-        AttentionInterface.get_interface,
+        getattr(AttentionInterface, "get_interface", AttentionInterface.__getitem__),
         F.scaled_dot_product_attention,
         F.multi_head_attention_forward,
-        ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", None),
         dict(ALL_ATTENTION_FUNCTIONS),
     )
 

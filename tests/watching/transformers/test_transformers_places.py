@@ -119,7 +119,9 @@ def test_a_module_that_does_not_say_that_it_crosses(mode):
     from transformers import DynamicCache, MllamaForCausalLM
     from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 
-    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+    # Transformers 4 calls it by the other name.
+    turns = {"rope_type": "default", "rope_theta": 10000.0}
+    rope = {"rope_parameters": turns, "rope_scaling": turns}
     changes = {"cross_attention_layers": [1], "hidden_size": 60, **rope}
     config = MllamaTextConfig(**models.sizes_of_a_decoder(**changes))
     model = models.built(MllamaForCausalLM, config, mode)

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
+import watched_models as models
+
 VOCABULARY = 53
+# Some models of transformers 4 fill a mask of float32 with the lowest number of another type.
+PRECISE = torch.float64 if models.TRANSFORMERS.major > 4 else torch.float32
 BATCH, LENGTH = 2, 7
 
 
@@ -96,6 +100,7 @@ WRITERS = {
         {"vocab_size": VOCABULARY, "d_model": 16, "n_heads": 4, "n_layers": 2, "max_seq_len": 32},
         "ForCausalLM",
         "transformer.blocks.{}.attn",
+        dtype=PRECISE,
     ),
     "gptj": Family("GPTJ", _gpt(rotary_dim=4), "ForCausalLM", _DECODER("attn")),
     "codegen": Family(

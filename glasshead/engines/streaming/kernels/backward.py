@@ -3,7 +3,7 @@
 import numpy as np
 
 from glasshead.engines.streaming.kernels.arguments import entry, fill, kernel
-from glasshead.engines.streaming.kernels.blocks import (
+from glasshead.engines.streaming.kernels.forward import (
     ROWS,
     copy_rows,
     hull,
@@ -12,8 +12,7 @@ from glasshead.engines.streaming.kernels.blocks import (
     times_matrix,
     times_panels,
 )
-from glasshead.engines.streaming.kernels.sums import add_diagonals
-from glasshead.engines.streaming.kernels.weigh import exponential
+from glasshead.engines.streaming.kernels.weigh import add_diagonals, exponential
 
 
 @entry

@@ -1,0 +1,393 @@
+"""The routes under `/api`: endpoints of each view and their parameters."""
+
+import pathlib
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from glasshead.explanation.translations import LANGUAGES
+from glasshead.studio.answers import (
+    LINES,
+    NUMBERS,
+    REFUSALS,
+    Job,
+    Streamed,
+    numbers,
+    run_job,
+    run_reading_job,
+)
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.strings import words
+from glasshead.studio.studio import Limits, Studio, about
+from glasshead.studio.subject import ModelPass
+from glasshead.studio.views import heads as view
+from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, weights
+from glasshead.studio.views.atlas import TOKENS, Atlases
+from glasshead.studio.views.reading import is_read
+from glasshead.studio.views.steps import steps_data, steps_words
+from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, StepsRequest
+from glasshead.studio.views.training import TrainingLog
+
+# Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
+_SPACE = r"\s\x1c-\x1f\x85"
+# A text needs a character that is not white space.
+HAS_A_WORD = f"[^{_SPACE}]"
+# A sentence needs a word or punctuation mark, and zero-width blanks are neither.
+HAS_A_SIGN = f"[^{_SPACE}\u200b\ufeff]"
+
+NAME = r"^[0-9A-Za-z]{1,64}$"
+"""Pattern of text names."""
+
+_NAMED = "The name of a text, as it was given when the text was sent."
+TextName = Annotated[str, Query(pattern=NAME, description=_NAMED)]
+TextInPath = Annotated[str, Path(pattern=NAME, description=_NAMED)]
+
+
+def _language_codes() -> str:
+    """Return the pattern of language codes, in any case and with any region.
+
+    >>> _language_codes()[:26]
+    '^([eE][nN]|[tT][rR]|[eE][s'
+    """
+    languages = dict.fromkeys(code.partition("-")[0] for code in LANGUAGES)
+    codes = ("".join(f"[{c}{c.upper()}]" for c in code) for code in languages)
+    return rf"^({'|'.join(codes)})([-_.@][\s\S]*)?$"
+
+
+Language = Annotated[
+    str,
+    Query(
+        max_length=35,
+        json_schema_extra={"pattern": _language_codes()},
+        description="A code of a language, such as en, tr, es, zh-Hant or zh-Hans.",
+    ),
+]
+
+
+def words_of(limits: Limits) -> str:
+    """Return the pattern of a sentence with at least one word, and at most `limits.words`."""
+    word, space = f"[^{_SPACE}]+", f"[{_SPACE}]"
+    return rf"^{space}*({word}{space}+){{0,{limits.words - 1}}}{word}{space}*$"
+
+
+def has_a_word(pattern: str) -> dict[str, Any]:
+    """Return the JSON Schema of a text with a word; the library itself refuses the others."""
+    return {"minLength": 1, "pattern": pattern}
+
+
+def shell_routes(studio: Studio) -> APIRouter:
+    """Create the routes that all views share."""
+    routes = APIRouter(tags=["shell"], responses=REFUSALS)
+    # A character takes at least a byte; the exact size in bytes is checked on arrival.
+    described = {**has_a_word(HAS_A_WORD), "maxLength": studio.limits.text}
+
+    @routes.get("/about")
+    def description() -> dict[str, Any]:
+        """Describe the studio: its subject, views, limits, languages and colours."""
+        return about(studio)
+
+    @routes.get("/sample")
+    async def sample(request: Request) -> dict[str, str]:
+        """Return the text that a view of the model begins with, and where it is from.
+
+        Of a run: from its held-out part. 404 where there is no model.
+        """
+        return asdict(await run_job(request, lambda _: studio.subject.sample()))
+
+    @routes.get("/health")
+    def health() -> dict[str, str]:
+        """Return the identifier of this start of the studio."""
+        return {"id": studio.id}
+
+    @routes.get("/words")
+    def spoken(lang: Language = "en") -> dict[str, str]:
+        """Return the page's strings in a language: en, tr, es, zh-Hant or zh-Hans."""
+        return words(lang)
+
+    @routes.post("/texts")
+    def add_text(
+        text: Annotated[str, Body(embed=True, json_schema_extra=described)],
+    ) -> dict[str, str]:
+        """Store a text and return its name, by which views refer to it.
+
+        413 where it has too many bytes in UTF-8.
+        """
+        return {"id": studio.texts.add(text)}
+
+    @routes.get("/texts/{name}")
+    def text(name: TextInPath) -> dict[str, str]:
+        """Return a stored text; 410 where it is no longer stored."""
+        return {"text": studio.texts[name]}
+
+    return routes
+
+
+def steps_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `steps`."""
+    routes = APIRouter(prefix="/steps", tags=["steps"], responses=REFUSALS)
+    limits = studio.limits
+
+    class StepsQuery(BaseModel):
+        """The parameters of `StepsRequest`, within the limits of this studio."""
+
+        text: Annotated[
+            str | None,
+            Field(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
+        ] = None
+        beta: Beta | None = None
+        mask: Mask = "none"
+        normalizer: Normalizer = "softmax"
+        heads: Annotated[int, Field(ge=1, le=4)] = 1
+        head: Annotated[int, Field(ge=0, le=3)] = 0
+        query: Annotated[int | None, Field(ge=0, lt=limits.words)] = None
+
+    # FastAPI before 0.160 takes no other parameter beside a model of them.
+    class WordsQuery(StepsQuery):
+        """The parameters, and the language of the explanation."""
+
+        lang: Language = "en"
+
+    @routes.get("")
+    def matrices(settings: Annotated[StepsQuery, Query()]) -> dict[str, Any]:
+        """Return the matrices of a sentence's attention at full precision, and the options.
+
+        400 where parameters do not fit each other: heads that do not divide the dimension, a head
+        index out of range, or β = ∞ with a normalizer that has no hard limit. 413 where the
+        sentence has too many words and punctuation marks.
+        """
+        return steps_data(StepsRequest(**settings.model_dump()), limits)
+
+    @routes.get("/words")
+    def explanation(settings: Annotated[WordsQuery, Query()]) -> dict[str, Any]:
+        """Explain one word's attention step by step, in one of five languages.
+
+        400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
+        """
+        asked = settings.model_dump(exclude={"lang"})
+        return steps_words(StepsRequest(**asked), settings.lang, limits)
+
+    return routes
+
+
+Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
+
+
+class HeadQuery(BaseModel):
+    """A head of a layer."""
+
+    layer: Place
+    head: Place
+
+
+class HeadOfTextQuery(HeadQuery):
+    """A head of a layer that has read a text."""
+
+    text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
+
+
+class TileQuery(HeadQuery):
+    """A tile of a head's map."""
+
+    level: Annotated[int, Field(ge=0, le=31, description="Of blocks of 2^level tokens.")]
+    row: Place
+    column: Place
+
+
+class TokensQuery(BaseModel):
+    """The tokens in [start, stop)."""
+
+    start: Place
+    stop: Place
+
+
+def heads_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `heads`."""
+    routes = APIRouter(prefix="/heads", tags=["heads"], responses=REFUSALS)
+
+    async def read(request: Request, text: str, select: Callable[[ModelPass], Tensor]) -> Response:
+        return numbers(
+            await run_reading_job(
+                request,
+                lambda: view.is_there(studio, text),
+                lambda work: select(view.reading_of(studio, text, work)),
+            )
+        )
+
+    @routes.get("/reading", response_class=Response, responses=LINES)
+    def reading(text: TextName) -> Response:
+        """Read a text and return its tokens, layers, heads, roles and mean entropies."""
+        return Streamed(
+            studio, lambda work: view.summary(view.reading_of(studio, text, work), work)
+        )
+
+    @routes.get("/maps", response_class=Response, responses=NUMBERS)
+    async def maps(request: Request, text: TextName) -> Response:
+        """Return pooled maps of all heads, and the weight of the first token in a last column.
+
+        413 where the text takes too much memory.
+        """
+        return await read(request, text, view.small_maps)
+
+    @routes.get("/weights", response_class=Response, responses=NUMBERS)
+    async def weights(request: Request, of: Annotated[HeadOfTextQuery, Query()]) -> Response:
+        """Return the weights of one head; rows are queries, columns are keys.
+
+        400 where there is no such layer or head, 413 where the text takes too much memory.
+        """
+        return await read(request, of.text, lambda one: view.whole_map(one, of.layer, of.head))
+
+    @routes.get("/along", response_class=Response, responses=NUMBERS)
+    async def along(request: Request, of: Annotated[HeadOfTextQuery, Query()]) -> Response:
+        """Return entropy and mean distance of each query of a head, and mass received per key.
+
+        400 where there is no such layer or head, 413 where the text takes too much memory.
+        """
+        return await read(request, of.text, lambda one: view.along(one, of.layer, of.head))
+
+    return routes
+
+
+def _one_text(text: TextName) -> str:
+    return text
+
+
+def _no_text_or_one(
+    text: Annotated[
+        str | None, Query(pattern=NAME, description="Stored weights are of no text that is named.")
+    ] = None,
+) -> str | None:
+    return text
+
+
+def atlas_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `atlas`."""
+    routes = APIRouter(prefix="/atlas", tags=["atlas"], responses=REFUSALS)
+    atlases = Atlases(studio)
+    named = Depends(_no_text_or_one if studio.subject.is_file else _one_text)
+
+    async def answered(request: Request, text: str | None, job: Job) -> Any:
+        return await run_reading_job(
+            request, lambda: text is None or is_read(studio, text, studio.limits.atlas), job
+        )
+
+    @routes.get("/read", response_class=Response, responses=LINES)
+    def read(text: Annotated[str | None, named]) -> Response:
+        """Read a text; stream progress, then its length, layers and heads."""
+        return Streamed(studio, lambda work: atlases.opened(text, work))
+
+    @routes.get("/map")
+    async def size(
+        request: Request, text: Annotated[str | None, named], of: Annotated[HeadQuery, Query()]
+    ) -> dict[str, Any]:
+        """Return the size and the levels of a head's map.
+
+        400 where there is no such layer or head, 413 where the text takes too much memory.
+        """
+        return await answered(
+            request, text, lambda work: atlases.map(text, of.layer, of.head, work)
+        )
+
+    @routes.get("/overview", response_class=Response, responses=LINES)
+    def overview(text: Annotated[str | None, named], of: Annotated[HeadQuery, Query()]) -> Response:
+        """Compute the overview of a head; stream progress, then its largest mean weight."""
+        return Streamed(studio, lambda work: atlases.overview(text, of.layer, of.head, work))
+
+    @routes.get("/tile", response_class=Response, responses=NUMBERS)
+    async def tile(
+        request: Request, text: Annotated[str | None, named], of: Annotated[TileQuery, Query()]
+    ) -> Response:
+        """Return up to 256 × 256 blocks: sums over a block's keys, means over its queries.
+
+        400 where there is no such layer, head or tile, 409 where it needs the overview, 413 where
+        the text takes too much memory.
+        """
+        place = of.level, of.row, of.column
+
+        def made(work: Work) -> Tensor:
+            return atlases.tile(text, of.layer, of.head, place, work)
+
+        return numbers(await answered(request, text, made))
+
+    @routes.get("/tokens")
+    async def tokens(
+        request: Request, text: Annotated[str | None, named], part: Annotated[TokensQuery, Query()]
+    ) -> dict[str, Any]:
+        """Return the text of tokens, at most 512 at once; 413 as for the map."""
+        end = min(part.stop, part.start + TOKENS)
+        return await answered(
+            request, text, lambda work: atlases.tokens(text, part.start, end, work)
+        )
+
+    return routes
+
+
+# Characters of a list of token ids; translations are far shorter.
+_LONGEST = 2**14
+_Width = Annotated[int, Query(ge=WIDTHS[0], le=WIDTHS[-1])]
+_Tokens = Annotated[str, Query(max_length=_LONGEST, pattern=r"^([0-9]{1,9}(,[0-9]{1,9})*)?$")]
+
+
+def alignment_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `alignment`."""
+    routes = APIRouter(prefix="/alignment", tags=["alignment"], responses=REFUSALS)
+    words = has_a_word(words_of(studio.limits))
+    query = Query(max_length=studio.limits.sentence, json_schema_extra=words)
+
+    @routes.get("")
+    async def candidates(
+        request: Request, sentence: Annotated[str, query], beam: _Width = USUAL_WIDTH
+    ) -> dict[str, Any]:
+        """Return a sentence's words, and its translations by beam search, best first.
+
+        400 or 413 where it has more tokens than the model reads, 404 where there is no translator.
+        """
+        return await run_job(
+            request,
+            lambda work: translations(
+                studio.subject.translator(), sentence, studio.limits, beam, work
+            ),
+        )
+
+    @routes.get("/weights", response_class=Response, responses=NUMBERS)
+    async def cross_attention_weights(
+        request: Request, sentence: Annotated[str, query], tokens: _Tokens
+    ) -> Response:
+        """Return the cross-attention weights [layers, heads, target, source] of a translation.
+
+        400 where a token is out of range, 404 where there is no translator, 413 where there
+        are more tokens than the model reads.
+        """
+        target = [int(token) for token in tokens.split(",") if token]
+        return numbers(
+            await run_job(
+                request,
+                lambda _: weights(studio.subject.translator(), sentence, target, studio.limits),
+            )
+        )
+
+    return routes
+
+
+def training_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `training`."""
+    routes = APIRouter(prefix="/training", tags=["training"], responses=REFUSALS)
+    # Without a folder, `check_run` refuses.
+    log = TrainingLog(studio.subject.folder or pathlib.Path())
+
+    @routes.get("")
+    def training(
+        version: Annotated[str | None, Query(max_length=64)] = None,
+        smoothing: Annotated[float, Query(ge=0, le=0.999)] = 0.0,
+    ) -> dict[str, Any]:
+        """Return the progress of a training run: its curves, its heads and the alarms.
+
+        Where nothing has changed since `version`, `changed` is false and the data is left out.
+        """
+        studio.subject.check_run()
+        return log.told(version, smoothing)
+
+    return routes

@@ -1,0 +1,374 @@
+"""Train a classifier: its labelled texts and their batches, settings, objective and job."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from glasshead.models import Classifier, ClassifierConfig
+from glasshead.models.config import closest
+from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.files import Allowance, shown
+from glasshead.tasks.data.tables import read_rows, rows_of
+from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
+from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
+from glasshead.tasks.training.task import CrossEntropyObjective
+
+TOKENIZERS = ("words", "bpe", "wordpiece")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyData(RunData):
+    """Data settings of a classifier: files, columns, tokenizer and batches.
+
+    Without files, generated reviews are used. Long texts are truncated to their first and last
+    tokens, which say most about the topic.
+
+    Attributes:
+        text: The column that holds the text.
+        label: The column that holds the label.
+        tokenizer: "words", "bpe" or "wordpiece", trained on the texts.
+        vocabulary: Maximum vocabulary size, at most 2²⁰.
+        lowercase: Whether texts are lowercased.
+        first: Tokens read from the beginning of a text.
+        last: Tokens read from the end of a longer text.
+        batch_tokens: Maximum tokens of a batch, including padding.
+        blocks: Number of runs of neighbouring texts that make up the held-out share, for files
+            whose neighbours are related, as reviews of one film; 0: texts are drawn one by one.
+        made_up: Number of generated reviews, at most 10⁶.
+        answers: The labels.
+        texts: Number of training texts.
+
+    Errors: a ValueError or TypeError that names the invalid setting.
+
+    Source: Sun et al. 2019 (How to fine-tune BERT for text classification), section 5.3.1, for the
+    first and the last tokens.
+    """
+
+    found: ClassVar[tuple[str, ...]] = ("sha256", "answers", "texts")
+
+    text: str = "text"
+    label: str = "label"
+    tokenizer: str = "words"
+    vocabulary: int = 30_000
+    lowercase: bool = True
+    first: int = 200
+    last: int = 200
+    batch_tokens: int = 6000
+    blocks: int = 0
+    made_up: int = 10_000
+    answers: tuple[str, ...] = ()
+    texts: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "answers", tuple(self.answers))
+        self.check_kinds(TOKENIZERS, ("text", "label"))
+
+
+# A text and its label.
+Labelled = tuple[str, str]
+
+
+def read_labelled(
+    files: Sequence[str],
+    text: str = "text",
+    label: str = "label",
+    known: Collection[str] | None = None,
+) -> list[Labelled]:
+    r"""Read labelled texts from tables (.jsonl, .csv, .tsv; also .gz and .xz).
+
+    Args:
+        files: File names.
+        text: The column that holds the text.
+        label: The column that holds the label; a number is read as text.
+        known: The allowed labels; None: any.
+
+    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    file, and the line of a row that is malformed or has another label.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "reviews.csv"
+    ...     _ = file.write_text("text,label\nNot bad at all.,good\n")
+    ...     read_labelled([str(file)])
+    [('Not bad at all.', 'good')]
+    """
+    labelled, allowance = [], Allowance()
+    for file in files:
+        rows: list[Labelled] = read_rows(file, [text, label], allowance)  # type: ignore[assignment]
+        if known is not None:
+            _check_known(file, rows, label, known)
+        labelled += rows
+    return labelled
+
+
+def _check_known(file: str, rows: Sequence[Labelled], column: str, known: Collection[str]) -> None:
+    for place, (_, label) in enumerate(rows):
+        if label not in known:
+            line, _ = next(islice(rows_of(Path(file)), place, None))
+            raise ValueError(
+                f"{shown(Path(file))}, line {line}: expected a {column} that there was in "
+                f"training, and got {label!r}{closest(label, known)}"
+            )
+
+
+class LabelledBatches:
+    """Tokenized labelled texts in batches of similar length, regrouped each epoch.
+
+    Args:
+        tokenizer: The tokenizer.
+        labelled: Texts with their labels.
+        data: The labels, and how texts are truncated.
+        seed: Random seed of the batches.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        labelled: Sequence[Labelled],
+        data: ClassifyData,
+        seed: int = 0,
+    ) -> None:
+        self._pad, self._tokens, self._seed = tokenizer.pad_id, data.batch_tokens, seed
+        self.texts = encoded(tokenizer, [text for text, _ in labelled], data)
+        numbers = {answer: number for number, answer in enumerate(data.answers)}
+        self.labels = [numbers[label] for _, label in labelled]
+        self._lengths = [max(1, len(text)) for text in self.texts]
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Return the indices of the texts in each batch of an epoch, deterministically."""
+        return by_length(self._lengths, self._tokens, self._seed, epoch)
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "..."]]:
+        """Collate texts to `tokens` with their `lengths`, and `answers`."""
+        return {
+            **collated([self.texts[index] for index in indices], self._pad),
+            "answers": torch.tensor([self.labels[index] for index in indices]),
+        }
+
+    def count(self, indices: Sequence[int]) -> int:
+        """Return the number of answers."""
+        return len(indices)
+
+
+def encoded(tokenizer: Tokenizer, texts: Sequence[str], data: ClassifyData) -> list[list[int]]:
+    """Tokenize texts and truncate long ones to their first and last tokens."""
+    return [shortened(tokens, data) for tokens in tokenizer.encode_batch(texts)]
+
+
+def shortened(tokens: list[int], data: ClassifyData) -> list[int]:
+    """Truncate a long text to its first and last tokens."""
+    if len(tokens) <= data.first + data.last:
+        return tokens
+    return tokens[: data.first] + tokens[len(tokens) - data.last :]
+
+
+def collated(texts: Sequence[Sequence[int]], value: int) -> dict[str, Int[Tensor, "..."]]:
+    """Pad token rows to one tensor, and return it with their lengths."""
+    # An empty text takes one padding token, and has length 0.
+    return {
+        "tokens": pad([text or [value] for text in texts], value),
+        "lengths": torch.tensor([len(text) for text in texts]),
+    }
+
+
+# Number of generated reviews that are held out.
+_MADE_UP = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledCorpus:
+    """Labelled texts split into a training and a held-out part.
+
+    Attributes:
+        training: Texts to train on.
+        held_out: Texts for validation.
+    """
+
+    training: list[Labelled]
+    held_out: list[Labelled]
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The labels, sorted."""
+        return tuple(sorted({label for _, label in self.training}))
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Facts about the data that a run records: `sha256`, `answers`, `texts`."""
+        parts = [
+            [row[of] for row in part] for part in (self.training, self.held_out) for of in (0, 1)
+        ]
+        return {
+            "sha256": digest(*parts),
+            "answers": self.answers,
+            "texts": len(self.training),
+        }
+
+
+def read_corpus(data: ClassifyData) -> LabelledCorpus:
+    """Read the labelled texts of the files, or generate reviews, and split them.
+
+    Without held-out files, a share of the texts is held out: drawn at random with a fixed seed, or
+    taken from the end of each of `blocks` blocks.
+
+    Errors: an OSError or ValueError where a file cannot be read, there is only one label, or a
+    held-out label does not occur in training.
+    """
+    if not data.files:
+        return _made_up(data)
+    columns = (data.text, data.label)
+    check_columns((*data.files, *data.held_out_files), {"text": data.text, "label": data.label})
+    rows = read_labelled(data.files, *columns)
+    labels = {label for _, label in rows}
+    if len(labels) < 2:
+        raise ValueError(
+            f"{', '.join(data.files)} has the {data.label} {labels.pop()!r} alone: a classifier "
+            f"takes texts of at least two; add some, or name the right column by --set "
+            f"label=COLUMN."
+        )
+    if data.held_out_files:
+        return LabelledCorpus(rows, read_labelled(data.held_out_files, *columns, known=labels))
+    apart = _held_out(len(rows), data)
+    training = [row for place, row in enumerate(rows) if place not in apart]
+    for label in sorted(labels - {label for _, label in training}):
+        raise ValueError(
+            f"{', '.join(data.files)} has too few texts of the {data.label} {label!r}: all were "
+            f"held out; add some, or set a smaller held_out."
+        )
+    return LabelledCorpus(training, [rows[place] for place in sorted(apart)])
+
+
+def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
+    """Train a tokenizer on the training texts."""
+    texts = [text for text, _ in corpus.training]
+    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
+
+
+def _held_out(count: int, data: ClassifyData) -> set[int]:
+    """Return the indices of the held-out texts."""
+    if not data.blocks:
+        order = [place for batch in shuffled(count, 1, 0, 0) for place in batch]
+        return set(order[: max(1, round(count * data.held_out))])
+    most = max(1, round(count * data.held_out))
+    blocks = min(data.blocks, most)
+    ends = [count * (block + 1) // blocks for block in range(blocks)]
+    # Sizes differ by at most one, and sum to the share.
+    sizes = [most * (block + 1) // blocks - most * block // blocks for block in range(blocks)]
+    return {
+        place for end, size in zip(ends, sizes, strict=True) for place in range(end - size, end)
+    }
+
+
+def _made_up(data: ClassifyData) -> LabelledCorpus:
+    from glasshead.tasks.data.reviews import held_out, reviews
+
+    return LabelledCorpus(
+        [(review.text, review.label) for review in reviews(data.made_up)],
+        [(review.text, review.label) for review in held_out(_MADE_UP)],
+    )
+
+
+PRESETS = {
+    "tiny": Preset(
+        about="a minute on two cores",
+        data=typed("vocabulary=1000 first=64 last=0 batch_tokens=1500"),
+        model=MODERN | typed("context_length=64 d_model=64 num_heads=4 num_layers=2 dropout=0.1"),
+        training=typed("steps=1000 learning_rate=1e-3 warmup=100")
+        | typed("validate_every=200 save_every=200"),
+    ),
+    "small": Preset(
+        about="some minutes on two cores, for texts of hundreds of words",
+        data=typed("vocabulary=20000 first=400 last=400 batch_tokens=12800 blocks=50"),
+        # Norms above the embeddings of rare words, which so stay as quiet as they are rare.
+        model=typed("positions=rotary context_length=800 d_model=64 d_hidden=64 num_heads=4")
+        | typed("num_layers=1 norm_eps=0.1 dropout=0.2 embedding_dropout=0.5 word_dropout=0.6"),
+        training=typed("steps=2200 learning_rate=1e-3 warmup=100")
+        | typed("validate_every=275 save_every=275"),
+    ),
+    "base": Preset(
+        about="for a GPU",
+        data=typed("tokenizer=bpe vocabulary=32000 first=256 last=256 batch_tokens=32768"),
+        model=MODERN
+        | typed("context_length=512 d_model=512 num_heads=8 num_layers=6 dropout=0.2")
+        | typed("word_dropout=0.1"),
+        training=typed("steps=10000 learning_rate=5e-4 warmup=500")
+        | typed("validate_every=500 save_every=500 patience=5"),
+    ),
+    "course": Preset(
+        about="rung 9 of the ladder, trained as in the course notebook, but with padding masked",
+        data=typed("vocabulary=50002 first=200 last=0 batch_tokens=32800 held_out=0.1"),
+        model=typed("context_length=200 d_model=32 num_heads=2 num_layers=1 d_hidden=128")
+        | typed("positions=sinusoidal norm=layer norm_eps=1e-6 order=post feed_forward=relu")
+        | typed("qkv_bias=false dropout=0.0 pooling=max embedding_norm=true initial=torch"),
+        training=typed("steps=1240 learning_rate=1e-3 minimum_learning_rate=1e-3")
+        | typed("weight_decay=0.01 betas=[0.9,0.999] clip=none")
+        | typed("validate_every=124 save_every=124"),
+    ),
+}
+
+
+class ClassifySettings(RunSettings):
+    """Settings of a classifier's training run: data, model and training.
+
+    >>> ClassifySettings.from_preset("course", ["steps=500"]).model["d_model"]
+    32
+    """
+
+    task = "classify"
+    data_kind = ClassifyData
+    config_kind = ClassifierConfig
+    presets = PRESETS
+    unknown: ClassVar[Mapping[str, int]] = {"vocab_size": 1, "num_answers": 2}
+
+
+class ClassifyObjective(CrossEntropyObjective[Classifier]):
+    """Cross-entropy of the labels, -Σ ln p(answer | text), in nats, with label smoothing.
+
+    Args: as of `CrossEntropyObjective`.
+    """
+
+    def logits(self, batch: dict[str, Tensor]) -> Float[Tensor, "batch answers"]:
+        """Return the logits of the labels of each text."""
+        return self.model(batch["tokens"], batch["lengths"])
+
+
+def prepare(
+    settings: ClassifySettings, corpus: LabelledCorpus, tokenizer: Tokenizer
+) -> Prepared[ClassifySettings]:
+    """Build the untrained model and the batches of texts.
+
+    Errors: a ValueError where truncated texts are longer than a batch or the model's context.
+    """
+    data = settings.data
+    config = settings.model_config(vocab_size=tokenizer.vocab_size, num_answers=len(data.answers))
+    read = data.first + data.last
+    for name, room in (
+        ("batch_tokens", data.batch_tokens),
+        ("context_length", config.context_length),
+    ):
+        if read > room:
+            raise ValueError(
+                f"{name} takes at least first + last, which is {read}, and got {room}: set it "
+                "higher, or first and last lower."
+            )
+    seed = settings.training.seed
+    return Prepared(
+        settings=settings,
+        config=config,
+        task=ClassifyObjective(Classifier(config), settings.training.label_smoothing),
+        source=LabelledBatches(tokenizer, corpus.training, data, seed),
+        held_out=LabelledBatches(tokenizer, corpus.held_out, data),
+        about=f"{len(corpus.training):,} texts to train on, {len(corpus.held_out):,} held out, "
+        f"labelled {' or '.join(data.answers)}",
+    )
+
+
+CLASSIFY = Job("A classifier", ClassifySettings, read_corpus, make_tokenizer, prepare, Classifier)

@@ -1,0 +1,246 @@
+"""Find the patches of a picture among the keys of a call, by what its model was given."""
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glasshead.watching.attention_map import Images, ImageTokens
+from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.module_calls import ModuleCall
+
+# Parameters that are tokens before the patches, in the order that models put them there.
+_BEFORE = {
+    "class": ("cls_token", "class_embedding", "class_token"),
+    "distillation": ("distillation_token", "dist_token"),
+    "registers": ("register_tokens", "reg_token"),
+}
+# Parameters that are tokens after the patches.
+_AFTER = {"detection": ("detection_tokens",)}
+# Of a feature map, how many pixels a cell is wide.
+_STRIDES = (2, 4, 8, 16, 32, 64)
+# Of modules that name other things as these are named; they are watched none the less.
+_ODD = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
+# Pictures that may wait for a text.
+_MOST = 1024
+
+
+class ImageFinder:
+    """Finder of the pictures among the keys of each call, once for all layers of a pass."""
+
+    def __init__(self) -> None:
+        self._given: object = None
+        self._found: dict[int, Images | str | None] = {}
+        # The pictures that vision towers have read and no text yet, by the calls of the towers.
+        self._read: deque[tuple[object, list[tuple[int, int]]]] = deque(maxlen=_MOST)
+
+    def note(self, calls: Sequence[ModuleCall]) -> None:
+        """Note the grids of the pictures that a vision tower reads, for the text that they go into.
+
+        Args:
+            calls: The module calls in progress, innermost first.
+        """
+        with suppress(*_ODD):
+            self._note(calls)
+
+    def _note(self, calls: Sequence[ModuleCall]) -> None:
+        for call in calls:
+            given = call.arguments
+            sizes, pixels = given.get("grid_thw"), _pixels(call.module, given)
+            if isinstance(given.get("input_ids"), Tensor):
+                return
+            if not isinstance(sizes, Tensor) and pixels is None:
+                continue
+            if not self._read or self._read[-1][0] is not call.identity:
+                self._read.append((call.identity, _grids(call.module, sizes, pixels)))
+            return
+
+    def images(self, captured: CapturedCall, calls: Sequence[ModuleCall]) -> Images | str | None:
+        """Return the pictures of each row of the batch of a call.
+
+        Args:
+            captured: The captured call.
+            calls: The module calls in progress, innermost first.
+
+        Returns: None where the model was given no picture, a clause where its patches are not
+        known.
+        """
+        try:
+            return self._images(captured, calls)
+        except _ODD as error:
+            return f"what its model was given is not understood ({error})"
+
+    def _images(self, captured: CapturedCall, calls: Sequence[ModuleCall]) -> Images | str | None:
+        keys, rows = captured.problem.scores_shape[-1], torch.Size(captured.batch).numel()
+        decodes = False
+        for call in calls:
+            given = call.arguments
+            if "input_dimensions" in given and hasattr(call.module, "shift_size"):
+                return _windows(call.module, given["input_dimensions"], keys, rows)
+            if isinstance(given.get("grid_thw"), Tensor):
+                return _packed(call.module, given["grid_thw"], keys)
+            text, pixels = given.get("input_ids"), _pixels(call.module, given)
+            if isinstance(text, Tensor) or pixels is not None:
+                if decodes and not captured.crossing:
+                    return "its keys are those of a decoder"
+                if text is None and pixels is not None and len(pixels) != rows:
+                    return f"its {rows} rows are not the {len(pixels)} pictures, as within windows"
+                return self._once(call, text, pixels, keys)
+            decodes |= isinstance(given.get("encoder_hidden_states"), Tensor)
+        return None
+
+    def _once(
+        self, call: ModuleCall, text: Any, pixels: Tensor | None, keys: int
+    ) -> Images | str | None:
+        """Return the pictures that a model was given, found before for other layers of the pass."""
+        if call.identity is not self._given:
+            self._given, self._found = call.identity, {}
+        if keys not in self._found:
+            if isinstance(text, Tensor):
+                self._found[keys] = self._in_text(call.module, text, keys)
+            elif pixels is not None:
+                self._found[keys] = _patches(call.module, pixels, keys)
+        return self._found[keys]
+
+    def _in_text(self, module: nn.Module, text: Tensor, keys: int) -> Images | str | None:
+        """Return the pictures within the texts of a language model."""
+        wanted = getattr(getattr(module, "config", None), "image_token_id", None)
+        if wanted is None or text.shape[-1] != keys:
+            return None
+        counts = (text == wanted).sum(-1).tolist()
+        if not sum(counts):
+            return None
+        grids = [grid for _, read in self._read for grid in read]
+        self._read.clear()
+        if sum(map(prod, grids)) != sum(counts):
+            return (
+                f"its {sum(counts)} image tokens are not the {sum(map(prod, grids))} of the "
+                f"pictures that a vision tower was seen to read"
+            )
+        images, waiting = [], iter(grids)
+        for row, count in zip(text, counts, strict=True):
+            places, own, left = (row == wanted).nonzero()[:, 0].cpu(), [], count
+            while left > 0:
+                grid = next(waiting)
+                left -= prod(grid)
+                if left < 0:
+                    return "a picture of it is divided between two texts"
+                own.append(ImageTokens(places[: prod(grid)].reshape(grid), rest="text"))
+                places = places[prod(grid) :]
+            images.append(own)
+        return images
+
+
+def _grids(module: nn.Module, sizes: Tensor | None, pixels: Tensor | None) -> list[tuple[int, int]]:
+    """Return the grid of each picture that a vision tower reads, as it goes into a text."""
+    if isinstance(sizes, Tensor):
+        merged = int(getattr(module, "spatial_merge_size", 1))
+        return [
+            (int(height) // merged, int(width) // merged)
+            for frames, height, width in sizes
+            for _ in range(int(frames))
+        ]
+    grid = None if pixels is None else _patch_grid(module, pixels)
+    return [] if grid is None or pixels is None else [grid] * len(pixels)
+
+
+def _pixels(module: nn.Module, given: dict[str, Any]) -> Tensor | None:
+    """Return the picture that a module was given."""
+    pixels = given.get("pixel_values")
+    if pixels is None and hasattr(module, "patch_embed"):
+        pixels = next((one for one in given.values() if _is_picture(one)), None)
+    return pixels if isinstance(pixels, Tensor) else None
+
+
+def _is_picture(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 4 and value.is_floating_point()
+
+
+def _sides(size: Any) -> tuple[int, int]:
+    """Return height and width of what may be one number for both."""
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return int(height), int(width)
+
+
+def _patch_grid(module: nn.Module, pixels: Tensor) -> tuple[int, int] | None:
+    """Return the grid of patches; None where the model has no patches of one size."""
+    known = (*module.modules(), getattr(module, "config", None))
+    sizes = (getattr(one, "patch_size", None) for one in known)
+    size = next((one for one in sizes if one is not None), None)
+    if size is None or pixels.ndim != 4:
+        return None
+    height, width = _sides(size)
+    return pixels.shape[-2] // height, pixels.shape[-1] // width
+
+
+def _patches(module: nn.Module, pixels: Tensor, keys: int) -> Images | str:
+    """Return the patches of a vision transformer, or the cells of a feature map."""
+    grid = _patch_grid(module, pixels)
+    if grid is None:
+        return _feature_map(pixels, keys)
+    before, after = _tokens(module, _BEFORE), _tokens(module, _AFTER)
+    first = sum(before.values())
+    if prod(grid) + first + sum(after.values()) != keys:
+        return f"its {keys} keys are not {grid[0]} × {grid[1]} patches and {first} tokens before"
+    others, at = {}, 0
+    for name, count in before.items():
+        others[name], at = range(at, at + count), at + count
+    at += prod(grid)
+    for name, count in after.items():
+        others[name], at = range(at, at + count), at + count
+    return [[ImageTokens.raster(grid, first, others)]]
+
+
+def _tokens(module: nn.Module, kinds: dict[str, tuple[str, ...]]) -> dict[str, int]:
+    """Return how many tokens a model has of each kind, by its parameters."""
+    shapes = {name.rpartition(".")[2]: one.shape for name, one in module.named_parameters()}
+    found = {}
+    for kind, names in kinds.items():
+        shape = next((shapes[name] for name in names if name in shapes), None)
+        if shape is not None:
+            found[kind] = shape[-2] if len(shape) > 1 else 1
+    return {kind: count for kind, count in found.items() if count}
+
+
+def _feature_map(pixels: Tensor, keys: int) -> Images | str:
+    """Return the cells of a feature map, whose stride follows from how many they are."""
+    if pixels.ndim == 4:
+        for stride in _STRIDES:
+            grid = -(-pixels.shape[-2] // stride), -(-pixels.shape[-1] // stride)
+            if prod(grid) == keys:
+                return [[ImageTokens.raster(grid)]]
+    return f"its {keys} keys are no feature map of a picture of {list(pixels.shape[-2:])} pixels"
+
+
+def _windows(module: nn.Module, dimensions: Any, keys: int, rows: int) -> Images | str:
+    """Return the patches of attention by shifted windows (Liu et al. 2021, Swin, section 3.2)."""
+    height, width = _sides(dimensions)
+    (size, across), (shift, _) = _sides(module.window_size), _sides(module.shift_size)
+    if size != across or size * size != keys:
+        return f"its {keys} keys are no window of {size} × {across} patches"
+    high, wide = -(-height // size), -(-width // size)
+    if rows % (high * wide):
+        return f"its {rows} rows are not pictures of {high * wide} windows"
+    row = (torch.arange(height) - shift)[:, None] % (high * size)
+    column = (torch.arange(width) - shift) % (wide * size)
+    window = row // size * wide + column // size
+    places = window * keys + row % size * size + column % size
+    return [[ImageTokens(places, rest="padding", windows=high * wide)]]
+
+
+def _packed(module: nn.Module, sizes: Tensor, keys: int) -> Images | str:
+    """Return the patches of a vision tower that reads them in blocks that are merged later."""
+    if len(sizes) != 1:
+        return f"it reads {len(sizes)} pictures at once, one after the other"
+    if hasattr(module, "window_size") or getattr(module.config, "window_size", None):
+        return "its vision tower orders patches by windows"
+    frames, height, width = map(int, sizes[0])
+    if frames != 1 or height * width != keys:
+        return f"its {keys} keys are not the {frames} × {height} × {width} patches of one picture"
+    merged = int(getattr(module, "spatial_merge_size", 1))
+    blocks = torch.arange(keys).reshape(height // merged, width // merged, merged, merged)
+    return [[ImageTokens(blocks.transpose(1, 2).reshape(height, width))]]

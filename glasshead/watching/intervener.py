@@ -1,0 +1,353 @@
+"""Intervener: the interventions of one `intervene`, and what they change of each call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from glasshead.recipe.masks import dense
+from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.interventions import ActivationPatch, ChangedCall, Intervention
+from glasshead.watching.layer_record import Call, CallInfo
+from glasshead.watching.module_calls import (
+    CallPosition,
+    ModuleCall,
+    SequenceTracker,
+    calling,
+    calls_in_progress,
+    names_of,
+)
+from glasshead.watching.watcher import ForwardPass
+
+
+class AttentionChange:
+    """Changes of one attention call by the open interventions, in the order of their blocks.
+
+    Args:
+        parts: The interventions, each with what it knows of the call.
+        capture: Returns the captured call as it would be without them.
+
+    Attributes:
+        name: Name of the module.
+        scales: Whether the queries are changed.
+        hides: Whether the mask is changed.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[ChangedCall, Intervention]],
+        capture: Callable[[], CapturedCall],
+    ) -> None:
+        self._parts, self._capture = parts, capture
+        self.name = parts[0][0].name
+        self.scales = any(one.scales for _, one in parts)
+        self.hides = any(one.hides for _, one in parts)
+
+    @cached_property
+    def captured(self) -> CapturedCall:
+        """The call as it would be without interventions."""
+        return self._capture()
+
+    def query(
+        self, query: Float[Tensor, "*batch heads queries dim"]
+    ) -> Float[Tensor, "*batch heads queries dim"]:
+        """Return the changed queries."""
+        for call, one in self._parts:
+            query = one.change_query(query, call)
+        return query
+
+    def factors(self, heads: int, like: Tensor) -> Float[Tensor, " heads"]:
+        """Return the factor of the queries of each head.
+
+        Errors: a ValueError where it is not the same for all queries.
+        """
+        for call, one in self._parts:
+            if one.scales and one.queries is not None:
+                raise ValueError(
+                    f"{type(one).__name__}(queries=…) takes attention that gets its queries "
+                    f"projected, and {call.name!r} projects them itself: leave queries= out, or "
+                    f"call it with need_weights=False."
+                )
+        return self.query(like.new_ones(heads, 1, 1))[:, 0, 0]
+
+    def visible(self, keys: int) -> Bool[Tensor, "*#batch #heads queries keys"]:
+        """Return which keys are visible, as the model's own function can be given it.
+
+        Rows that an intervention empties stay as they were, as functions differ in what they make
+        of an empty row; `emptied` sets them to 0. Of rows that were empty before all keys are
+        visible, so that their own mask hides them as it did.
+
+        Args:
+            keys: Number of keys that the function is given; the last may have no place in the text.
+        """
+        before, after, emptied = self._visible
+        shown = torch.where(emptied.unsqueeze(-1), before, after)
+        return F.pad(shown, (0, keys - shown.shape[-1])) | ~before.any(-1, keepdim=True)
+
+    def context(
+        self, context: Float[Tensor, "*batch heads queries value_dim"]
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Return the changed output of the heads, from that without what was emptied."""
+        for call, one in self._parts:
+            context = one.change_context(context, call)
+        return context
+
+    def emptied(
+        self, context: Float[Tensor, "*batch heads queries value_dim"]
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Return the output of the heads with 0 where a query sees no key any more."""
+        if not self.empties:
+            return context
+        return context.masked_fill(self._visible[2].unsqueeze(-1), 0.0)
+
+    def told(self, logsumexp: Tensor | None) -> CapturedCall:
+        """Return the changed call without its output, for the watchers.
+
+        Args:
+            logsumexp: That of the kernel.
+        """
+        problem = self.captured.problem
+        if self.scales:
+            problem = replace(problem, query=self.query(problem.query))
+        if self.hides:
+            problem = replace(problem, mask=dense(self._visible[1]))
+        return replace(self.captured, problem=problem, logsumexp=logsumexp)
+
+    @property
+    def empties(self) -> bool:
+        """Whether a query sees no key any more."""
+        return self.hides and bool(self._visible[2].any())
+
+    @cached_property
+    def _visible(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Which keys are visible before and after, and which rows were emptied."""
+        problem = self.captured.problem
+        _, before = problem.bias_and_visible(problem.mask, problem.tile())
+        queries, keys = problem.scores_shape[-2:]
+        if before is None:
+            before = torch.ones(1, 1, dtype=torch.bool, device=problem.query.device)
+        # Some functions take masks of four axes alone.
+        before = before[(None,) * (problem.query.ndim - before.ndim)]
+        after = before = before.expand(*before.shape[:-2], queries, keys)
+        for call, one in self._parts:
+            after = one.change_visible(after, call)
+        return before, after, before.any(-1) & ~after.any(-1)
+
+
+class Intervener:
+    """The interventions of one block by the attentions of its model, and those that it reached.
+
+    Args:
+        model: The model to run.
+        interventions: Lists of interventions by module name, or by a pattern of names.
+        verb: "intervene" or "ablate", for errors.
+
+    Attributes:
+        compiled: Whether a module with interventions was compiled meanwhile.
+
+    Errors: a ValueError for an unknown module name.
+    """
+
+    def __init__(
+        self, model: nn.Module, interventions: Mapping[str, Sequence[Intervention]], verb: str
+    ) -> None:
+        self._kind, self._names = type(model).__name__, names_of(model)
+        self._interventions, self._verb = interventions, verb
+        every = [one for ones in interventions.values() for one in ones]
+        self._placing = any(_needs_place(one) for one in every)
+        self._tracker, self._pass = SequenceTracker(), ForwardPass()
+        self._last: dict[str, Call] = {}
+        self._reached: dict[str, int] = {}
+        self.compiled = False
+        self._followed: dict[str, bool] = {}
+        self._unfollowed: dict[str, None] = {}
+        self._untold: str | None = None
+        known = list(self._names.values())
+        for name in interventions:
+            if not any(_matches(one, name) for one in known):
+                near = get_close_matches(name, known, n=3, cutoff=0.0)
+                raise ValueError(
+                    f"{verb} takes names of modules that attend, as watch gives them, and got "
+                    f"{name!r}, which names none: did you mean one of {_listed(near)}?"
+                )
+
+    def change(
+        self, module: nn.Module | None, heads: int | None, capture: Callable[[], CapturedCall]
+    ) -> list[tuple[ChangedCall, Intervention]]:
+        """Return the interventions of an attention that is about to run.
+
+        Args:
+            module: The module of the attention; None: the innermost module in progress.
+            heads: Its number of heads; None: its inputs have no head axis.
+            capture: Returns the captured call.
+
+        Errors: a ValueError for a head out of range, or a position that is not known.
+        """
+        calls = calls_in_progress(self._names)
+        if not calls:
+            return []
+        own = next((call for call in calls if call.module is module), calls[0])
+        name = self._names[own.module]
+        self._reached.setdefault(name, 0)
+        named = (ones for each, ones in self._interventions.items() if _matches(name, each))
+        mine = [one for ones in named for one in ones]
+        for one in mine:
+            self._check_heads(name, one, heads)
+        place = None
+        if any(_needs_place(one) for one in mine):
+            place = self._place(name, capture(), calls, own)
+        elif self._placing:
+            self._pass.run(name, calls, own)
+            self._tracker.passed(capture, self._pass.number)
+        return [(ChangedCall(name, heads, place), one) for one in mine]
+
+    def concerned_calls(self) -> Sequence[ModuleCall]:
+        """Return the module calls in progress, where the innermost one has interventions."""
+        calls = calls_in_progress(self._names)
+        if not calls:
+            return []
+        name = self._names[calls[0].module]
+        named = (ones for each, ones in self._interventions.items() if _matches(name, each))
+        return calls if any(named) else []
+
+    def record_by_hand(self, name: str | None, *, done: bool) -> None:
+        """Record attention that is written by hand.
+
+        Args:
+            name: Name of the module; None: that in progress, which no watch follows.
+            done: Whether a product with values took the weights of its softmax.
+        """
+        if name is not None:
+            self._followed[name] = done
+        elif (module := calling(self._names)) is not None:
+            self._unfollowed[self._names[module]] = None
+
+    def _check_heads(self, name: str, one: Intervention, count: int | None) -> None:
+        if one.heads is None:
+            return
+        if count is None:
+            raise ValueError(
+                f"{self._verb} takes attention with an axis of heads, and {name!r} was given none: "
+                f"leave it out."
+            )
+        if max(one.heads) >= count:
+            raise ValueError(
+                f"{self._verb} takes heads that are there, and {name!r} has {count}, counted from "
+                f"0, and not {max(one.heads)}: name others."
+            )
+
+    def _place(
+        self, name: str, captured: CapturedCall, calls: Sequence[ModuleCall], own: ModuleCall
+    ) -> CallPosition:
+        """Return the position of a call in its text.
+
+        Errors: a ValueError where its rows are at different ones.
+        """
+        if isinstance(captured.problem.offset, Tensor):
+            raise ValueError(  # noqa: TRY004 - of a batch
+                f"{self._verb} takes texts at one position for queries= and keys, and {name!r} has "
+                f"a batch at several: run them one at a time, or name heads alone."
+            )
+        self._pass.run(name, calls, own)
+        number = self._pass.number
+        place = self._tracker.place(name, captured, self._last.get(name), number)
+        keys = place.first_key + captured.problem.scores_shape[-1]
+        shape = captured.problem.query.shape[:-1]
+        info = CallInfo(position=place.position, keys=keys, forward=number)
+        self._last[name] = Call(tuple(shape), {}, {}, info)
+        self._reached[name] = max(self._reached[name], keys, self._last[name].end)
+        return place
+
+    def record_compiled(self) -> None:
+        """Record that a module is being compiled, where it has interventions."""
+        module = calling(self._names)
+        # A model compiled as a whole calls none of its modules.
+        name = "" if module is None else self._names[module]
+        for one in self._names.values():
+            within = not name or f"{one}.".startswith(f"{name}.")
+            if within and any(_matches(one, pattern) for pattern in self._interventions):
+                self.compiled = True
+
+    def record_elsewhere(self, why: str) -> None:
+        """Record an attention in another thread that may be one of a backward pass.
+
+        Args:
+            why: Why that is not known.
+        """
+        if calling(self._names) is not None:
+            self._untold = why
+
+    def check_complete(self) -> None:
+        """Check that every named attention was reached, and every named position.
+
+        Errors: a RuntimeError where one was not, or may not have been, or a module was compiled.
+        """
+        if self._untold is not None:
+            raise RuntimeError(self._untold)
+        verb = self._verb
+        if self.compiled:
+            what = "removes heads" if verb == "ablate" else "changes attention"
+            raise RuntimeError(
+                f"{verb} {what} of what is not compiled, and a part of what ran was compiled "
+                "on the way: run it as it was before torch.compile, and give generate "
+                "disable_compile=True."
+            )
+        for name, done in self._followed.items():
+            if not done:
+                raise RuntimeError(
+                    f"{verb} changes a softmax whose weights a product with values takes, and of "
+                    f"{name!r} none took them as they were: leave it out."
+                )
+        reached = [*self._reached]
+        missed = [n for n in self._interventions if not any(_matches(one, n) for one in reached)]
+        for name in self._unfollowed:
+            if any(_matches(name, pattern) for pattern in missed):
+                raise RuntimeError(
+                    f"{verb} changes attention that is written by hand, as of {name!r}, where a "
+                    f"watch follows it: open gh.watch(model, [gh.Entropy()]) around the block, too."
+                )
+        verbed = "ablated" if verb == "ablate" else "changed"
+        if missed and reached:
+            raise RuntimeError(
+                f"{verb} met no attention at {_listed(missed)}, only at {_listed(reached)}: take "
+                f"such names; what computes its attention by code of its own cannot be {verbed}."
+            )
+        if missed:
+            raise RuntimeError(
+                f"{verb} met no attention of {self._kind}: run the model inside the block and in "
+                f"the thread that opened it; attention that goes neither through "
+                f"F.scaled_dot_product_attention nor the attention interface of transformers "
+                f"cannot be {verbed}."
+            )
+        for name, ones in self._interventions.items():
+            self._check_positions(name, ones)
+
+    def _check_positions(self, name: str, ones: Sequence[Intervention]) -> None:
+        end = max((end for one, end in self._reached.items() if _matches(one, name)), default=0)
+        for one in ones:
+            for argument, places in one.positions:
+                if min(places) >= end:
+                    raise RuntimeError(
+                        f"{type(one).__name__}({argument}=…) takes positions of the text, and "
+                        f"{name!r} met {end}, counted from 0, and none of {list(places)[:3]}: name "
+                        f"others."
+                    )
+
+
+def _needs_place(one: Intervention) -> bool:
+    return bool(one.positions) or isinstance(one, ActivationPatch)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Quote the first three names."""
+    return ", ".join(map(repr, names[:3])) + (" …" if len(names) > 3 else "")

@@ -1,0 +1,313 @@
+"""Observe every attention of a model while it runs as it is, or with interventions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from glasshead.attention.attention import Statistics
+from glasshead.recipe.validation import whole_number
+from glasshead.statistics import normalize_statistics
+from glasshead.watching.errors import check_not_compiled
+from glasshead.watching.interception.kernels import observing_operators
+from glasshead.watching.interception.patches import (
+    by_any_name,
+    check_compiled_code_is_seen,
+    functions,
+)
+from glasshead.watching.interception.recompilation import check_compiled, compiling_anew
+from glasshead.watching.interception.session import THREADS, Patch
+from glasshead.watching.interception.transformers_models import interface
+from glasshead.watching.intervener import Intervener
+from glasshead.watching.interventions import Intervention, ZeroAblation
+from glasshead.watching.padding import check_mask
+from glasshead.watching.seen import Seen
+from glasshead.watching.watcher import WatchChoices, Watcher
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    statistics: Statistics = (),
+    *,
+    layers: str | Sequence[str] | None = None,
+    heads: Sequence[int] | None = None,
+    attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
+    keep: str | None = None,
+    budget: int = 2**31,
+) -> Iterator[Seen]:
+    """Observe every attention of a model while the block lasts.
+
+    The model runs unchanged, on its own kernels: its outputs, its gradients and the random numbers
+    that it draws stay the same, bit for bit. It may be any PyTorch model that calls
+    `F.scaled_dot_product_attention`, by any name and on any backend, or eager `flex_attention`;
+    PyTorch's own transformer layers, a model of transformers in any attention mode, or one of ours;
+    or it may write its attention by hand, as a product, a softmax and a product.
+    Three axes, `[batch, queries, dim]`, have no heads; PyTorch 2.15 makes heads of that batch where
+    the function is called by another name.
+    Attention within `torch.cond` and other higher-order operators is seen, under the name of the
+    module that calls them. Statistics are exact, of the weights before dropout, and take memory
+    that grows with queries + keys. Nothing of the model is changed.
+
+    A watch belongs to the thread that opened it. Recomputation by gradient checkpointing is not
+    counted twice. In beam search rows of the batch are reordered, and each step has its own order;
+    where speculative decoding rejects tokens, a new text begins.
+
+    What is compiled by `torch.compile`, be it the model, a part of it or a function that calls it,
+    is compiled once more for watches, by the same backend, with an operator beside each attention.
+    Outputs are those of the unwatched compiled model, bit for bit, and names those of what was
+    given to `torch.compile`.
+
+    Padding does not count: statistics that sum over queries, such as `Received`, and functions that
+    sum over calls, such as `summary` and `rollout`, leave out padded queries. These are known from
+    the mask given to the model, or from `attention_mask`. Where neither is there, and a batch looks
+    padded, a warning at the end of the block says so.
+
+    Args:
+        model: The model to run inside the block.
+        statistics: A list, or a dict keyed by name. They have no gradient.
+        layers: Patterns of module names, such as "model.layers.1*"; None: all layers.
+        heads: Head indices, counted from 0; None: all.
+        attention_mask: 1 or True for real tokens, as returned by a tokenizer; None: the mask given
+            to the model. For an encoder-decoder it is the encoder's.
+        keep: "weights" also keeps the lazy `Weights` of each call; "gradients" these and, once a
+            backward pass has run, the lazy `WeightGradients` of the loss with respect to them;
+            "context" the output of its heads before the output projection, for `MeanAblation` and
+            `ActivationPatch`; "trace" every step of attention that is written by hand, as a `Trace`
+            for `gh.explain`, with all of its matrices.
+        budget: Memory for these in bytes, over all calls.
+
+    Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
+    of its module.
+
+    Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or
+    this version of PyTorch cannot watch compiled models. Within the block a ValueError where a
+    statistic does not fit the normalizer or a head is out of range, a `BudgetError`, which is a
+    ValueError, where the budget does not suffice, and an `UnseenError`, a RuntimeError, where an
+    attention does not follow from its inputs. At the end of the block an `UnseenError` where no
+    attention was seen, none within a pattern, or some cannot be seen, such as a softmax whose
+    weights are mixed, a fused kernel under `torch.vmap`, a model on the meta device, or
+    `flex_attention` in compiled code; the model has run undisturbed then. A statistic of more
+    queries or keys than a short text has uses all of them.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> _ = torch.manual_seed(0)
+    >>> layer = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    >>> with gh.watch(model, [gh.Entropy(), gh.Received()]) as seen:
+    ...     output = model(torch.randn(2, 5, 12))
+    >>> list(seen)
+    ['layers.0.self_attn', 'layers.1.self_attn']
+    >>> seen["layers.1.self_attn"].entropy.shape
+    torch.Size([2, 3, 5])
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
+    check_compiled(model)
+    requested = normalize_statistics(
+        list(statistics) if isinstance(statistics, tuple) else statistics
+    )
+    choice = WatchChoices(
+        requested,
+        _heads(heads),
+        _keeps(keep),
+        whole_number(budget, "budget"),
+        check_mask(attention_mask),
+    )
+    if not requested and not choice.keep:
+        raise ValueError(
+            "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
+        )
+    watcher = Watcher(model, layers, choice)
+    with observing(watcher):
+        yield Seen(watcher.watched)
+    check_compiled_code_is_seen()
+    watcher.check_seen()
+
+
+def observing(watcher: Watcher) -> AbstractContextManager[None]:
+    """Return the block in which a watcher observes its model; it checks nothing at its end."""
+    # A block may be left in another thread, as in a generator, and still belongs to this one.
+    patches = [*_patches(), *compiling_anew()]
+    return THREADS.session.watching(watcher, patches, observing_operators())
+
+
+def _patches() -> list[Patch]:
+    return [*functions(), *interface()]
+
+
+def _heads(heads: Any) -> tuple[int, ...] | None:
+    if heads is None:
+        return None
+    if not isinstance(heads, list | tuple | range) or not heads:
+        raise TypeError(f"heads takes a list of heads such as [0, 3], and got {heads!r}.")
+    return tuple(whole_number(head, "heads") for head in heads)
+
+
+def _keeps(keep: Any) -> str | None:
+    if keep not in (None, "weights", "gradients", "context", "trace"):
+        raise ValueError(
+            f"keep takes 'weights', 'gradients', 'context', 'trace' or nothing, and got {keep!r}."
+        )
+    return keep
+
+
+@contextmanager
+def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[None]:
+    """Ablate heads of a model while the block lasts.
+
+    H = Σ_h context_h W_hᵀ + b_o, without the terms of the ablated heads: their context is set to 0
+    before the output projection. Their weights are still computed, so that a `watch` around the
+    block or within it sees them. Gradients flow through the other heads.
+
+    The model may be one of ours, one of transformers in any attention mode, PyTorch's own
+    transformer layers, which leave their fast paths meanwhile, or any other that calls
+    `F.scaled_dot_product_attention`, or writes its attention by hand while a `watch` is open, too.
+    Nothing of it is changed. A block belongs to the thread that
+    opened it; nested blocks ablate the heads of all. With gradient checkpointing the backward pass
+    belongs into the block, too, whatever thread PyTorch runs it in.
+
+    Args:
+        model: The model to run inside the block.
+        heads: Head indices, counted from 0, by the dotted name of their module, as `watch` gives
+            it.
+
+    Errors: a TypeError or ValueError where an argument is invalid, a name is unknown or the model
+    is compiled. Within the block a ValueError where a head is out of range, or an attention has no
+    head axis. At the end of the block a RuntimeError where a named attention was never reached, or
+    a module was compiled.
+
+    Source: Michel et al. 2019 (Are sixteen heads really better than one?), section 2.3.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=2)
+    >>> model = gh.LanguageModel(config).eval()
+    >>> tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    >>> with gh.ablate(model, {"blocks.1.attention": [0, 2]}):
+    ...     without = model(tokens)
+    >>> torch.equal(without, model(tokens))
+    False
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"ablate takes a model, and got {type(model).__name__}: build one.")
+    ablations = {
+        name: [ZeroAblation(heads=numbers)] if numbers else []
+        for name, numbers in _check_heads(heads).items()
+    }
+    with _intervening(model, ablations, "ablate"):
+        yield
+
+
+@contextmanager
+def intervene(
+    model: nn.Module, interventions: Mapping[str, Intervention | Sequence[Intervention]]
+) -> Iterator[None]:
+    """Change attention of a model while the block lasts.
+
+    An intervention changes all of what a module attends, or the heads and queries that it names:
+
+    - `ZeroAblation()`, `MeanAblation(run)` and `ActivationPatch(run)` change the output of a head
+      before the output projection. `run` is what `gh.watch(model, keep="context")` has seen.
+    - `ScaleBeta(factor)` scales β, the inverse temperature of the softmax.
+    - `ForbidKeys(keys)` (attention knockout) and `ForceKeys(keys)` change which keys are visible.
+
+    Several of one attention apply in their order, of nested blocks those of the outer one first;
+    of keys, what all of them show is visible. All else is computed by the model's own functions,
+    and gradients flow. A `watch` around the block or within it sees the changed queries, masks and
+    weights; the `context` that it keeps is that of the changed weights, before it is ablated or
+    patched. Positions are those of the text, also while it grows with a cache.
+
+    The model may be any that `ablate` takes: one of ours, one of transformers in any attention
+    mode, PyTorch's own layers, and whatever calls `F.scaled_dot_product_attention`. Attention that
+    is written by hand is changed where a `watch` is open, too, which follows it; there β stays, and
+    a query keeps some key. Nothing of the model is changed. A block belongs to the thread that
+    opened it. With gradient checkpointing the backward pass belongs into the block, too.
+
+    Args:
+        model: The model to run inside the block.
+        interventions: One, or a list, by the dotted name of a module, as `watch` gives it, or by a
+            pattern of names such as "model.layers.*.self_attn".
+
+    Errors: a TypeError or ValueError where an argument is invalid, a name is unknown or the model
+    is compiled. Within the block a ValueError where a head is out of range, an attention has no
+    head axis, a run does not fit, or a function takes no mask of pairs. At the end of the block a
+    RuntimeError where a named attention was never reached, a text had none of the named positions,
+    or a module was compiled.
+
+    Source: Vig et al. 2020 (Investigating gender bias in language models using causal mediation
+    analysis).
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=2)
+    >>> model = gh.LanguageModel(config).eval()
+    >>> tokens, other = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([[2, 7, 1, 8, 2]])
+    >>> with torch.no_grad(), gh.watch(model, keep="context") as run:
+    ...     logits = model(other)
+    >>> changes = {
+    ...     "blocks.0.attention": gh.ForbidKeys([0], queries=[4]),
+    ...     "blocks.1.attention": [gh.ActivationPatch(run, heads=[0]), gh.ZeroAblation(heads=[2])],
+    ... }
+    >>> with torch.no_grad(), gh.intervene(model, changes):
+    ...     changed = model(tokens)
+    >>> torch.equal(changed, model(tokens))
+    False
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"intervene takes a model, and got {type(model).__name__}: build one.")
+    with _intervening(model, check_interventions(interventions), "intervene"):
+        yield
+
+
+@contextmanager
+def _intervening(
+    model: nn.Module, interventions: Mapping[str, Sequence[Intervention]], verb: str
+) -> Iterator[None]:
+    check_not_compiled(model, verb)
+    intervener = Intervener(model, interventions, verb)
+    with THREADS.session.intervening(intervener, _patches(), by_any_name()):
+        yield
+    intervener.check_complete()
+
+
+def check_interventions(interventions: Any) -> dict[str, list[Intervention]]:
+    """Return lists of interventions by the names of modules.
+
+    Errors: a TypeError where these are none.
+    """
+    if not isinstance(interventions, Mapping) or not all(
+        isinstance(name, str) for name in interventions
+    ):
+        raise TypeError(
+            f"intervene takes interventions by the names of modules, such as "
+            f'{{"blocks.1.attention": gh.ZeroAblation(heads=[0])}}, and got {interventions!r}.'
+        )
+    found = {}
+    for name, given in interventions.items():
+        ones = list(given) if isinstance(given, list | tuple) else [given]
+        for one in ones:
+            if not isinstance(one, Intervention):
+                raise TypeError(
+                    f"intervene takes interventions such as gh.ZeroAblation(heads=[0]) for "
+                    f"{name!r}, and got {one!r}."
+                )
+        found[name] = ones
+    return found
+
+
+def _check_heads(heads: Any) -> dict[str, list[int]]:
+    if not isinstance(heads, Mapping) or not all(isinstance(name, str) for name in heads):
+        raise TypeError(
+            f"ablate takes heads by the names of their modules, such as "
+            f'{{"blocks.1.attention": [0, 3]}}, and got {heads!r}.'
+        )
+    for name, numbers in heads.items():
+        if not isinstance(numbers, list | tuple | range):
+            raise TypeError(
+                f"ablate takes a list of heads such as [0, 3] for {name!r}, and got {numbers!r}."
+            )
+    return {name: [whole_number(head, "heads") for head in heads[name]] for name in heads}
