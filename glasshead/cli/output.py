@@ -107,11 +107,15 @@ def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
 
 
 def print_text(text: str, *, end: str = "") -> None:
-    """Print a text and flush; control characters are removed for a terminal."""
+    """Print a text and flush; a terminal gets no control characters, and a file no NUL.
+
+    A model that has learnt little may write any byte, and a file with a NUL is no text.
+    """
     if sys.stdout.isatty():
         from glasshead.drawing.printable import printable
 
         text = "\n".join(printable(line) for line in text.split("\n"))
+    text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     sys.stdout.write(text + end)
     sys.stdout.flush()
 

@@ -109,3 +109,11 @@ def test_it_takes_tokenizers_alone(places):
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(prompt)
+
+
+def test_a_file_gets_no_nul_from_a_model_that_writes_any_byte(command, places, monkeypatch):
+    place, prompt = places["run"]
+    monkeypatch.setattr(Writer, "write", lambda *_, **__: iter(["a", "\0b"]))
+    assert (
+        command("write", place, "--prompt", prompt).out == f"{prompt}a\N{REPLACEMENT CHARACTER}b\n"
+    )
