@@ -229,10 +229,14 @@ def test_what_transformers_makes_is_healthy(implementation, cached, padded):
         tokens = (torch.arange(keys) < lengths).long()
         tokens = tokens.flip(-1) if padded == "left" else tokens
     given = {"attention_mask": tokens, "past_key_values": cache}
-    if "cache_position" in signature(create_causal_mask).parameters:
+    parameters = signature(create_causal_mask).parameters
+    if "cache_position" in parameters:
         # Before transformers 5.20.
         given["cache_position"] = torch.arange(cached, keys)
-    made = create_causal_mask(config=config, inputs_embeds=torch.zeros(3, queries, 8), **given)
+    # The name before transformers 5.
+    embeddings = "input_embeds" if "input_embeds" in parameters else "inputs_embeds"
+    given[embeddings] = torch.zeros(3, queries, 8)
+    made = create_causal_mask(config=config, **given)
     if made is None:
         pytest.skip("transformers leaves this mask to is_causal")
     diagnosis = gh.diagnose(made, queries=queries, keys=keys)

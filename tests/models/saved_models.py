@@ -10,9 +10,12 @@ import glasshead as gh
 def random(model, seed=0):
     """The model with weights that are no defaults, biases and norms with them."""
     generator = torch.Generator().manual_seed(seed)
+    # Gemma's norms multiply by 1 + weight, though transformers 4 begins with weights of one.
+    plus_one = model.config.model_type.startswith("gemma")
     with torch.no_grad():
         for parameter in model.parameters():
-            shift = 1.0 if parameter.ndim == 1 and (parameter == 1).all() else 0.0
+            one = parameter.ndim == 1 and not plus_one and (parameter == 1).all()
+            shift = 1.0 if one else 0.0
             parameter.copy_(shift + 0.3 * torch.randn(parameter.shape, generator=generator))
     model.tie_weights()
     return model.eval()

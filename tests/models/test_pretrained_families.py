@@ -52,7 +52,13 @@ DECODERS = {
     "phi3 window": ("Phi3", {**GROUPED, "sliding_window": 5, "tie_word_embeddings": True}),
     "phi3 partial": (
         "Phi3",
-        {**GROUPED, "hidden_size": 48, "rope_parameters": {**ROPE, "partial_rotary_factor": 0.75}},
+        {
+            **GROUPED,
+            "hidden_size": 24,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "rope_parameters": {**ROPE, "partial_rotary_factor": 0.75},
+        },
     ),
     "olmo2": ("Olmo2", GROUPED),
     "olmo2 biases": ("Olmo2", {**GROUPED, "attention_bias": True, "rope_parameters": LINEAR}),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from glasshead.extras import require
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
 from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
-from glasshead.models.saving import TooLargeError, bounded_by
+from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.reader import Reader
 from glasshead.tasks.tokenizers.chunks import (
@@ -57,11 +57,12 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     file = folder / "config.json"
     check_numbers(read_object(file, ANEW), file, len(shapes))
     with _quiet():
-        kind = _kind(folder)
+        kind, config = _kind(folder)
         tokenizer = _tokenizer(folder)
-        with bounded_by(shapes, str(file)):
-            model = _model(folder, kind)
-        model = model.to(device).eval()
+        with _errors_in_a_sentence(folder, "the model"):
+            # transformers 4 takes the memory of what a config tells of before it looks at weights.
+            built_on_meta(kind.from_config, config, shapes, file)
+        model = _model(folder, kind).to(device).eval()
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
             f"the tokenizer in {shown(folder)} has {len(tokenizer)} tokens, and the model "
@@ -163,8 +164,8 @@ def _check_weights(folder: Path) -> None:
     )
 
 
-def _kind(folder: Path) -> Any:
-    """Return the class that loads the model.
+def _kind(folder: Path) -> tuple[Any, Any]:
+    """Return the class that loads the model, and its config.
 
     Errors: a ValueError where the model does not read text alone.
     """
@@ -187,7 +188,7 @@ def _kind(folder: Path) -> Any:
             f"glasshead reads text with a decoder or an encoder alone, and {shown(folder)} has "
             f"{wanted or config.model_type}, which takes more: {_IN_PYTHON}."
         )
-    return kind
+    return kind, config
 
 
 def _reads_text_alone(built: Any) -> bool:
