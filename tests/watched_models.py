@@ -58,7 +58,7 @@ def settings(values: dict[str, Any]) -> dict[str, Any]:
     apart = ("rope_theta", "partial_rotary_factor")
     values |= {name: rope[name] for name in apart if name in rope}
     scaling = {name: value for name, value in rope.items() if name not in apart}
-    if scaling["rope_type"] == "default":
+    if scaling == {"rope_type": "default"}:
         return values
     if scaling["rope_type"] == "linear":
         # OLMo 2 takes no other name.

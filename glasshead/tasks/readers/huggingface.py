@@ -199,7 +199,9 @@ def _reads_text_alone(built: Any) -> bool:
 def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    if not any(folder.glob("*token*")) and not any(folder.glob("*vocab*")):
+    files = {*folder.glob("*token*"), *folder.glob("*vocab*")}
+    # transformers 4 writes these beside a tokenizer.
+    if {file.name for file in files} <= {"added_tokens.json", "special_tokens_map.json"}:
         raise FileNotFoundError(
             f"{shown(folder)} has no tokenizer: there is no tokenizer.json in it; save the "
             f"model's own there, by tokenizer.save_pretrained(folder)."
@@ -223,9 +225,11 @@ def _model(folder: Path, kind: Any) -> Any:
         )
     prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
     # A pooler after the last layer is not used.
+    # transformers 5 tells both shapes beside the name.
+    mismatched = [one if isinstance(one, str) else one[0] for one in loading["mismatched_keys"]]
     missing = [
         key
-        for key in (*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"]))
+        for key in (*loading["missing_keys"], *mismatched)
         if key.startswith(prefix) and not key.removeprefix(prefix).startswith("pooler.")
     ]
     if missing:

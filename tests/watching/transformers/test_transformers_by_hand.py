@@ -136,7 +136,8 @@ class TestLongformers:
         tokens = given_to(family)["input_ids"]
         given = {"input_ids": tokens[:, [*range(LENGTH), 0]], "decoder_input_ids": tokens[:, :5]}
         with torch.no_grad():
-            returned = model(**given, output_attentions=True)
+            with models.skipped_where_transformers_fails(IndexError):
+                returned = model(**given, output_attentions=True)
             seen = seen_of(model, given, layers="decoder.*")
         assert len(seen) == 4
         for layer in range(2):
