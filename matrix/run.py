@@ -195,7 +195,12 @@ def test(
             stdout=file,
             stderr=subprocess.STDOUT,
             check=False,
-            env={**os.environ, "OMP_WAIT_POLICY": "passive", "PYTEST_ADDOPTS": options},
+            env={
+                **os.environ,
+                "OMP_WAIT_POLICY": "passive",
+                "PYTEST_ADDOPTS": options,
+                "GLASSHEAD_CELL": cell.name,
+            },
         )
     if not counts.exists():
         raise CellError(f"pytest did not come to its end: see {log.relative_to(ROOT)}")

@@ -48,6 +48,8 @@ def test_every_requirement_has_a_lower_bound_and_no_upper_one(matrix):
 
 def test_the_lower_bounds_are_the_versions_of_the_oldest_cell(matrix):
     known = matrix.results()
+    if os.environ.get("GLASSHEAD_CELL") == "oldest":
+        pytest.skip("this run of the oldest cell tells")
     if "oldest" not in known:
         pytest.skip("the oldest cell was not run yet: make matrix CELLS=oldest")
     there = {name: found.partition("+")[0] for name, found in known["oldest"]["versions"].items()}
