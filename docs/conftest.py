@@ -1,12 +1,14 @@
 """Leave out the examples of compiled models where PyTorch is too old for them."""
 
+import pytest
 from _pytest.doctest import DoctestItem
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SECTION = "## A compiled model\n"
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the examples of that section out where nothing can be compiled anew."""
     if hasattr(TorchDispatchMode, "ignore_compile_internals"):
         return
     for item in items:
