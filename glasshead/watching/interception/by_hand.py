@@ -177,8 +177,6 @@ class HandFollower:
         operator = operator_of(func)
         if operator.product:
             return None if in_backward() else self._product(session, operator, args, kwargs, output)
-        if operator.view or operator.empty:
-            return None
         known, alone = [], True
         for one in _tensors(args):
             record = self._record(one)

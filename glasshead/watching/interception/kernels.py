@@ -16,6 +16,7 @@ from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError, unknown_operator
 from glasshead.watching.interception.by_hand import HandFollower
 from glasshead.watching.interception.by_hand_capture import observe_by_hand
+from glasshead.watching.interception.by_hand_operators import operator_of
 from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
 from glasshead.watching.interception.torch_attention import capture_scores, capture_sdpa
 from glasshead.watching.interception.torch_layers import FAST_PATHS
@@ -174,6 +175,13 @@ def _role(func: Any) -> _Role | None:
     return _Role.SOFTMAX if _SOFTMAX.match(name) else None
 
 
+@cache
+def _is_passed_over(func: Any) -> bool:
+    """Return whether an operator computes nothing: a view of a tensor, or memory for one."""
+    operator = operator_of(func)
+    return _role(func) is None and not operator.product and (operator.view or operator.empty)
+
+
 _MODE = "torch.utils._python_dispatch.TorchDispatchMode"
 # A class of PyTorch, or none.
 _Mode: Any = private(_MODE) or object
@@ -234,6 +242,8 @@ class OperatorInterceptMode(OneThread, _Mode):
         if not isinstance(func, _Operator):
             return run_higher_order(session, self, func, args, kwargs or {})
         output = _run(func, types, args, kwargs or {})
+        if _is_passed_over(func):
+            return output
         role = _role(func)
         if role is _Role.TELLING:
             session.record_kernel(*output[:2])

@@ -175,7 +175,7 @@ class Session:
 
         False within an attention that is being observed already, and within our own computations.
         """
-        return bool(self.watchers or self._changing) and not self._inside
+        return not self._inside and bool(self.watchers or self._changing)
 
     def calls_by_hand(self) -> Sequence[ModuleCall]:
         """Return the module calls in progress, where a softmax may belong to a changed attention.
