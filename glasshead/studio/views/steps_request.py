@@ -10,7 +10,7 @@ from glasshead.explanation.choices import HARDENING, NORMALIZERS, Band, RecipeOp
 from glasshead.explanation.embeddings import Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN, example_of
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
 
@@ -59,7 +59,7 @@ class StepsRequest:
     @property
     def is_worked_example(self) -> bool:
         """Whether the sentence is that of the worked example."""
-        return is_the_texts_own(self.text)
+        return example_of(self.text) == "shiny"
 
     @property
     def default_beta(self) -> Beta:
@@ -112,7 +112,7 @@ def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
     ('Hello', ',', 'sun', '!')
     """
     if request.is_worked_example:
-        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), VectorSource.TEXTS)
+        return Sentence.of_the_texts(HELLO_SHINY_SUN)
     words = _words(request.text or "", limits)
     return Sentence(Embeddings.made_up(words), VectorSource.MADE_UP)
 
