@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.embeddings import Projection, head_counts
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
@@ -154,6 +155,13 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     }
 
 
+def _block(block: Block) -> dict[str, Any]:
+    """Return a table, or a paragraph, as JSON."""
+    if isinstance(block, Table):
+        return {"columns": list(block.columns), "rows": [list(row) for row in block.rows]}
+    return {"text": block.text} if isinstance(block, Paragraph) else {}
+
+
 def _projection(projection: Projection) -> dict[str, list[list[float]]]:
     """Return the embeddings x, and the matrices by the names of what they make of these."""
     made = {
@@ -195,7 +203,8 @@ def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:
 def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, Any]:
     """Explain a sentence's attention in a language: title, notes and steps.
 
-    Formulas and numbers are lines of runs, as from `runs`.
+    Formulas and numbers are lines of runs, as from `runs`; `printed` are tables and sentences of
+    what a text prints at a step.
 
     Errors: a `Refusal` as of `steps_data`, or where there is no such word; a ValueError where the
     language is unknown.
@@ -217,6 +226,7 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
             "formula": [runs(line) for line in step.formula.splitlines()],
             "numbers": [runs(line) for line in step.numbers],
             "why": step.why,
+            "printed": [_block(block) for block in step.printed],
         }
         for step in explanation.steps
     ]
