@@ -9,10 +9,18 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.explanation.embeddings import head_counts
+from glasshead.drawing import Block, Paragraph, Table
+from glasshead.explanation.embeddings import Projection, head_counts
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+from glasshead.ladder.worked_example import (
+    EXAMPLES,
+    HELLO_SHINY_SUN,
+    JOURNEY,
+    TEXTS,
+    example_of,
+    text_of,
+)
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
@@ -39,7 +47,7 @@ _ROOMY = 8
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """A computed self-attention of a sentence, with its embeddings as queries, keys and values."""
+    """A computed self-attention of a sentence."""
 
     attention: SentenceAttention
     trace: Trace
@@ -66,18 +74,31 @@ def computed(request: StepsRequest, limits: Limits) -> Computed:
     Errors: a `Refusal` where the sentence has no word or too many, the heads do not divide the
     dimension, there is no such head, or β = ∞ and the normalizer has no hard limit.
     """
-    sentence = sentence_of(request, limits)
-    _check_heads(request, sentence.embeddings.vectors.shape[-1])
-    attention = SentenceAttention(sentence=sentence, recipe=request.recipe())
+    sentence, example = sentence_of(request, limits), request.example
+    projection = example and Projection.of_the_texts(example)
+    attention = SentenceAttention(
+        sentence=sentence,
+        recipe=request.recipe(),
+        projection=projection,
+        columns=example is not None and example.columns,
+    )
+    _check_heads(request, _width(attention))
     return Computed(attention, attention.trace(), request.head)
+
+
+def _width(attention: SentenceAttention) -> int:
+    """Return the width of the queries of all heads together."""
+    inputs = attention.sentence.embeddings.vectors
+    return (inputs if attention.projection is None else attention.projection.queries).shape[-1]
 
 
 def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     """Return the matrices of a sentence's attention as JSON, and the available settings.
 
     A masked score is None. `sums` has the formulas of each matrix (see `sums`), and `scales` the
-    matrices that share a colour scale. `thresholds` has the threshold τ of each row for sparsemax
-    and 1.5-entmax, and is None for the others.
+    matrices that share a colour scale. `projection` has the embeddings x and the matrices that make
+    queries, keys and values of them, or is None. `thresholds` has the threshold τ of each row for
+    sparsemax and 1.5-entmax, and is None for the others.
 
     Errors: a `Refusal`, as of `computed`.
 
@@ -86,16 +107,18 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     (['Hello', 'shiny', 'sun'], 1, 0.7842)
     """
     made = computed(request, limits)
-    tokens, width = made.sentence.embeddings.tokens, made.sentence.embeddings.vectors.shape[-1]
+    tokens, width = made.sentence.embeddings.tokens, _width(made.attention)
+    projection, name = made.attention.projection, example_of(request.text)
     normalizer: Normalizer = made.attention.recipe.normalizer  # type: ignore[assignment]
     matrices = {name: json_ready(made.step(name)) for name in _SHOWN}
     offered = betas(request, width // request.heads)
     return {
         "text": request.text or HELLO_SHINY_SUN.text,
-        "worked": request.is_worked_example,
+        "examples": [HELLO_SHINY_SUN.text, JOURNEY.text],
         "words": list(names(tokens)),
         "query": made.sentence.default_query,
         "chosen": {
+            "source": name and text_of(name, request.source),
             "beta": _nearest(offered, request.chosen_beta, made.beta),
             "mask": request.mask,
             "normalizer": request.normalizer,
@@ -105,11 +128,15 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
         "beta": made.beta,
         "normalizer": normalizer,
         "matrices": matrices,
-        "sums": sums(request, made.beta, normalizer),
+        "sums": sums(request, made.beta, normalizer, projected=projection is not None),
+        "projection": None if projection is None else _projection(projection),
         "scales": scales(matrices),
         "decimals": _decimals(request, len(tokens)),
         "thresholds": thresholds(matrices, normalizer),
         "options": {
+            "sources": [{"name": one, "said": f"{one}: {TEXTS[one]}"} for one in EXAMPLES[name]]
+            if name
+            else [],
             "betas": offered,
             "masks": list(MASKS),
             "normalizers": normalizers(),
@@ -117,6 +144,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
             "queries": list(range(len(tokens))),
         },
         "defaults": {
+            "source": name and text_of(name, None),
             "beta": request.default_beta,
             "mask": "none",
             "normalizer": "softmax",
@@ -127,9 +155,27 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     }
 
 
+def _block(block: Block) -> dict[str, Any]:
+    """Return a table, or a paragraph, as JSON."""
+    if isinstance(block, Table):
+        return {"columns": list(block.columns), "rows": [list(row) for row in block.rows]}
+    return {"text": block.text} if isinstance(block, Paragraph) else {}
+
+
+def _projection(projection: Projection) -> dict[str, list[list[float]]]:
+    """Return the embeddings x, and the matrices by the names of what they make of these."""
+    made = {
+        "x": projection.inputs,
+        "queries": projection.W_query,
+        "keys": projection.W_key,
+        "values": projection.W_value,
+    }
+    return {name: json_ready(matrix) for name, matrix in made.items()}
+
+
 def _decimals(request: StepsRequest, words: int) -> int:
-    """Return the decimals that fit into a cell; the worked example has no negative numbers."""
-    if request.is_worked_example:
+    """Return the decimals that fit into a cell; the first example has no negative numbers."""
+    if request.example is not None and request.example.text == HELLO_SHINY_SUN.text:
         return 3
     return 2 if words <= _ROOMY else 0
 
@@ -157,7 +203,8 @@ def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:
 def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, Any]:
     """Explain a sentence's attention in a language: title, notes and steps.
 
-    Formulas and numbers are lines of runs, as from `runs`.
+    Formulas and numbers are lines of runs, as from `runs`; `printed` are tables and sentences of
+    what a text prints at a step.
 
     Errors: a `Refusal` as of `steps_data`, or where there is no such word; a ValueError where the
     language is unknown.
@@ -179,6 +226,7 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
             "formula": [runs(line) for line in step.formula.splitlines()],
             "numbers": [runs(line) for line in step.numbers],
             "why": step.why,
+            "printed": [_block(block) for block in step.printed],
         }
         for step in explanation.steps
     ]
@@ -293,7 +341,9 @@ def _narrowed(data: dict[str, Any], choices: _Choices) -> dict[str, Any]:
         for name, chosen in named.items()
     }
     stored["masks"] = [mask for mask in options["masks"] if mask in choices.masks]
-    return {**data, "options": {**stored, "heads": [1], "queries": sorted(choices.queries)}}
+    # A report has one sentence, and one text of it.
+    rest = {"sources": [], "heads": [1], "queries": sorted(choices.queries)}
+    return {**data, "examples": [], "options": {**stored, **rest}}
 
 
 def _parameters(request: StepsRequest) -> dict[str, Any]:
