@@ -77,6 +77,14 @@ def head_shard(modules: Sequence[nn.Module], problem: Problem) -> Shard | None:
     raise ShardError
 
 
+def is_tensor_parallel(model: nn.Module) -> bool:
+    """Return whether ranks share a model so that each has to be given the same text."""
+    if (getattr(model, "_tp_size", None) or 1) > 1:
+        return True
+    # FSDP shards rows alone.
+    return shares_heads() and any(one.dim == 1 for one in _sharded_weights(model))
+
+
 class _ShardedWeight(NamedTuple):
     """A matrix that is sharded along an axis of a device mesh.
 

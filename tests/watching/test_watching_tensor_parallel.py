@@ -89,6 +89,7 @@ def on_each(rank, folder):
         "by hand": by_parallelize_module(),
         "elsewhere": sharded_in_another_way(),
         "corpus": corpus(model),
+        "whole": whole_heads(folder / "phi3"),
     }
 
 
@@ -135,15 +136,21 @@ def changed(model, change):
 
 def refused(model):
     """What each function says of a part of the heads."""
+    from glasshead.tasks.tokenizers import words
+
     with torch.no_grad(), gh.watch(model, [gh.Entropy()], keep="weights") as seen:
         model(TOKENS)
     corpus = gh.CorpusStatistics([gh.Entropy()])
+    tokenizer = words(["the cat"], vocab_size=7)
     functions = {
         "rollout": lambda: gh.rollout(seen),
         "head_roles": lambda: gh.head_roles(seen, TOKENS),
         "eviction_scores": lambda: gh.eviction_scores(seen, "h2o"),
         "image": lambda: seen[LAYER].image(0, grid=(3, 4)),
         "update": lambda: corpus.update(seen),
+        "observe_texts": lambda: gh.observe_texts(
+            model, "the cat", [gh.Entropy()], tokenizer=tokenizer
+        ),
         "heads": lambda: changed(model, gh.ZeroAblation(heads=[6])),
     }
     said = {}
@@ -153,6 +160,17 @@ def refused(model):
         except ValueError as error:
             said[name] = str(error)
     return said
+
+
+def whole_heads(folder):
+    """The heads of a model whose projections are sharded, and gathered before they attend."""
+    model = transformers.Phi3ForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, tp_plan="auto"
+    )
+    sharded = type(model.model.layers[1].self_attn.qkv_proj.weight).__name__ == "DTensor"
+    with torch.no_grad(), gh.watch(model.eval(), [gh.Entropy()]) as seen:
+        model(TOKENS)
+    return sharded, seen[LAYER][0].shards, seen[LAYER].entropy
 
 
 def by_parallelize_module():
@@ -216,6 +234,17 @@ def folder(tmp_path_factory):
         initializer_range=0.3,
     )
     transformers.LlamaForCausalLM(config).double().save_pretrained(place)
+    packed = transformers.Phi3Config(
+        vocab_size=VOCAB,
+        hidden_size=HEADS * (WIDTH + 1),
+        intermediate_size=34,
+        num_hidden_layers=2,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        pad_token_id=0,
+        initializer_range=0.3,
+    )
+    transformers.Phi3ForCausalLM(packed).double().save_pretrained(place / "phi3")
     return place
 
 
@@ -307,6 +336,24 @@ def test_a_model_that_pytorch_shards_is_seen_as_well(ranks):
         assert same
         assert heads == tuple(range(3 * place, 3 * place + 3))
         assert_close(weights, seen["1"].weights.dense())
+
+
+def test_heads_that_each_rank_computes_all_of_are_whole(ranks, folder):
+    model = transformers.Phi3ForCausalLM.from_pretrained(folder / "phi3", dtype=torch.float64)
+    with torch.no_grad(), gh.watch(model.eval(), [gh.Entropy()]) as seen:
+        model(TOKENS)
+    for rank in ranks:
+        sharded, shards, entropy = rank["whole"]
+        assert (sharded, shards) == (True, ())
+        assert_close(entropy, seen[LAYER].entropy)
+
+
+def test_observe_texts_refuses_a_model_that_ranks_share(ranks):
+    for rank in ranks:
+        assert rank["refused"]["observe_texts"] == (
+            "observe_texts gives each rank texts of its own, and the ranks share the heads of "
+            "LlamaForCausalLM: watch it by gh.watch, and give a CorpusStatistics seen.gather()."
+        )
 
 
 def test_weights_that_are_sharded_in_another_way_are_refused(ranks):

@@ -29,6 +29,7 @@ from glasshead.tasks.readers.reader import (
 )
 from glasshead.watching import Seen, watch
 from glasshead.watching.corpus import CorpusResult, CorpusStatistics
+from glasshead.watching.sharding import is_tensor_parallel
 
 # Statistics by position are those of chunks which have all positions.
 _BY_POSITION = (("key",), ("row", "column"))
@@ -400,6 +401,12 @@ def observe_texts(
     requested = normalize_statistics(statistics)
     if not requested:
         raise ValueError("observe_texts takes statistics such as [gh.Entropy()], and got none.")
+    if isinstance(model, nn.Module) and is_tensor_parallel(model):
+        raise ValueError(
+            f"observe_texts gives each rank texts of its own, and the ranks share the heads of "
+            f"{type(model).__name__}: watch it by gh.watch, and give a CorpusStatistics "
+            f"seen.gather()."
+        )
     with connected_ranks() as ranks:
         with ranks.together():
             reader = reader_of_model(model, tokenizer, ranks.device)

@@ -59,8 +59,9 @@ class Reader:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
-        return next((one.device for one in self.model.parameters()), torch.device("cpu"))
+        """Device of the model; that of its first weights that are not offloaded to disk."""
+        devices = (one.device for one in self.model.parameters() if not one.is_meta)
+        return next(devices, torch.device("cpu"))
 
 
 def reader_of(
