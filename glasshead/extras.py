@@ -7,7 +7,6 @@ EXTRAS = {
     "studio": ("fastapi", "uvicorn"),
     "png": ("matplotlib",),
     "hf": ("tokenizers", "torchmetrics", "transformers"),
-    "ray": ("pandas", "pyarrow", "ray"),
     "train": ("lightning", "matplotlib", "sacrebleu", "tokenizers", "torchmetrics"),
 }
 """The libraries of each extra, the smaller extras first."""

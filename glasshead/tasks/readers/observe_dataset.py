@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
-from glasshead.extras import require
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.tasks.data.tables import read_texts, text_files
@@ -125,8 +124,8 @@ def observe_dataset(
 
     Errors: a TypeError or ValueError where an argument is invalid, a row has no such column, a
     statistic does not add up over chunks or does not fit them, there is no token, or the scores
-    overflow; an OSError where a file cannot be read; an ImportError where Ray Data is missing; and
-    those of `watch`. Of a worker they are the cause of an error of Ray.
+    overflow; an OSError where a file cannot be read; and those of `watch`. Of a worker they are the
+    cause of an error of Ray.
 
     >>> import glasshead as gh
     >>> from glasshead.tasks.tokenizers import words
@@ -224,7 +223,6 @@ def _by_ray(
     resources: dict[str, Any],
 ) -> Iterator[RowSums]:
     """Yield the sums over so many rows at a time, in their order, as actors of Ray compute them."""
-    require("observe_dataset of a ray.data.Dataset", "ray", "pyarrow")
     ray, data = import_module("ray"), import_module("ray.data")
     parts = {name: vars(reader)[name] for name in ("model", "tokenizer", "statistics", "length")}
     kept = ray.put({**parts, "column": column, "threads": torch.get_num_threads()})
