@@ -1,14 +1,21 @@
 """What it costs to watch a model of GPT-2's size: time in pairs, memory in a process each.
 
-python benchmarks/watch.py                        all of it, some five minutes
+python benchmarks/watch.py                        all of it, some ten minutes
 python benchmarks/watch.py memory watched 4096    what a child process does; it prints bytes
+python benchmarks/watch.py ranks FOLDER           what each rank does; the first prints seconds
 """
 
 import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attention_maps
 import torch
 from pairs import Figure, Pair, figure, judged, paired, report, show
 from resident import peak_of_child, resident
@@ -16,7 +23,7 @@ from resident import peak_of_child, resident
 import glasshead as gh
 
 RESULTS = Path("build/benchmarks/watch.json")
-SHORT, LONG, TOLD, STEPS = 1024, 4096, 64, 32
+SHORT, LONG, TOLD, STEPS, LAYERS = 1024, 4096, 64, 32, 4
 STATISTICS = [gh.Entropy(), gh.Received(), gh.MassOn([0])]
 KINDS = ("plain", "watched", "eager")
 
@@ -40,7 +47,7 @@ def model(kind: str, length: int) -> torch.nn.Module:
     return made.eval()
 
 
-def run(kind: str, made: torch.nn.Module, tokens: torch.Tensor) -> Callable[[], object]:
+def run(kind: str, made: torch.nn.Module, tokens: torch.Tensor) -> Callable[[], Any]:
     """One forward pass, that keeps what its user has asked for."""
 
     def plain() -> object:
@@ -90,6 +97,8 @@ def time() -> list[Pair]:
             ),
         ),
         *compiled(sdpa, tokens),
+        a_picture(),
+        *tensor_parallel(),
     ]
 
 
@@ -113,6 +122,64 @@ def compiled(made: torch.nn.Module, tokens: torch.Tensor) -> list[Pair]:
             paired(writing[1], writing[0], pairs=7),
         ),
     ]
+
+
+def a_picture() -> Pair:
+    """A vision transformer on a picture of many patches, watched against unwatched."""
+    made, pixels = attention_maps.model("plain"), attention_maps.picture(attention_maps.TOKENS)
+    plain = attention_maps.run("plain", made, pixels)
+
+    def watched() -> object:
+        with gh.watch(made, STATISTICS) as seen:
+            plain()
+        return seen
+
+    return judged(
+        f"a picture of {attention_maps.TOKENS} patches, watched against not",
+        paired(watched, plain, pairs=5),
+    )
+
+
+def tensor_parallel() -> list[Pair]:
+    """A Llama on two ranks, watched against unwatched, and with all heads gathered on each."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=TOLD,
+        hidden_size=768,
+        intermediate_size=2048,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=12,
+    )
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    with tempfile.TemporaryDirectory() as folder:
+        LlamaForCausalLM(config).save_pretrained(folder)
+        told = subprocess.run(
+            [sys.executable, *launcher, __file__, "ranks", folder],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    watched, whole = json.loads(told.splitlines()[-1])
+    name = f"tensor parallel on two ranks, {LAYERS} layers, T={SHORT}, watched"
+    return [judged(f"{name} against not", watched), judged(f"{name} and gathered", whole)]
+
+
+def _on_a_rank(folder: str) -> None:
+    """Measure on each rank at once, and print the seconds of the first."""
+    from torch import distributed
+    from transformers import LlamaForCausalLM
+
+    distributed.init_process_group("gloo")
+    made = LlamaForCausalLM.from_pretrained(folder, tp_plan="auto").eval()
+    tokens = torch.arange(SHORT)[None] % TOLD
+    plain, watched = (run(kind, made, tokens) for kind in ("plain", "watched"))
+    times = [paired(watched, plain, pairs=7), paired(lambda: watched().gather(), plain, pairs=7)]
+    if distributed.get_rank() == 0:
+        print(json.dumps(times))
+    distributed.destroy_process_group()
 
 
 def in_static_cache(made: torch.nn.Module, tokens: torch.Tensor, watched: bool = False) -> object:
@@ -187,8 +254,11 @@ def _peak(kind: str, length: int) -> int:
 def main() -> None:
     """Measure, print, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("child", nargs="*", help="memory KIND LENGTH")
+    parser.add_argument("child", nargs="*", help="memory KIND LENGTH, or ranks FOLDER")
     child = parser.parse_args().child
+    if child[:1] == ["ranks"]:
+        _on_a_rank(child[1])
+        return
     if child:
         print(_peak(child[1], int(child[2])))
         return

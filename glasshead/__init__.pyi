@@ -87,6 +87,7 @@ from glasshead.statistics import Statistic as Statistic
 from glasshead.statistics import TopK as TopK
 from glasshead.studio.report import Report as Report
 from glasshead.tasks.readers.find_roles import find_roles as find_roles
+from glasshead.tasks.readers.observe_dataset import observe_dataset as observe_dataset
 from glasshead.tasks.readers.observe_texts import observe_texts as observe_texts
 from glasshead.tasks.write import Writer as Writer
 from glasshead.watching import AttentionMap as AttentionMap

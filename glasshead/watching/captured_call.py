@@ -18,6 +18,7 @@ from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span
+from glasshead.watching.sharding import Shard
 
 
 def position_among(
@@ -77,6 +78,7 @@ class CapturedCall:
         context: Returns the output of its heads, dropout included; None where it is not to be had.
         by_hand: The steps of attention that is written by hand, in words.
         trace: Computes every step of it; None where it was not asked for, or is not by hand.
+        shards: Which of its heads and queries this rank computes, where its inputs tell.
     """
 
     problem: Problem
@@ -89,6 +91,7 @@ class CapturedCall:
     context: Callable[[], Tensor] | None = None
     by_hand: str | None = None
     trace: Callable[[], Trace] | None = None
+    shards: tuple[Shard, ...] = ()
 
     @property
     def queries(self) -> int:

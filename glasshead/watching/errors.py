@@ -92,6 +92,11 @@ COMPILED_SOFTMAX = (
     "softmax of its own there: load a model of transformers with attn_implementation='sdpa' where "
     "it has that, run it as it was before torch.compile, or leave it out by layers=."
 )
+SHARDED = (
+    "watch tells the heads of tensor parallel by projections that are sharded by heads, and the "
+    "weights of {module} are sharded in another way: shard them by ColwiseParallel and "
+    "RowwiseParallel, or leave it out by layers=."
+)
 STANCE = (
     "watch compiles what is compiled anew, and where {module} ran the stance of torch.compiler "
     "does not let it: leave that stance, or leave the module out by layers=."

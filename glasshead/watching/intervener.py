@@ -1,6 +1,6 @@
 """Intervener: the interventions of one `intervene`, and what they change of each call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -23,6 +23,7 @@ from glasshead.watching.module_calls import (
     calls_in_progress,
     names_of,
 )
+from glasshead.watching.sharding import Shard, ShardError, head_shard, shares_heads
 from glasshead.watching.watcher import ForwardPass
 
 
@@ -197,15 +198,17 @@ class Intervener:
         self._reached.setdefault(name, 0)
         named = (ones for each, ones in self._interventions.items() if _matches(name, each))
         mine = [one for ones in named for one in ones]
+        shard = self._shard(calls, own, capture) if any(one.heads for one in mine) else None
         for one in mine:
-            self._check_heads(name, one, heads)
+            self._check_heads(name, one, heads if shard is None else shard.total)
         place = None
         if any(_needs_place(one) for one in mine):
             place = self._place(name, capture(), calls, own)
         elif self._placing:
             self._pass.run(name, calls, own)
             self._tracker.passed(capture, self._pass.number)
-        return [(ChangedCall(name, heads, place), one) for one in mine]
+        here = mine if shard is None else [*_on_this_rank(mine, shard, heads or 0)]
+        return [(ChangedCall(name, heads, place), one) for one in here]
 
     def concerned_calls(self) -> Sequence[ModuleCall]:
         """Return the module calls in progress, where the innermost one has interventions."""
@@ -227,6 +230,24 @@ class Intervener:
             self._followed[name] = done
         elif (module := calling(self._names)) is not None:
             self._unfollowed[self._names[module]] = None
+
+    def _shard(
+        self, calls: Sequence[ModuleCall], own: ModuleCall, capture: Callable[[], CapturedCall]
+    ) -> Shard | None:
+        """Return which heads this rank computes, where ranks share them.
+
+        Errors: a ValueError where that is not known.
+        """
+        if not shares_heads():
+            return None
+        modules = [call.module for call in calls[calls.index(own) :]]
+        try:
+            return head_shard(modules, capture().problem)
+        except ShardError as error:
+            raise ValueError(
+                f"{self._verb} takes heads of projections that are sharded by heads, and those of "
+                f"{self._names[own.module]!r} are sharded in another way: leave heads out."
+            ) from error
 
     def _check_heads(self, name: str, one: Intervention, count: int | None) -> None:
         if one.heads is None:
@@ -338,6 +359,20 @@ class Intervener:
                         f"{name!r} met {end}, counted from 0, and none of {list(places)[:3]}: name "
                         f"others."
                     )
+
+
+def _on_this_rank(
+    interventions: Sequence[Intervention], shard: Shard, heads: int
+) -> Iterator[Intervention]:
+    """Yield the interventions of the heads of this rank, with their places on it."""
+    for one in interventions:
+        if one.heads is None:
+            yield one
+            continue
+        own = range(shard.first, shard.first + heads)
+        here = [head - shard.first for head in one.heads if head in own]
+        if here:
+            yield replace(one, heads=here)
 
 
 def _needs_place(one: Intervention) -> bool:

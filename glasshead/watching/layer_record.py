@@ -25,6 +25,7 @@ from glasshead.watching.attention_map import (
     placed,
     tokens_of,
 )
+from glasshead.watching.sharding import Shard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,7 @@ class CallInfo:
             of the text.
         keys: Number of keys of the text so far.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
-        heads: Indices of its heads, where only some were requested.
+        heads: Indices of its heads, where only some were requested or are of this rank.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
             that sum over queries leave out; None where all are, or the padding is unknown.
         forward: Number of the forward pass of the model.
@@ -51,6 +52,7 @@ class CallInfo:
             model left to a function of its libraries.
         images: The pictures among its keys, or a clause that says why they are not known; None
             where there are none.
+        shards: Which of its heads and queries this rank computes, where ranks share them.
     """
 
     position: int = 0
@@ -64,6 +66,7 @@ class CallInfo:
     interleaved: bool = False
     by_hand: str | None = None
     images: Images | str | None = None
+    shards: tuple[Shard, ...] = ()
 
 
 class Call(StatisticResults):
@@ -71,7 +74,7 @@ class Call(StatisticResults):
 
     Attributes:
         position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
-        by_hand, images: See `CallInfo`.
+        by_hand, images, shards: See `CallInfo`.
         weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
             not kept.
         trace: Every step of an attention written by hand, in the layout of its softmax; None where
@@ -98,7 +101,7 @@ class Call(StatisticResults):
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
-        self.by_hand, self.images = info.by_hand, info.images
+        self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -123,7 +126,7 @@ class Call(StatisticResults):
         """
         if self._arrived is None:
             raise ValueError("the gradients were not kept: watch with keep='gradients'.")
-        found = self._arrived()
+        found = self.arrived
         if found is None:
             raise ValueError(
                 "no gradient has reached the output of this attention: call backward() on a loss "
@@ -191,6 +194,37 @@ class Call(StatisticResults):
     ) -> "Call":
         """Return the call with other statistics, without weights."""
         return Call(shape, statistics, values, replace(self._info, **changed))
+
+    @property
+    def arrived(self) -> WeightGradients | None:
+        """The lazy gradients; None where they were not kept, or have not arrived."""
+        return None if self._arrived is None else self._arrived()
+
+    def moved(
+        self,
+        values: dict[str, Any] | None = None,
+        shape: tuple[int, ...] | None = None,
+        weights: Weights | None = None,
+        context: Tensor | None = None,
+        gradients: WeightGradients | None = None,
+        **changed: Any,
+    ) -> "Call":
+        """Return the call as it travels between ranks, without its gradients, or as all saw it.
+
+        Args:
+            values, shape, weights, context, gradients: What all saw; of values, None: its own.
+            changed: What has changed in its `CallInfo`.
+        """
+        travels = values is None
+        return Call(
+            self.shape if shape is None else shape,
+            self.statistics,
+            self.values if values is None else values,
+            replace(self._info, **changed),
+            self.weights if travels else weights,
+            context=self.context if travels else context,
+            arrived=None if gradients is None else lambda: gradients,
+        )
 
     def __repr__(self) -> str:
         stands = f" at {self.position}" if self.position else ""
@@ -386,6 +420,7 @@ class Watched(Sequence[Call]):
         Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept or
         the patches are not known.
         """
+        check_whole(self.name, self._last_text(), "image")
         W, text = self.weights, self._last_text()
         tokens = tokens_of(self.name, text, batch, image, grid)
         choice = MapChoice(query, heads, batch, image, without, sinks)
@@ -545,6 +580,22 @@ class Watched(Sequence[Call]):
 
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *(dir(self._calls[0]) if self._calls else ())])
+
+
+def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
+    """Raise a ValueError where ranks share an attention that a function takes whole.
+
+    Args:
+        name: Name of the attention.
+        calls: Its calls.
+        what: Name of the function, for the error.
+    """
+    shard = next((one for call in calls for one in call.shards), None)
+    if shard is not None:
+        raise ValueError(
+            f"{what} takes all {shard.axis} of an attention, and this rank computes a part of "
+            f"those of {name!r}: give it seen.gather(), which all ranks call."
+        )
 
 
 def _sum(calls: Sequence[Call]) -> Call:

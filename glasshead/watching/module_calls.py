@@ -122,11 +122,15 @@ def _parameters(kind: type[nn.Module]) -> tuple[tuple[str, ...], dict[str, Any]]
     return tuple(p.name for p in given if p.kind in by_position), defaults
 
 
+# Attributes by which wrappers of PyTorch hold a module, whose other attributes they give as theirs.
+_WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+
+
 def names_of(model: nn.Module) -> dict[nn.Module, str]:
     """Return the dotted name of each module.
 
     An `Attention` goes by the name of the module that calls it, as several may share one, and so
-    does a softmax. What is compiled goes by the name of what was given to `torch.compile`.
+    does a softmax. What is compiled or wrapped by FSDP goes by the name of what was given to it.
 
     Errors: an `UnseenError` where this version of PyTorch does not show which module runs.
     """
@@ -140,7 +144,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
         )
     found = {}
     for path, module in model.named_modules():
-        name = ".".join(part for part in path.split(".") if part != "_orig_mod")
+        name = ".".join(part for part in path.split(".") if part not in _WRAPPED)
         if uncompiled(module) is module and not (
             name and isinstance(module, Attention | nn.Softmax)
         ):

@@ -16,6 +16,7 @@ from glasshead.attention.observe import import_pandas
 from glasshead.drawing import Block, Document, Paragraph, Table, number
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import MaxScore, Statistic
+from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Call, CallInfo, Watched
 
 if TYPE_CHECKING:
@@ -319,6 +320,27 @@ class Seen(Mapping[str, Watched]):
         Runs are named "name#0", "name#1" and so on.
         """
         return {run.name: run for watched in self.values() for run in watched.runs}
+
+    def gather(self) -> "Seen":
+        """Gather all heads and queries of a model that is sharded over ranks, on each of them.
+
+        In tensor parallel a rank computes some of the heads, in context parallel some of the
+        queries: `call.heads` and `call.position` tell which. All ranks call it, and all get the
+        same: what one process would have seen, kept weights and context included, without
+        gradients and traces. What is not sharded stays as it is.
+
+        Errors: a ValueError where ranks have seen other calls.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> rule, x = gh.Attention(), torch.eye(3)
+        >>> with gh.watch(rule, [gh.Entropy()]) as seen:
+        ...     context = rule(x, x, x)
+        >>> seen.gather()
+        Seen: 1 attention
+        the model: 1 call, the last of 3 queries on 3 keys
+        """
+        return Seen(gathered(self._watched))
 
     def summary(self) -> Summary:
         """Return a table, layers × heads, for each statistic with one number per query or head.

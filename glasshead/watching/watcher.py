@@ -19,6 +19,7 @@ from glasshead.statistics import Statistic
 from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
 from glasshead.watching.errors import (
     NUMBERLESS,
+    SHARDED,
     BudgetError,
     UnfollowedError,
     UnseenError,
@@ -43,6 +44,7 @@ from glasshead.watching.module_calls import (
     names_of,
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
+from glasshead.watching.sharding import Shard, ShardError, head_shard
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,12 @@ class Watcher:
             self._tracker.passed(capture, self._pass.number)
             return
         captured = capture()
+        try:
+            shards = captured.shards or self._shards(calls, own, captured.problem)
+        except ShardError:
+            self.record_unseen(SHARDED, own.module)
+            return
+        captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
             if name not in self.watched and output_mismatch(captured):
                 raise UnseenError(
@@ -335,8 +343,9 @@ class Watcher:
         real = self._padding.real(name, captured, position, calls, self._pass.number)
         values = self._values(whole, real)
         shape = tuple(whole.as_given(whole.query).shape[:-1])
+        heads, numbers = self._heads(name, problem, captured.shards)
         if self.choice.heads is not None:
-            heads, axis = self._heads(name, problem), problem.query.ndim - 3
+            axis = problem.query.ndim - 3
             values = {n: _of_heads(value, heads, axis) for n, value in values.items()}
             shape = (*shape[:-2], len(heads), shape[-1])
         info = CallInfo(
@@ -344,13 +353,14 @@ class Watcher:
             first_key=first_key,
             keys=whole.scores_shape[-1],
             crossing=captured.crossing,
-            heads=self.choice.heads,
+            heads=numbers,
             real=real,
             forward=self._pass.number,
             run=run,
             interleaved=apart,
             by_hand=captured.by_hand,
             images=self._images.images(captured, calls),
+            shards=captured.shards,
         )
         keep = self.choice.keep
         kept = keep in ("weights", "gradients")
@@ -375,23 +385,43 @@ class Watcher:
         found = _observed(problem, own) | _observed(without_padding(problem, real), sums)
         return {name: found[name] for name in statistics}
 
-    def _heads(self, name: str, problem: Problem) -> list[int]:
-        """Return the requested heads.
+    def _shards(
+        self, calls: Sequence[ModuleCall], own: ModuleCall, problem: Problem
+    ) -> tuple[Shard, ...]:
+        """Return which heads this rank computes, where ranks share them.
+
+        Errors: a `ShardError` where that is not known.
+        """
+        modules = [call.module for call in calls[calls.index(own) :]]
+        shard = head_shard(modules, problem)
+        return () if shard is None else (replace(shard, requested=self.choice.heads),)
+
+    def _heads(
+        self, name: str, problem: Problem, shards: Sequence[Shard]
+    ) -> tuple[list[int], tuple[int, ...] | None]:
+        """Return the requested heads by their places on this rank, and by their numbers.
+
+        The numbers are None where all heads are requested, and this rank computes all.
 
         Errors: a ValueError for a head out of range.
         """
-        heads, count = list(self.choice.heads or ()), problem.query.shape[-3]
+        requested, own = self.choice.heads, problem.query.shape[-3]
+        shard = next((one for one in shards if one.axis == "heads"), None)
+        first, count = (0, own) if shard is None else (shard.first, shard.total)
+        if requested is None:
+            return [*range(own)], None if shard is None else tuple(range(first, first + own))
         if problem.axes < 4:
             raise ValueError(
                 f"heads takes attention that has some, and {name or 'the model'!r} was given "
                 f"{problem.axes} axes, without heads: leave heads out, or narrow layers=."
             )
-        if max(heads) >= count:
+        if max(requested) >= count:
             raise ValueError(
                 f"heads takes heads that are there, and {name!r} has {count}, counted from 0, and "
-                f"not {max(heads)}: name others, or narrow layers=."
+                f"not {max(requested)}: name others, or narrow layers=."
             )
-        return heads
+        here = [head for head in requested if first <= head < first + own]
+        return [head - first for head in here], tuple(here)
 
     def _weights(self, name: str, captured: CapturedCall, problem: Problem) -> Weights:
         """Build the lazy weights, within the budget."""
@@ -518,6 +548,7 @@ def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
 def _of_heads(value: Any, heads: list[int], axis: int) -> Any:
     """Select heads of a statistic's value."""
     if isinstance(value, Tensor):
-        return value.index_select(axis, torch.tensor(heads, device=value.device))
+        index = torch.tensor(heads, dtype=torch.long, device=value.device)
+        return value.index_select(axis, index)
     parts = [_of_heads(part, heads, axis) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
-from glasshead.attention import Attention
 from glasshead.attention.attention import Statistics
 from glasshead.attention.io import read, understood, write
 from glasshead.statistics import Statistic, normalize_statistics
+from glasshead.tasks.readers.chunk_sums import ChunkSums
 from glasshead.tasks.readers.distributed import Ranks, connected_ranks
 from glasshead.tasks.readers.open_reader import reader_of_model
 from glasshead.tasks.readers.reader import (
@@ -27,11 +26,9 @@ from glasshead.tasks.readers.reader import (
     cut_texts,
     load_texts,
 )
-from glasshead.watching import Seen, watch
-from glasshead.watching.corpus import CorpusResult, CorpusStatistics
+from glasshead.watching.corpus import CorpusResult
+from glasshead.watching.sharding import is_tensor_parallel
 
-# Statistics by position are those of chunks which have all positions.
-_BY_POSITION = (("key",), ("row", "column"))
 # Of what is kept of an interrupted run, and how often, in seconds.
 _PARTIAL, _EVERY = "partial statistics of a model", 10.0
 # The tokens must fit into the header of a safetensors file.
@@ -114,22 +111,9 @@ class TextObserver:
     ) -> None:
         self._reader, self._chunks, self._ranks = reader, chunks, ranks
         self._statistics = statistics
-        text = torch.empty(1, 1, chunks.length, 1, device="meta")
-        Attention().plan(text, text, text, statistics=dict(statistics))
-        # Texts of several lengths have each its own positions; chunks of one length have them
-        # all, but the last.
-        of_full = {
-            name: one
-            for name, one in statistics.items()
-            if one.axes in _BY_POSITION and not chunks.uneven
-        }
-        of_all = {name: one for name, one in statistics.items() if name not in of_full}
-        self._of_all, self._of_full = (
-            CorpusStatistics(some, positions=chunks.length).to(ranks.device) if some else None
-            for some in (of_all, of_full)
+        self._sums = ChunkSums(
+            reader, statistics, chunks.length, uneven=chunks.uneven, device=ranks.device
         )
-        for corpus in self._corpora().values():
-            corpus.persistent(True)
         self._share = chunks.shard(ranks.rank, ranks.world_size)
         self._partial, self._begin = None, 0
         if partial is not None:
@@ -138,7 +122,7 @@ class TextObserver:
             if kept is not None:
                 self._begin, sums = kept
                 with understood(self._partial.path, _PARTIAL):
-                    self._restore(sums)
+                    self._sums.add(sums)
 
     @property
     def tokens_before(self) -> int:
@@ -169,17 +153,17 @@ class TextObserver:
                     layers.begin(
                         batch.numel(), lambda read, before=done: progress(before + read, of)
                     )
-                    seen = self._watch(batch)
+                    seen = self._sums.read(batch)
                     done += batch.numel()
                     if seen and check is not None:
                         check(len(seen), next(iter(seen.values()))[0].shape[-2])
             for place, batch in enumerate(share[begin + 1 :], begin + 1):
                 if self._partial is not None and time.monotonic() - saved >= _EVERY:
-                    self._partial.save(place, self._sums())
+                    self._partial.save(place, self._sums.state())
                     saved = time.monotonic()
                 progress(done, of)
                 layers.begin(batch.numel(), lambda read, before=done: progress(before + read, of))
-                self._watch(batch)
+                self._sums.read(batch)
                 done += batch.numel()
         progress(of, of)
 
@@ -196,20 +180,6 @@ class TextObserver:
 
         Errors: a ValueError where numbers overflow.
         """
-        results = [one.compute() for one in (self._of_all, self._of_full) if one is not None]
-        values = {
-            layer: {
-                name: result[layer][name].cpu()
-                for name in self._statistics
-                for result in results
-                if name in result.statistics
-            }
-            for layer in results[0]
-        }
-        if not all(value.isfinite().all() for own in values.values() for value in own.values()):
-            raise ValueError(
-                "the scores grow beyond all numbers: train the model again, or name another."
-            )
         chunks, out = self._chunks, self._chunks.left_out
         source = {
             self._reader.kind: self._reader.name,
@@ -220,7 +190,11 @@ class TextObserver:
             "cut": {"texts": out.texts, "tokens": out.tokens},
         }
         return CorpusResult(
-            values, self._statistics, chunks.count, tokens=self._tokens(), source=source
+            self._sums.values(),
+            self._statistics,
+            chunks.count,
+            tokens=self._tokens(),
+            source=source,
         )
 
     def _inputs(self) -> dict[str, Any]:
@@ -236,34 +210,6 @@ class TextObserver:
             "number of processes": self._ranks.world_size,
         }
 
-    def _sums(self) -> dict[str, Tensor]:
-        """Return the sums so far, by the part that keeps them."""
-        return {
-            f"{part}.{name}": state
-            for part, corpus in self._corpora().items()
-            for name, state in corpus.state_dict().items()
-        }
-
-    def _restore(self, sums: Mapping[str, Tensor]) -> None:
-        """Add sums that were kept."""
-        for part, corpus in self._corpora().items():
-            own = {
-                name.removeprefix(f"{part}."): state.to(self._ranks.device)
-                for name, state in sums.items()
-                if name.startswith(f"{part}.")
-            }
-            kept = CorpusStatistics(
-                {name: self._statistics[name] for name in corpus.statistics},
-                positions=self._chunks.length,
-            ).to(self._ranks.device)
-            kept.persistent(True)
-            kept.load_state_dict(own)
-            corpus.merge_state(kept)
-
-    def _corpora(self) -> dict[str, CorpusStatistics]:
-        named = {"all": self._of_all, "full": self._of_full}
-        return {name: corpus for name, corpus in named.items() if corpus is not None}
-
     def _tokens(self) -> list[str] | None:
         """Return all tokens in order, if they are those of one text; None for a very long one."""
         chunks = self._chunks
@@ -272,20 +218,6 @@ class TextObserver:
         numbers = [token for group in chunks.groups for token in group.flatten().tolist()]
         written = {token: self._reader.token(token) for token in set(numbers)}
         return [written[token] for token in numbers]
-
-    def _watch(self, batch: Int[Tensor, "chunks length"]) -> Seen | dict[str, Any]:
-        """Observe the model on a batch, and update the statistics."""
-        full = batch.shape[1] == self._chunks.length
-        wanted = (self._of_all, self._of_full if full else None)
-        corpora = [corpus for corpus in wanted if corpus is not None]
-        if not corpora:
-            return {}
-        statistics = {name: one for corpus in corpora for name, one in corpus.statistics.items()}
-        with watch(self._reader.model, statistics) as seen:
-            self._reader.read(batch.to(self._ranks.device))
-        for corpus in corpora:
-            corpus.update(seen)
-        return seen
 
 
 def _fingerprint(model: nn.Module) -> str:
@@ -400,6 +332,12 @@ def observe_texts(
     requested = normalize_statistics(statistics)
     if not requested:
         raise ValueError("observe_texts takes statistics such as [gh.Entropy()], and got none.")
+    if isinstance(model, nn.Module) and is_tensor_parallel(model):
+        raise ValueError(
+            f"observe_texts gives each rank texts of its own, and the ranks share the heads of "
+            f"{type(model).__name__}: watch it by gh.watch, and give a CorpusStatistics "
+            f"seen.gather()."
+        )
     with connected_ranks() as ranks:
         with ranks.together():
             reader = reader_of_model(model, tokenizer, ranks.device)

@@ -59,8 +59,9 @@ class Reader:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
-        return next((one.device for one in self.model.parameters()), torch.device("cpu"))
+        """Device of the model; that of its first weights that are not offloaded to disk."""
+        devices = (one.device for one in self.model.parameters() if not one.is_meta)
+        return next(devices, torch.device("cpu"))
 
 
 def reader_of(
@@ -277,7 +278,7 @@ def cut_texts(
     before, after = reader.around
     ending = reader.ending if len(encoded) > 1 else ()
     tokens = torch.tensor([token for text in encoded for token in (*text, *ending)])
-    own = _length(reader, length, spell) - len(before) - len(after)
+    own = chunk_length(reader, length, spell) - len(before) - len(after)
     chunks = _split(tokens, own, before, after)
     _check_context(reader, chunks.length, spell)
     return replace(chunks, of_one_text=len(encoded) == 1)
@@ -365,8 +366,13 @@ def _surround(
     return torch.cat([first, chunks, last], 1)
 
 
-def _length(reader: Reader, asked: Length, spell: Callable[..., str]) -> int:
-    """Return the number of tokens per chunk, with the special tokens around it."""
+def chunk_length(
+    reader: Reader, asked: Length = None, spell: Callable[..., str] = as_argument
+) -> int:
+    """Return the number of tokens per chunk, with the special tokens around it.
+
+    Errors: a TypeError or ValueError where the model does not read as many at once.
+    """
     if asked is None:
         return min(reader.context or _MAX_LENGTH, _MAX_LENGTH)
     asked = whole_number(asked, spell("length"), least=1)

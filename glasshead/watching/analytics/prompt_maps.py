@@ -16,7 +16,7 @@ from glasshead.watching.analytics.stacks import with_enclosing
 from glasshead.watching.attention_map import AttentionMap
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.patches import check_compiled_code_is_seen
-from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.layer_record import Call, Watched, check_whole
 from glasshead.watching.module_calls import Layers, ModuleCall
 from glasshead.watching.watch_and_intervene import observing
 from glasshead.watching.watcher import WatchChoices, Watcher
@@ -229,6 +229,7 @@ class _PromptWatcher(Watcher):
         self._steps = -1
 
     def record(self, name: str, call: Call, calls: Sequence[ModuleCall]) -> None:
+        check_whole(name, [call], "prompt_maps")
         whole = calls[-1]
         if whole.identity is not self._step:
             self._step, self._steps = whole.identity, self._steps + 1

@@ -22,7 +22,7 @@ from glasshead.watching.analytics.role_scores import (
     thresholds_of,
 )
 from glasshead.watching.analytics.stacks import check_one_text
-from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.layer_record import Call, Watched, check_whole
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import watch
 
@@ -305,6 +305,7 @@ def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> H
 
 def _masses(watched: Watched, tokens: Int[Tensor, "batch length"], near: int) -> Masses:
     """Compute the sums over all calls of the last text."""
+    check_whole(watched.name, watched, "head_roles")
     check_one_text(watched.name, watched, "head_roles")
     real = watched.real
     first, *others = (

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.recipe.validation import positive, whole_number
-from glasshead.watching.layer_record import Watched
+from glasshead.watching.layer_record import Watched, check_whole
 from glasshead.watching.seen import Seen
 
 
@@ -265,6 +265,8 @@ def _crossing(seen: Seen, name: str) -> dict[str, Watched]:
             f"{name} takes the cross-attention of a text to sound, and saw none of it: run the "
             f"decoder in the block, and choose its layers."
         )
+    for each, one in found.items():
+        check_whole(each, one, name)
     return found
 
 

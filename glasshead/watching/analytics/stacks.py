@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
-from glasshead.watching.layer_record import Watched
+from glasshead.watching.layer_record import Watched, check_whole
 from glasshead.watching.module_calls import Layers
 from glasshead.watching.seen import Seen
 
@@ -25,8 +25,8 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
         layers: Patterns of names, as of `watch`; None: all.
         name: Name of the calling function, for errors.
 
-    Errors: a TypeError where `seen` is no result of a watch, a ValueError where it is empty or a
-    pattern matches nothing in it.
+    Errors: a TypeError where `seen` is no result of a watch, a ValueError where it is empty, a
+    pattern matches nothing in it, or this rank computes a part of an attention.
     """
     if not isinstance(seen, Seen):
         raise TypeError(
@@ -37,6 +37,9 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
         raise ValueError(f"{name} takes what a watch has seen, and nothing was: run the model.")
     known = seen.layers
     selected = Layers(layers, with_enclosing(known))
+    for each, watched in known.items():
+        if each in selected:
+            check_whole(each, watched, name)
     return {each: watched for each, watched in known.items() if each in selected}
 
 

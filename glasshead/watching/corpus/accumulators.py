@@ -27,7 +27,7 @@ from glasshead.statistics.reductions import (
     TimesKeys,
     TimesQueries,
 )
-from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.layer_record import Call, Watched, check_whole
 from glasshead.watching.padding import check_mask, last_real
 from glasshead.watching.seen import Seen
 
@@ -131,7 +131,7 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
     """Return the observed texts, without those that hold no document.
 
     Errors: a TypeError where `seen` is not the result of a watch; a ValueError where the padding
-    does not fit.
+    does not fit, or this rank computes a part of an attention.
     """
     if not isinstance(seen, Seen):
         raise TypeError(
@@ -139,6 +139,7 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
         )
     texts = []
     for name, watched in seen.layers.items():
+        check_whole(name, watched, "update")
         for calls in watched.texts:
             call = Watched(name, calls).joined
             own = None if call.real is None else Padding(call.real)

@@ -237,6 +237,8 @@ class CorpusStatistics(Metric):
         layout = CorpusLayout.of(incoming_state["layout"]).merged(self._layout)
         self._lay_out(layout)
         super()._reduce_states(self._resized(incoming_state, layout))
+        # What was merged was updated, or torchmetrics warns that nothing was.
+        self._update_count = max(self._update_count, 1)
 
 
 def _first(layouts: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from glasshead.watching.interception.session import (
     Session,
     intercepted,
 )
+from glasshead.watching.interception.sharded_attention import is_sharded, run_sharded
 from glasshead.watching.interception.torch_attention import (
     capture_sdpa,
     changed_sdpa,
@@ -107,6 +108,8 @@ def _sdpa_by_another_name(
 
 
 def _sdpa(session: Session, original: _Function, *inputs: Any, **named: Any) -> Tensor:
+    if is_sharded(original, inputs[0] if inputs else named["query"]):
+        return run_sharded(session, original, *inputs, **named)
     if session.changes:
         before = partial(capture_sdpa, *inputs, **named, context=session.context(None))
         change = session.change(None, _heads(*inputs, **named), before)

@@ -208,6 +208,18 @@ class Session:
                     "in the backward pass: leave checkpointing out, or call it by that name."
                 )
 
+    def check_not_sharded(self) -> None:
+        """Check that there are no interventions where queries and keys are spread over ranks.
+
+        Errors: a ValueError where there are some.
+        """
+        for one in self._changing:
+            if one.concerned_calls():
+                raise ValueError(
+                    "intervene changes attention whose inputs are plain tensors, and these are "
+                    "spread over ranks, as by context parallel: run the model without it."
+                )
+
     def record_by_hand(self, name: str, *, done: bool) -> None:
         """Record in the interveners a changed softmax, or that a product took its weights."""
         for one in self._changing:
