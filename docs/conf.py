@@ -28,6 +28,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "myst_nb",
+    "building.accessible",
     "building.public_names",
     "building.repository_links",
     "building.texts",
@@ -63,11 +64,13 @@ napoleon_attr_annotations = False
 
 html_theme = "furo"
 html_title = "glasshead"
+html_favicon = "../glasshead/studio/static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 templates_path = ["_templates"]
 html_context = {"language": page_language, "languages": LANGUAGES}
 html_copy_source = False
-html_show_copyright = False
+html_show_copyright = html_show_sphinx = False
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

@@ -17,6 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 from .pages import ROOT
 
 # Words that open a paragraph of a docstring as a heading on its line.
+_NO_LITERAL = re.compile(r"<[^<>]+>")
 _NO_PROSE = re.compile(r"$|\w+:\n|[-*] |>>> ")
 _OPENING = re.compile(r"^(Source|Errors|Yields|Example|Returns|Inputs): (?=\S)")
 
@@ -87,6 +88,19 @@ def _marked(prose: str) -> str:
     return _OPENING.sub(r"**\1:** ", prose).replace("|", r"\|")
 
 
+def readable(
+    _app: Sphinx,
+    _what: str,
+    _name: str,
+    _value: object,
+    _options: object,
+    arguments: str | None,
+    result: str | None,
+) -> tuple[str | None, str | None]:
+    """Return a signature whose defaults are Python, as one that is made anew prints otherwise."""
+    return arguments and _NO_LITERAL.sub("...", arguments), result
+
+
 def resolve_gh(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
 ) -> nodes.reference | None:
@@ -105,5 +119,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("public-names", PublicNames)
     # Before napoleon, which leaves what is marked up already.
     app.connect("autodoc-process-docstring", mark_up, priority=400)
+    app.connect("autodoc-process-signature", readable)
     app.connect("missing-reference", resolve_gh)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

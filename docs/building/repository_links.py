@@ -10,7 +10,7 @@ from sphinx.util.osutil import relative_uri
 
 import glasshead
 
-from .pages import address, is_page
+from .pages import LANDING, address, is_page
 from .public_names import public_names
 
 _PUBLIC = re.compile(r"gh\.([A-Za-z_][\w.]*)(?:\(.*\))?", re.DOTALL)
@@ -18,20 +18,23 @@ _PUBLIC = re.compile(r"gh\.([A-Za-z_][\w.]*)(?:\(.*\))?", re.DOTALL)
 
 def link(app: Sphinx, document: nodes.document) -> None:
     """Lead the links of a page to where their targets are on the site."""
-    page = app.env.docname
+    page, language = app.env.docname, app.config.html_context["language"]
     for node in list(document.findall(addnodes.pending_xref)):
         target, fragment = node["reftarget"], node.get("reftargetid")
         elsewhere = node.get("refdomain") == "doc" and target not in app.env.found_docs
-        if elsewhere and is_page(target):
-            to = address(target, app.config.html_context["language"], fragment)
-            _replace(node, page, to)
+        own = f"{target}.{language}"
+        if elsewhere and page == LANDING and own in app.env.found_docs:
+            # The landing page, which is translated, leads to what is in its language.
+            node["reftarget"] = own
+        elif elsewhere and is_page(target):
+            _replace(node, page, address(target, language, fragment))
     for node in list(document.findall(addnodes.download_reference)):
         module = _module(page, node["reftarget"])
         if module in _shown():
             _replace(node, page, f"_modules/{module.replace('.', '/')}.html")
     for node in list(document.findall(nodes.literal)):
         name = _PUBLIC.fullmatch(node.astext())
-        if name and not isinstance(node.parent, nodes.reference | addnodes.pending_xref):
+        if name and not _within_a_link(node):
             _refer(node, page, f"glasshead.{name[1]}")
 
 
@@ -39,6 +42,12 @@ def _replace(node: nodes.Element, page: str, to: str) -> None:
     """Put a link in the place of what would be resolved in another way."""
     uri = relative_uri(f"{page}.html", to)
     node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
+
+
+def _within_a_link(node: nodes.Node | None) -> bool:
+    """Say whether a part of a page is a link's, or a heading's, which lists of headings repeat."""
+    links = nodes.reference | addnodes.pending_xref | nodes.title
+    return node is not None and (isinstance(node, links) or _within_a_link(node.parent))
 
 
 def _refer(node: nodes.literal, page: str, name: str) -> None:

@@ -18,7 +18,7 @@ class ChineseWords(SearchLanguage):
     lang = "zh"
     language_name = "Chinese"
     js_splitter_code = r"""
-const splitQuery = (query) =>
+var splitQuery = (query) =>
   (query.match(/[\u3400-\u9fff]+|(?:(?![\u3400-\u9fff])[\p{L}\p{N}_])+/gu) ?? []).flatMap((run) =>
     /^[\u3400-\u9fff]{2,}$/.test(run)
       ? [...run].slice(1).map((next, at) => run[at] + next)

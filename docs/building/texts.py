@@ -1,6 +1,7 @@
 """The pages and notebooks for the readers of the texts, as the landing page lists them."""
 
 import json
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -9,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.directives.other import TocTree
 from sphinx.util.osutil import relative_uri
 
-from .pages import LANGUAGES, OTHERS, ROOT, address, pages_of
+from .pages import LANDING, LANGUAGES, OTHERS, ROOT, address, pages_of
 
 _FOLDERS = ("docs/readers/", "notebooks/")
 
@@ -26,17 +27,22 @@ class Texts(TocTree):
 
     def listed(self, code: str) -> list[nodes.Node]:
         """Return links to the pages of another language, below its name."""
-        links = nodes.bullet_list()
-        for page in pages_for_readers(code):
-            to = relative_uri(f"{self.env.docname}.html", address(page, "en"))
-            link = nodes.reference("", title_of(page), refuri=to, internal=True)
-            links += nodes.list_item("", nodes.paragraph("", "", link))
-        return [nodes.rubric("", LANGUAGES[code]), links] if links.children else []
+        items = [
+            f'<li><p><a href="{relative_uri(f"{self.env.docname}.html", address(page, "en"))}">'
+            f"{escape(title_of(page))}</a></p></li>"
+            for page in pages_for_readers(code)
+        ]
+        # As HTML, since only there a list says what language it is in.
+        listed = f'<p class="rubric">{LANGUAGES[code]}</p><ul>{"".join(items)}</ul>'
+        whole = f'<div lang="{code}">{listed}</div>'
+        return [nodes.raw("", whole, format="html")] if items else []
 
 
 def pages_for_readers(language: str) -> list[str]:
-    """Return the pages and notebooks in a language, without the endings of their files."""
-    return [page.rpartition(".")[0] for page in pages_of(language) if page.startswith(_FOLDERS)]
+    """Return the pages in a language, without the endings of their files; of English some."""
+    folders = _FOLDERS if language == "en" else ("",)
+    names = [page.rpartition(".")[0] for page in pages_of(language)]
+    return [name for name in names if name != LANDING and name.startswith(folders)]
 
 
 def title_of(page: str) -> str:
