@@ -40,6 +40,9 @@ def sphinx(language: str, builder: str, folder: Path, *options: str) -> None:
         "GLASSHEAD_DOCS_LANGUAGE": language,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
+    reference = folder / "en" / "objects.inv"
+    if reference.exists():
+        environment["GLASSHEAD_DOCS_INVENTORY"] = str(reference)
     command += [".", str(folder / language)]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if done.returncode:

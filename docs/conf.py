@@ -25,6 +25,7 @@ language = SPHINX_LANGUAGES[page_language]
 
 extensions = [
     "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "myst_nb",
@@ -46,6 +47,10 @@ gettext_location = False
 
 # The guide is English: in the sites of other languages the landing page leads to it.
 suppress_warnings = ["toc.not_readable"] if page_language != "en" else []
+
+# The names of the reference are in the English site, which is built before.
+inventory = os.environ.get("GLASSHEAD_DOCS_INVENTORY")
+intersphinx_mapping = {"glasshead": ("..", inventory)} if inventory else {}
 
 # Headings are linked to as on the repository's own pages.
 myst_heading_anchors = 4

@@ -1,4 +1,4 @@
-"""Mend what Sphinx, its theme and drawings in notebooks write, for those who hear or type."""
+"""Mend what Sphinx, its theme and drawings in notebooks write, for all who read a page."""
 
 import re
 from collections import Counter
@@ -66,7 +66,16 @@ def _numbered(body: str) -> str:
     return _REGION.sub(named, body)
 
 
+def trim(_app: Sphinx, document: nodes.document) -> None:
+    """Leave out the empty line that ends an example, which the doctests of a page want."""
+    for block in document.findall(nodes.literal_block):
+        code = block.astext().rstrip()
+        block.rawsource, block.children = code, []
+        block.append(nodes.Text(code))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register what comes after the theme has made the navigation."""
+    """Register both; the theme has made the navigation by then."""
     app.connect("html-page-context", mend, priority=900)
+    app.connect("doctree-read", trim)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,7 +10,7 @@ from sphinx.util.osutil import relative_uri
 
 import glasshead
 
-from .pages import LANDING, address, is_page
+from .pages import LANDING, ROOT, address, is_page
 from .public_names import public_names
 
 _PUBLIC = re.compile(r"gh\.([A-Za-z_][\w.]*)(?:\(.*\))?", re.DOTALL)
@@ -28,10 +28,13 @@ def link(app: Sphinx, document: nodes.document) -> None:
             node["reftarget"] = own
         elif elsewhere and is_page(target):
             _replace(node, page, address(target, language, fragment))
+        elif (ROOT / _place(page, target)).is_dir():
+            # A folder is a page in the repository alone.
+            node.replace_self(node.children)
     for node in list(document.findall(addnodes.download_reference)):
-        module = _module(page, node["reftarget"])
-        if module in _shown():
-            _replace(node, page, f"_modules/{module.replace('.', '/')}.html")
+        module = _place(page, node["reftarget"]).removesuffix(".py")
+        if module.replace("/", ".") in _shown():
+            _replace(node, page, f"_modules/{module}.html")
     for node in list(document.findall(nodes.literal)):
         name = _PUBLIC.fullmatch(node.astext())
         if name and not _within_a_link(node):
@@ -59,10 +62,9 @@ def _refer(node: nodes.literal, page: str, name: str) -> None:
     reference += node
 
 
-def _module(page: str, file: str) -> str:
-    """Return the name of the module that a file of the package is, from the page that names it."""
-    place = posixpath.normpath(posixpath.join(posixpath.dirname(page), file))
-    return place.removesuffix(".py").replace("/", ".")
+def _place(page: str, target: str) -> str:
+    """Return the place in the repository that a page names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
 
 
 def _shown() -> set[str]:
