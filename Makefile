@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint matrix bench pictures translations clean
+.PHONY: setup demo test lint matrix bench docs pictures translations clean
 
 setup: .venv/installed
 
@@ -56,6 +56,10 @@ bench: setup
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
 
+# The documentation site, in build/site; a warning or a dead link is an error.
+docs: setup
+	$(BIN)/python docs/build_site.py
+
 pictures: setup
 	$(BIN)/python docs/pictures.py
 
@@ -68,6 +72,7 @@ translations: setup
 	    --ignore-pot-creation-date --width=100 --input-file=$(LOCALES)/glasshead.pot \
 	    --output-dir=$(LOCALES)
 	$(BIN)/pybabel --quiet compile --domain=glasshead --directory=$(LOCALES)
+	$(BIN)/python docs/build_site.py --translations
 
 clean:
 	rm -rf .venv node_modules demo build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,104 @@
+"""The documentation site, built once for all processes that test it, and served."""
+
+import contextlib
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from scripts import ROOT
+
+BUILDER = ROOT / "docs" / "build_site.py"
+WANTED = ("sphinx", "myst_nb", "furo")
+
+
+@pytest.fixture(scope="session")
+def with_sphinx() -> None:
+    """Leave a test out where the extra `docs` is missing, but fail where nothing is left out."""
+    missing = [name for name in WANTED if importlib.util.find_spec(name) is None]
+    if missing:
+        left_out = pytest.fail if os.environ.get("CI") else pytest.skip
+        left_out(f"{', '.join(missing)} is not installed: pip install 'glasshead[docs]'")
+
+
+@pytest.fixture(scope="session")
+def built(with_sphinx, tmp_path_factory) -> tuple[Path, str]:
+    """The folder of the site, and what was said while it was built."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder, said = shared / "site", shared / "site.txt"
+    with FileLock(shared / "site.lock"):
+        if not said.exists():
+            done = subprocess.run(
+                [sys.executable, BUILDER, folder],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            said.write_text(done.stdout, encoding="utf-8")
+    return folder, said.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def site(built) -> Path:
+    """The folder of the site."""
+    folder, said = built
+    assert (folder / "index.html").exists(), said
+    return folder
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *said):
+        """Say nothing of what is asked for."""
+
+
+@pytest.fixture(scope="session")
+def served(site) -> Iterator[str]:
+    """The address of the site."""
+    handler = functools.partial(_Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+@pytest.fixture
+def looking(browser, served):
+    """Opens pages of the site; in the end no console had an error, and no other host was asked."""
+    faults = []
+    with contextlib.ExitStack() as open_ones:
+
+        def looking(width: int = 1280, scheme: str = "light"):
+            context = browser.new_context(
+                viewport={"width": width, "height": 900},
+                color_scheme=scheme,
+                reduced_motion="reduce",
+            )
+            open_ones.callback(context.close)
+            page = context.new_page()
+
+            def told(said):
+                if said.type in ("error", "warning"):
+                    faults.append(f"{page.url}: {said.text}")
+
+            def asked(request):
+                if not request.url.startswith((served, "data:", "blob:")):
+                    faults.append(f"{page.url} asks elsewhere: {request.url}")
+
+            page.on("console", told)
+            page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
+            page.on("request", asked)
+            return page
+
+        yield looking
+    assert faults == []

@@ -1,0 +1,128 @@
+"""The documentation site in a browser: without errors, for all who read it, in five languages."""
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+LANGUAGES = {
+    "en": "English",
+    "tr": "Türkçe",
+    "es": "Español",
+    "zh-Hant": "繁體中文",
+    "zh-Hans": "简体中文",
+}
+# What says "attention" there, and a word of the landing page as it stands in a sentence.
+WORDS = {
+    "en": ("entropy", "statistics"),
+    "tr": ("dikkat", "sınıflandırıcı"),
+    "es": ("atención", "clasificador"),
+    "zh-Hant": ("注意力", "分類器"),
+    "zh-Hans": ("注意力", "分类器"),
+}
+# Contrast takes axe long, and depends on the kind of page alone.
+CONTRAST = [
+    "docs/index.html",
+    "docs/results.html",
+    "docs/api/biases.html",
+    "search.html",
+    "_modules/glasshead/recipe/biases.html",
+]
+# What is not looked at costs nothing.
+QUICK = {"preload": False, "resultTypes": ["violations"]}
+ALL_BUT_CONTRAST = QUICK | {"rules": {"color-contrast": {"enabled": False}}}
+
+
+def landing(language):
+    return f"{'' if language == 'en' else f'{language}/'}docs/index.html"
+
+
+def violations(page, options=QUICK):
+    found = Axe().run(page, options=options).response["violations"]
+    return [f"{page.url}: {one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+def one_of_a_kind(name):
+    """Whether a page is looked at by axe: of code and of entries one is as the next."""
+    return not name.startswith(("_modules/", "docs/api/")) or name in CONTRAST
+
+
+@pytest.mark.timeout(600)
+def test_no_page_has_a_fault(looking, site, served):
+    page = looking()
+    found = []
+    names = {str(file.relative_to(site)) for file in site.rglob("*.html")}
+    # The first page leads on at once.
+    for name in sorted(names - {"index.html"}):
+        page.goto(served + name)
+        if one_of_a_kind(name):
+            found += violations(page, ALL_BUT_CONTRAST)
+    assert found == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_can_be_read(looking, served, scheme):
+    page = looking(scheme=scheme)
+    found = []
+    for name in CONTRAST:
+        page.goto(served + name)
+        found += violations(page)
+    assert found == []
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440])
+def test_no_page_is_wider_than_its_window(looking, site, served, width):
+    page = looking(width)
+    for name in [*CONTRAST, "docs/watch.html", *map(landing, LANGUAGES)]:
+        page.goto(served + name)
+        beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(beyond) == 0, name
+
+
+def test_the_landing_page_leads_to_itself_in_each_language(looking, served):
+    page = looking()
+    page.goto(served)
+    page.wait_for_url(f"**/{landing('en')}")
+    titles = set()
+    for language in [*LANGUAGES, "en"]:
+        page.get_by_role("link", name=LANGUAGES[language], exact=True).click()
+        page.wait_for_url(f"**/{landing(language)}")
+        assert page.locator("html").get_attribute("lang") == language
+        current = page.locator(".languages [aria-current]")
+        assert current.inner_text() == LANGUAGES[language]
+        titles.add(page.locator("h1").inner_text())
+    assert len(titles) == len(LANGUAGES)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_words_of_each_language_are_found(looking, served, language):
+    page = looking()
+    for word in WORDS[language]:
+        page.goto(served + landing(language))
+        box = page.locator("input[name=q]")
+        box.fill(word)
+        box.press("Enter")
+        expect(page.locator("#search-results li").first).to_be_visible(timeout=20_000)
+        expect(page.locator(".search-summary")).to_have_text(re.compile(r"\w"), timeout=20_000)
+    page.goto(served + landing(language))
+    box = page.locator("input[name=q]")
+    box.fill({"zh-Hant": "鱷魚", "zh-Hans": "鳄鱼"}.get(language, "crocodile"))
+    box.press("Enter")
+    expect(page.locator("#search-results > p")).to_be_visible(timeout=20_000)
+    assert page.locator("#search-results li").count() == 0
+
+
+def test_what_scrolls_is_reached_by_the_keyboard(looking, served):
+    page = looking(390)
+    page.goto(served + "docs/watch.html")
+    wide = "one => one.scrollWidth > one.clientWidth && !one.matches('[tabindex]')"
+    boxes = page.locator("pre")
+    assert boxes.evaluate_all(f"all => all.filter({wide}).length") == 0
+    reached = boxes.evaluate_all("all => all.filter(one => one.tabIndex === 0).length")
+    page.set_viewport_size({"width": 1920, "height": 900})
+    page.wait_for_function(
+        "before => [...document.querySelectorAll('pre')]"
+        ".filter(one => one.tabIndex === 0).length < before",
+        arg=reached,
+    )
