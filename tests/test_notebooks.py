@@ -52,6 +52,47 @@ HEADINGS = {
         número de cabezas
         modelo de traducción
     """,
+    "c-zh-Hant": """
+        縮放點積注意力（scaled dot-product attention）
+        可訓練的權重矩陣（weight matrices）
+        注意力分數（attention scores）
+        注意力權重（attention weights）
+        上下文向量（context vector）
+        SelfAttention_v1
+        逆溫度 β
+        遮罩（mask）
+        多個注意力頭（multi-head attention）
+        訓練好的模型
+    """,
+    "d-tr": """
+        dönüştürücü (transformer)
+        Öz dikkat (self-attention)
+        h = Xa
+        Keskin (hard) ve yumuşak (soft) dikkat
+        H = XA
+        Anahtar-değer depolama (key-value store)
+        Lazanya
+        Neden β = 1/√d
+        başlar (heads)
+        MultiHeadAttention
+        Öz dikkat ve çapraz dikkat
+        Kodlayıcı (encoder)
+        Çözücü (decoder)
+        Duygu sınıflandırıcısı (sentiment classifier)
+    """,
+    "e-zh-Hans": """
+        缩放点积注意力机制（scaled dot-product attention）
+        参数矩阵：查询（query）、键（key）、值（value）
+        注意力分数（attention scores）
+        注意力权重（attention weights）
+        上下文向量（context vector）
+        ScaledDotProductAttention
+        softmax 的导数与饱和
+        逆温度 β
+        掩码（mask）
+        多个注意力头（multi-head attention）
+        拿掉缩放
+    """,
     "english": """
         Self-attention
         attention scores
@@ -66,8 +107,33 @@ HEADINGS = {
         learn to copy
     """,
 }
-# The numbers that each text prints.
-PRINTED = {"a-tr": CHAPTER, "b-es": CHAPTER, "english": CHAPTER}
+# The numbers that each text prints, to four places.
+FROM_RAND = {name: ARTICLE[name] for name in ("rand_query_2", "rand_keys", "rand_values")}
+FROM_LINEAR = {
+    name: ARTICLE[name]
+    for name in (
+        "linear_query_2",
+        "linear_keys",
+        "linear_values",
+        "scores_2",
+        "weights_2",
+        "context_2",
+        "module_output",
+    )
+}
+PRINTED = {
+    "a-tr": CHAPTER,
+    "b-es": CHAPTER,
+    "c-zh-Hant": FROM_RAND,
+    "d-tr": (0.8614, 0.8047),
+    "e-zh-Hans": (FROM_RAND, FROM_LINEAR, ARTICLE["softmax_sharpness"]["times_1"]),
+    "english": CHAPTER,
+}
+# Characters of the other script, which stand in no text of this one.
+STRANGE = {
+    "c-zh-Hant": "这个们时对说发过还进应词维头键两权",
+    "e-zh-Hans": "這個們時對說發過還進應詞維頭鍵兩權",
+}
 CELLS = {
     "attention = gh.Attention(mask=gh.causal()); x = torch.randn(2, 3, 7, 5)": None,
     "attention.plan(x, x, x)": "GFLOP|kFLOP|FLOP",
@@ -306,10 +372,30 @@ class TestNotebook:
     def test_links_lead_somewhere(self, build, name):
         for cell in build.read(name).cells:
             if cell.cell_type == "markdown":
-                for place in re.findall(r"\]\((?!https?:|#)([^)]+)\)", cell.source):
+                prose = re.sub("`[^`]*`", "", cell.source)
+                for place in re.findall(r"\]\((?!https?:|#)([^)]+)\)", prose):
                     assert (ROOT / "notebooks" / place).exists(), place
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_chinese_has_its_own_script_and_punctuation(build, name):
+    prose = "\n\n".join(
+        re.sub("`[^`]*`", "", cell.source)
+        for cell in build.read(name).cells
+        if cell.cell_type == "markdown"
+    )
+    assert not set(STRANGE[name]) & set(prose)
+    assert not re.search(r"[\u4e00-\u9fff][,:;?!()]|[,:;?!()][\u4e00-\u9fff]", prose)
+    assert not re.search(r"[\u4e00-\u9fff，。：；]\n[\u4e00-\u9fff]", prose)  # a space when drawn
+
+
+def test_the_article_prints_sharp_weights_in_five_digits(build):
+    text = printed(build.stored("e-zh-Hans"))
+    for name in ("times_10", "times_100"):
+        for number in ARTICLE["softmax_sharpness"][name]:
+            assert f"{number:.4e}" in text, number
 
 
 def test_build_refuses_a_name_that_is_none(build, capsys):
     assert build.main(["a-fr"]) == 2
-    assert "the notebooks are a-tr, b-es" in capsys.readouterr().err
+    assert "the notebooks are a-tr, b-es, c-zh-Hant" in capsys.readouterr().err
