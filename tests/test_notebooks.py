@@ -27,7 +27,7 @@ ARTICLE = NUMBERS["scaled_dot_product_article"]
 # What stands in the headings of each notebook, in order.
 HEADINGS = {
     "a-tr": """
-        Öz-dikkat (self-attention)
+        Öz dikkat (self-attention)
         Dikkat puanları (attention scores)
         Bağlam vektörü (context vector)
         Eğitilebilir ağırlıklarla
@@ -46,7 +46,7 @@ HEADINGS = {
         pesos entrenables
         Atención causal (causal attention)
         Dropout
-        múltiples cabezas (multi-head attention)
+        Atención multicabeza (multi-head attention)
         temperatura inversa β
         máscara
         número de cabezas
