@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint matrix bench docs pictures translations clean
+.PHONY: setup demo test lint matrix bench docs pictures notebooks translations clean
 
 setup: .venv/installed
 
@@ -62,6 +62,10 @@ docs: setup
 
 pictures: setup
 	$(BIN)/python docs/pictures.py
+
+# Runs each text in notebooks/ and writes the .ipynb beside it, with what it shows.
+notebooks: setup
+	$(BIN)/python notebooks/build.py $(NOTEBOOKS)
 
 LOCALES := glasshead/explanation/locales
 translations: setup

@@ -1,4 +1,9 @@
-"""What a notebook shows of results: tables and maps, small, escaped, and aligned as they are."""
+"""Notebooks: what they show of results, and those for the readers of the texts, which are run."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +20,120 @@ JUPYTER = """
 .jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) th,
 .jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) tr { text-align: right }
 """
+ROOT = Path(__file__).parents[1]
+NUMBERS = json.loads((ROOT / "tests" / "data" / "seed_numbers.json").read_text())
+CHAPTER = (NUMBERS["ran_here"], NUMBERS["shiny_sun"]["exact_scores"])
+ARTICLE = NUMBERS["scaled_dot_product_article"]
+# What stands in the headings of each notebook, in order.
+HEADINGS = {
+    "a-tr": """
+        Öz dikkat (self-attention)
+        Dikkat puanları (attention scores)
+        Bağlam vektörü (context vector)
+        Eğitilebilir ağırlıklarla
+        Nedensel dikkat (causal attention)
+        Seyreltme (dropout)
+        Çok başlı dikkat (multi-head attention)
+        Ters sıcaklık β
+        Maske
+        Baş sayısı
+        çeviri modeli
+    """,
+    "b-es": """
+        Autoatención (self-attention)
+        puntuaciones de atención (attention scores)
+        vector de contexto (context vector)
+        pesos entrenables
+        Atención causal (causal attention)
+        Dropout
+        Atención multicabeza (multi-head attention)
+        temperatura inversa β
+        máscara
+        número de cabezas
+        modelo de traducción
+    """,
+    "c-zh-Hant": """
+        縮放點積注意力（scaled dot-product attention）
+        可訓練的權重矩陣（weight matrices）
+        注意力分數（attention scores）
+        注意力權重（attention weights）
+        上下文向量（context vector）
+        SelfAttention_v1
+        逆溫度 β
+        遮罩（mask）
+        多個注意力頭（multi-head attention）
+        訓練好的模型
+    """,
+    "d-tr": """
+        dönüştürücü (transformer)
+        Öz dikkat (self-attention)
+        h = Xa
+        Keskin (hard) ve yumuşak (soft) dikkat
+        H = XA
+        Anahtar-değer depolama (key-value store)
+        Lazanya
+        Neden β = 1/√d
+        başlar (heads)
+        MultiHeadAttention
+        Öz dikkat ve çapraz dikkat
+        Kodlayıcı (encoder)
+        Çözücü (decoder)
+        Duygu sınıflandırıcısı (sentiment classifier)
+    """,
+    "e-zh-Hans": """
+        缩放点积注意力机制（scaled dot-product attention）
+        参数矩阵：查询（query）、键（key）、值（value）
+        注意力分数（attention scores）
+        注意力权重（attention weights）
+        上下文向量（context vector）
+        ScaledDotProductAttention
+        softmax 的导数与饱和
+        逆温度 β
+        掩码（mask）
+        多个注意力头（multi-head attention）
+        拿掉缩放
+    """,
+    "english": """
+        Self-attention
+        attention scores
+        context vector
+        trainable weights
+        Causal attention
+        Dropout
+        Multi-head attention
+        inverse temperature β
+        mask
+        number of heads
+        learn to copy
+    """,
+}
+# The numbers that each text prints, to four places.
+FROM_RAND = {name: ARTICLE[name] for name in ("rand_query_2", "rand_keys", "rand_values")}
+FROM_LINEAR = {
+    name: ARTICLE[name]
+    for name in (
+        "linear_query_2",
+        "linear_keys",
+        "linear_values",
+        "scores_2",
+        "weights_2",
+        "context_2",
+        "module_output",
+    )
+}
+PRINTED = {
+    "a-tr": CHAPTER,
+    "b-es": CHAPTER,
+    "c-zh-Hant": FROM_RAND,
+    "d-tr": (0.8614, 0.8047),
+    "e-zh-Hans": (FROM_RAND, FROM_LINEAR, ARTICLE["softmax_sharpness"]["times_1"]),
+    "english": CHAPTER,
+}
+# Characters of the other script, which stand in no text of this one.
+STRANGE = {
+    "c-zh-Hant": "这个们时对说发过还进应词维头键两权",
+    "e-zh-Hans": "這個們時對說發過還進應詞維頭鍵兩權",
+}
 CELLS = {
     "attention = gh.Attention(mask=gh.causal()); x = torch.randn(2, 3, 7, 5)": None,
     "attention.plan(x, x, x)": "GFLOP|kFLOP|FLOP",
@@ -154,3 +273,129 @@ def test_cells_stand_left_under_the_style_of_jupyter(browser):
     assert cells["[2, 3, 5]"] == "start"
     assert cells["unit"] == "start"
     assert cells["least"] == "end"  # a column of numbers
+
+
+@pytest.fixture(scope="module")
+def build():
+    """The module that runs the notebooks."""
+    for needed in ("jupytext", "nbclient", "ipykernel", "tokenizers", "transformers"):
+        pytest.importorskip(needed)
+    spec = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def shown(notebook):
+    """What each cell shows: its printed text, and the kinds of what it draws."""
+    return [
+        (
+            output.output_type,
+            output.get("text")
+            or ("text/html" in output.data or output.data["text/plain"], sorted(output.data)),
+        )
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+    ]
+
+
+def printed(notebook):
+    """All text that the cells of a notebook print."""
+    return "".join(
+        output.get("text") or output.data.get("text/plain", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+    )
+
+
+def flattened(numbers):
+    """Yield the numbers of lists and dicts in one another."""
+    if isinstance(numbers, float | int):
+        yield numbers
+    else:
+        for part in numbers.values() if isinstance(numbers, dict) else numbers:
+            yield from flattened(part)
+
+
+def test_there_is_a_notebook_for_each_text(build):
+    assert build.names() == sorted(HEADINGS) == sorted(PRINTED)
+
+
+@pytest.mark.parametrize("name", HEADINGS)
+class TestNotebook:
+    def test_is_made_of_the_text_beside_it(self, build, name):
+        text, notebook = build.read(name), build.stored(name)
+        assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [
+            (cell.cell_type, cell.source) for cell in text.cells
+        ]
+
+    def test_shows_the_same_when_it_is_run(self, build, name):
+        run, stored = build.execute(build.read(name)), build.stored(name)
+        assert shown(run) == shown(stored)
+        assert run.cells[1].source.startswith("import importlib.util")
+        assert run.cells[1].outputs == []  # installs nothing where glasshead is installed
+
+    def test_draws_and_prints_without_errors_paths_and_times(self, build, name):
+        stored = build.stored(name)
+        outputs = [output for cell in stored.cells for output in cell.get("outputs", ())]
+        assert {output.output_type for output in outputs} <= {
+            "stream",
+            "display_data",
+            "execute_result",
+        }
+        assert "stderr" not in {output.get("name") for output in outputs}
+        drawn = [each.data["text/html"] for each in outputs if "text/html" in each.get("data", {})]
+        assert len(drawn) >= 8
+        assert all(html.startswith('<div class="glasshead inset"') for html in drawn)
+        everything = printed(stored) + "".join(drawn)
+        assert not re.search(r"/(home|work|tmp|root|usr)/|site-packages| at 0x", everything)
+        assert not re.search(r"\d ?(s|ms|µs|sn|秒)\b", printed(stored))
+
+    def test_prints_every_number_of_its_text(self, build, name):
+        text = printed(build.stored(name))
+        for number in flattened(PRINTED[name]):
+            assert f"{number:.4f}" in text, number
+
+    def test_has_headings_in_its_language(self, build, name):
+        prose = "\n".join(
+            cell.source for cell in build.read(name).cells if cell.cell_type == "markdown"
+        )
+        headings = re.findall(r"^#+ .*$", prose, re.MULTILINE)
+        assert headings[0].startswith("# ")
+        assert [heading[:2] for heading in headings].count("# ") == 1
+        rest = "\n".join(headings).lower()
+        for words in map(str.strip, HEADINGS[name].strip().splitlines()):
+            found = rest.find(words.lower())
+            assert found >= 0, words
+            rest = rest[found:]
+
+    def test_links_lead_somewhere(self, build, name):
+        for cell in build.read(name).cells:
+            if cell.cell_type == "markdown":
+                prose = re.sub("`[^`]*`", "", cell.source)
+                for place in re.findall(r"\]\((?!https?:|#)([^)]+)\)", prose):
+                    assert (ROOT / "notebooks" / place).exists(), place
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_chinese_has_its_own_script_and_punctuation(build, name):
+    prose = "\n\n".join(
+        re.sub("`[^`]*`", "", cell.source)
+        for cell in build.read(name).cells
+        if cell.cell_type == "markdown"
+    )
+    assert not set(STRANGE[name]) & set(prose)
+    assert not re.search(r"[\u4e00-\u9fff][,:;?!()]|[,:;?!()][\u4e00-\u9fff]", prose)
+    assert not re.search(r"[\u4e00-\u9fff，。：；]\n[\u4e00-\u9fff]", prose)  # a space when drawn
+
+
+def test_the_article_prints_sharp_weights_in_five_digits(build):
+    text = printed(build.stored("e-zh-Hans"))
+    for name in ("times_10", "times_100"):
+        for number in ARTICLE["softmax_sharpness"][name]:
+            assert f"{number:.4e}" in text, number
+
+
+def test_build_refuses_a_name_that_is_none(build, capsys):
+    assert build.main(["a-fr"]) == 2
+    assert "the notebooks are a-tr, b-es, c-zh-Hant" in capsys.readouterr().err
