@@ -95,9 +95,9 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     """Return the matrices of a sentence's attention as JSON, and the available settings.
 
     A masked score is None. `sums` has the formulas of each matrix (see `sums`), and `scales` the
-    matrices that share a colour scale. `projections` has the matrices that make queries, keys and
-    values of the embeddings, or is None. `thresholds` has the threshold τ of each row for sparsemax
-    and 1.5-entmax, and is None for the others.
+    matrices that share a colour scale. `projection` has the embeddings x and the matrices that make
+    queries, keys and values of them, or is None. `thresholds` has the threshold τ of each row for
+    sparsemax and 1.5-entmax, and is None for the others.
 
     Errors: a `Refusal`, as of `computed`.
 
@@ -128,8 +128,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
         "normalizer": normalizer,
         "matrices": matrices,
         "sums": sums(request, made.beta, normalizer, projected=projection is not None),
-        "embeddings": json_ready(made.sentence.embeddings.vectors),
-        "projections": None if projection is None else _matrices(projection),
+        "projection": None if projection is None else _projection(projection),
         "scales": scales(matrices),
         "decimals": _decimals(request, len(tokens)),
         "thresholds": thresholds(matrices, normalizer),
@@ -155,9 +154,14 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _matrices(projection: Projection) -> dict[str, list[list[float]]]:
-    """Return the matrices of a projection, by the names of what they make."""
-    made = {"queries": projection.W_query, "keys": projection.W_key, "values": projection.W_value}
+def _projection(projection: Projection) -> dict[str, list[list[float]]]:
+    """Return the embeddings x, and the matrices by the names of what they make of these."""
+    made = {
+        "x": projection.inputs,
+        "queries": projection.W_query,
+        "keys": projection.W_key,
+        "values": projection.W_value,
+    }
     return {name: json_ready(matrix) for name, matrix in made.items()}
 
 
@@ -326,11 +330,10 @@ def _narrowed(data: dict[str, Any], choices: _Choices) -> dict[str, Any]:
         name: [each for each in options[name] if each["name"] in chosen]
         for name, chosen in named.items()
     }
-    stored["sources"] = [
-        one for one in options["sources"] if one["name"] == data["chosen"]["source"]
-    ]
     stored["masks"] = [mask for mask in options["masks"] if mask in choices.masks]
-    return {**data, "options": {**stored, "heads": [1], "queries": sorted(choices.queries)}}
+    # A report has one sentence, and one text of it.
+    rest = {"sources": [], "heads": [1], "queries": sorted(choices.queries)}
+    return {**data, "examples": [], "options": {**stored, **rest}}
 
 
 def _parameters(request: StepsRequest) -> dict[str, Any]:
