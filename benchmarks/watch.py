@@ -163,7 +163,7 @@ def tensor_parallel() -> list[Pair]:
             text=True,
         ).stdout
     watched, whole = json.loads(told.splitlines()[-1])
-    name = f"tensor parallel on two ranks, {LAYERS} layers, T={SHORT}, watched"
+    name = f"two ranks of tensor parallel, T={SHORT}, watched"
     return [judged(f"{name} against not", watched), judged(f"{name} and gathered", whole)]
 
 

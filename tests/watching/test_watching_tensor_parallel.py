@@ -1,5 +1,7 @@
 """In tensor parallel each rank tells its heads, and all ranks together what one process sees."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -90,6 +92,7 @@ def on_each(rank, folder):
         "elsewhere": sharded_in_another_way(),
         "corpus": corpus(model),
         "whole": whole_heads(folder / "phi3"),
+        "plain": {heads: plain_weights(heads) for heads in (3, 6, 2)},
     }
 
 
@@ -191,6 +194,34 @@ def by_parallelize_module():
     return same, seen["1"][0].heads, seen.gather()["1"].weights.dense()
 
 
+class Some(nn.Module):
+    """Some heads of a model, with nothing but its config to tell how many it has."""
+
+    def __init__(self, heads):
+        super().__init__()
+        self.heads, self.config = heads, SimpleNamespace(num_attention_heads=HEADS)
+        self.project = nn.Linear(3, heads * WIDTH)
+
+    def forward(self, x):
+        query = self.project(x).unflatten(-1, (self.heads, WIDTH)).transpose(1, 2)
+        return F.scaled_dot_product_attention(query, query, query)
+
+
+def plain_weights(heads):
+    """As transformers before 5.3 has its shards, or one of several heads of a rank."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    model = nn.Sequential(Some(heads))
+    mesh = init_device_mesh("cpu", (1, RANKS), mesh_dim_names=("fsdp", "tp"))
+    model._tp_size, model._device_mesh = RANKS, mesh  # type: ignore[reportArgumentType]
+    try:
+        with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+            model(torch.randn(1, 5, 3))
+    except UnseenError as error:
+        return str(error)
+    return seen["0"][0].heads, seen.gather()["0"].entropy.shape
+
+
 def sharded_in_another_way():
     """Heads of which nothing says whether they are those of this rank or all."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -242,6 +273,8 @@ def folder(tmp_path_factory):
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
         pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
         initializer_range=0.3,
     )
     transformers.Phi3ForCausalLM(packed).double().save_pretrained(place / "phi3")
@@ -346,6 +379,14 @@ def test_heads_that_each_rank_computes_all_of_are_whole(ranks, folder):
         sharded, shards, entropy = rank["whole"]
         assert (sharded, shards) == (True, ())
         assert_close(entropy, seen[LAYER].entropy)
+
+
+def test_weights_that_are_not_dtensors_are_told_by_the_config(ranks):
+    for place, rank in enumerate(ranks):
+        found = rank["plain"]
+        assert found[3] == (tuple(range(3 * place, 3 * place + 3)), (1, HEADS, 5))
+        assert found[6] == (None, (1, HEADS, 5))
+        assert "the weights of Some at '0' are sharded in another way" in found[2]
 
 
 def test_observe_texts_refuses_a_model_that_ranks_share(ranks):
