@@ -25,7 +25,9 @@ def with_sphinx() -> None:
     """Leave a test out where the extra `docs` is missing, but fail where nothing is left out."""
     missing = [name for name in WANTED if importlib.util.find_spec(name) is None]
     if missing:
-        left_out = pytest.fail if os.environ.get("CI") else pytest.skip
+        # A cell of versions has the library's own extras.
+        must = os.environ.get("CI") and not os.environ.get("GLASSHEAD_CELL")
+        left_out = pytest.fail if must else pytest.skip
         left_out(f"{', '.join(missing)} is not installed: pip install 'glasshead[docs]'")
 
 
