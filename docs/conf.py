@@ -58,6 +58,7 @@ myst_enable_extensions = ["attrs_inline"]
 nb_execution_mode = "off"  # tests run the notebooks, which keep their outputs
 
 default_role = "py:obj"
+smartquotes = False  # "auto" is a value
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

@@ -46,9 +46,10 @@ class PublicNames(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         package = self.arguments[0]
         modules = self.options.get("from", "").split()
-        names = [
-            name for name, home in public_names(package).items() if not modules or home in modules
-        ]
+        homes = public_names(package)
+        names = [name for name, home in homes.items() if not modules or home in modules]
+        if modules:
+            names.sort(key=lambda name: modules.index(homes[name]))
         block = nodes.Element()
         lines = [line for name in names for line in entry(package, name)]
         self.state.nested_parse(StringList(lines, source=package), self.content_offset, block)
