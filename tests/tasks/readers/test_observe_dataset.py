@@ -32,7 +32,8 @@ class Reader(nn.Module):
         config = gh.LanguageModelConfig(
             vocab_size=17, d_model=12, num_heads=HEADS, num_layers=2, context_length=CONTEXT
         )
-        self.inner = gh.LanguageModel(config)
+        # Sums of numbers in float32 would be exact in float64, in any order.
+        self.inner = gh.LanguageModel(config).double()
         for parameter in self.inner.parameters():
             parameter.data += 0.3 * torch.randn_like(parameter)
         self.deadly, self.marker = deadly, marker
