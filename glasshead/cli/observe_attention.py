@@ -41,7 +41,7 @@ _SEED = 123
 _NOTES = {
     VectorSource.TEXTS: "The vectors are those of the worked example that the texts print.",
     VectorSource.MADE_UP: f"The vectors are made up from seed {_SEED} and mean nothing: what the "
-    "words attend to here says nothing about the words. How it is computed is real.",
+    "words attend to here says nothing about the words. The computation is real.",
 }
 
 
@@ -294,7 +294,7 @@ def _map(observed: ObservedAttention, head: int | None) -> WeightsMap:
         observed.mask,
         (observed.subject.query.shape[-2], observed.subject.key.shape[-2]),
         observed.subject.tokens,
-        f"Weights, {_whose(observed, head)}: a row a query, a column a key",
+        f"Weights, {_whose(observed, head)}: one row per query, one column per key",
     )
 
 

@@ -263,8 +263,8 @@ def _map(observed: ObservedModel) -> WeightsMap:
         observed.mask,
         (length, length),
         observed.names,
-        f"Weights, {observed.choice.said(*observed.shape)}{_over(observed)}: a row a query, a "
-        f"column a key",
+        f"Weights, {observed.choice.said(*observed.shape)}{_over(observed)}: one row per query, "
+        f"one column per key",
     )
 
 

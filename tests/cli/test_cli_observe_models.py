@@ -166,7 +166,7 @@ def test_a_single_whole_text_has_a_map_with_its_tokens(command, place):
     options = ("--length", "whole", "--layer", 1, "--head", 2, "--width", 200)
     out = observe(command, "llama", "--text", "short.txt", *options).out
     assert re.search(r"^fox +(\d\.\d\d *){4}$", out, re.MULTILINE)
-    assert "Weights, of layer 1, head 2: a row a query" in out
+    assert "Weights, of layer 1, head 2: one row per query" in out
 
 
 def test_a_model_whose_positions_begin_later_reads_as_many_fewer(command, place):

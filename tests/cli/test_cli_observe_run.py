@@ -205,7 +205,7 @@ def test_whose_map_and_keys_are_drawn_can_be_chosen(command, place, options, sai
     mean = torch.stack(weights()[:-1]).mean(0)
     P = mean[chosen].reshape(-1, CONTEXT, CONTEXT).mean(0)
     over = "mean over 5 pieces of 11"
-    assert f"Weights, {said}, {over}: a row a query, a column a key" in out
+    assert f"Weights, {said}, {over}: one row per query, one column per key" in out
     drawn = [line.split() for line in out.splitlines() if re.match(r"\d+ +\d\.\d\d ", line)]
     for query, cells in enumerate(drawn):
         shown = [f"{weight:.2f}" if key <= query else "·" for key, weight in enumerate(P[query])]
@@ -237,7 +237,7 @@ def test_the_tokens_of_a_single_piece_are_named(command, place):
     assert "The model does not know 1 token of the text, 12.5 %, and takes all such for one" in said
     (place / "longer.txt").write_text("the quick brown")
     out = observe(command, *asked("received"), "--width", 200, text="longer.txt").out
-    assert "Weights, mean over all 6 heads, over the first 11 tokens: a row a query" in out
+    assert "Weights, mean over all 6 heads, over the first 11 tokens: one row per query" in out
     assert re.search(r"^q +(\d\.\d\d +){5}(· *){6}$", out, re.MULTILINE)
     assert "does not know" not in out
 

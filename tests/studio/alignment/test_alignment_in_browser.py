@@ -50,7 +50,7 @@ def test_every_control_shows_the_librarys_numbers(url, looking, translator):
     page.locator("label.row").nth(2).click()
     drawn(page)
     check_numbers(page, seen[2], seen[2].weights.mean((0, 1)))
-    page.get_by_label("Width of the beam").fill("1")
+    page.get_by_label("Beam width").fill("1")
     expect(page.locator("label.row")).to_have_count(2)
     drawn(page)
     (first, _) = found_by(translator, width=2)
