@@ -133,8 +133,8 @@ HEADS = {
     "heads.one": _("Layer {layer}, head {head}: {role}, mean entropy {entropy} nats"),
     "heads.absent": _("This file does not hold the whole map of this head."),
     "heads.under": _(
-        "In a map, rows are queries and columns are keys. Below it stand the head's role and the mean "
-        "entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
+        "In a map, rows are queries and columns are keys. Below it stand the head's role and the "
+        "mean entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
     ),
     # Roles
     "heads.roles": _("Roles"),
@@ -165,8 +165,8 @@ HEADS = {
     "heads.open": _("The head that is open"),
     "heads.named": _("Layer {layer}, head {head}"),
     "heads.map": _(
-        "Map of the head, one row per query, one column per key: arrow keys, Home, End, Page up and Page "
-        "down move the cross-hair"
+        "Map of the head, one row per query, one column per key: arrow keys, Home, End, Page up "
+        "and Page down move the cross-hair"
     ),
     "heads.pooled": _("Each pixel shows the largest of the weights in it."),
     "heads.readout": _("Under the cross-hair"),

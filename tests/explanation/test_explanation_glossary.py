@@ -24,11 +24,14 @@ FORBIDDEN = {
     ),
     "es": (
         r"[Ff]rase|[Oo]rdenador|\b[Óó]rden(es)?\b|la orden|manuales|Suavización|\btraductor\b",
-        r"\b[Ii]mpres[oa]s?\b|es una ventana:|es un prefijo:|\b[Hh]a(n)? (mirado|encontrado|dado)\b",
+        r"\b[Ii]mpres[oa]s?\b|es una ventana:|es un prefijo:",
+        r"\b[Hh]an? (mirado|encontrado|dado)\b",
         r"\b(tú|vosotros|vuestr[oa])\b",
     ),
     "zh_Hant": (r"次方」|「分數」次方|印出|印成|配方|走過每一對|沒有動靜|要看頭|信息|視頻|默認",),
-    "zh_Hans": (r"“分数”次幂|印出|印成|配方|走过每一对|遍历每一对|没有动静|要看头|维数|資訊|程式",),
+    "zh_Hans": (
+        r"“分数”次幂|(?<!打)印出|印成|配方|走过每一对|遍历每一对|没有动静|要看头|维数|資訊|程式",
+    ),
 }
 # What each language says somewhere, with the English term beside it where it is first met.
 REQUIRED = {
@@ -172,16 +175,9 @@ def test_one_is_no_plural(language):
     assert [text for text in texts if re.search(one, text)] == []
 
 
-@pytest.mark.parametrize(("lang", "rest"), [("en", "the others (1)"), ("es", "las demás (1)")])
-def test_one_key_that_is_not_written_out(lang, rest):
-    trace = traced(7, 7, mask=gh.padding(6))
-    assert rest in " ".join(gh.explain(trace, query=0, lang=lang).text(width=200).split())
-
-
 @pytest.mark.parametrize("language", ["zh_Hant", "zh_Hans"])
 def test_chinese_punctuation_is_full_width(language):
     for name, text in [*translations(language).items(), *pages(language).items()]:
         assert not re.search(r"[一-鿿][,;:?!]", text), name
         assert not re.search(r"[一-鿿]\(|\)[一-鿿]", text), name
         assert not re.search(r"[一-鿿]\.(\s|$)", text), name
-        assert not re.search(r"(?<!…)…(?!…)(?![一-鿿 （]|$)", text) or name not in PAGES[language]

@@ -121,7 +121,9 @@ def test_it_is_frozen_and_says_what_it_is():
     explanation = worked_example()
     with pytest.raises(dataclasses.FrozenInstanceError):
         explanation.title = "x"
-    assert repr(explanation).startswith("Explanation('Self-attention, step by step: “shiny”', steps: op")
+    assert repr(explanation).startswith(
+        "Explanation('Self-attention, step by step: “shiny”', steps: op"
+    )
     assert repr(explanation["scores"]) == ("Step('scores', 'Scores: how well does each key fit?')")
 
 

@@ -28,7 +28,6 @@ from glasshead.ladder.worked_example import WorkedExample
 
 def tell_weights(subject: Subject) -> Step:
     """Explain the normalizer's formula with its numbers, and the weights."""
-    say = subject.say
     title, data = _weights_title(subject), {"weights": subject.matrix("weights")}
     if not subject.seen:
         return Step(
@@ -319,8 +318,8 @@ def _slips(printed: WorkedExample, subject: Subject, terms: _Matrix) -> Iterator
     ]
     opening = say("The numbers marked ≠ are errors in the source.")
     closing = say(
-        "A difference of up to {rounding} is not marked: weights that are rounded before they are "
-        "multiplied move a term by about as much.",
+        "A difference of up to {rounding} is not marked: numbers that are rounded on the way "
+        "move a term by about as much.",
         rounding=f"{_ROUNDING:.4f}",
     )
     yield Paragraph(say.after_each_other(opening, *sentences, closing))
@@ -401,10 +400,10 @@ def tell_matrix(subject: Subject) -> Step:
         title=say("All words at once"),
         intro=(
             say(
-                "So far we followed one word. Every other word is treated in just the same way, and "
-                "together all the weights make a matrix P: a row for each query, a column for each "
-                "key. The row of “{query}” is marked; it is the one explained above. P times the "
-                "matrix V of all values gives all context vectors C at once."
+                "So far we followed one word. Every other word is treated in just the same way, "
+                "and together all the weights make a matrix P: a row for each query, a column for "
+                "each key. The row of “{query}” is marked; it is the one explained above. P times "
+                "the matrix V of all values gives all context vectors C at once."
             ),
         ),
         formula="C = P·V",

@@ -32,7 +32,6 @@ _MOST_WORDS = 40
 
 def tell_opening(subject: Subject) -> Step:
     """Introduce the explanation and its words."""
-    say = subject.say
     return Step(
         name="opening",
         title=_title(subject),

@@ -37,7 +37,12 @@ def test_every_view_opens_without_a_request(offline):
         page = look.open(f"#{view}")
         assert page.locator("h1").inner_text().lower() == view
         assert page.locator(".refused").count() == 0
-        assert page.locator("nav a").all_inner_texts() == ["Steps", "Attention heads", "Alignment", "Atlas"]
+        assert page.locator("nav a").all_inner_texts() == [
+            "Steps",
+            "Attention heads",
+            "Alignment",
+            "Atlas",
+        ]
         assert page.get_by_label("Language").count() == 0
         assert page.locator("textarea, form, input[type=file]").count() == 0
         assert look.violations() == []
