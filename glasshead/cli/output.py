@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os.path import realpath
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from rich.console import Console, RenderableType
 from typer import Option
@@ -18,6 +18,10 @@ from typer import Option
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
 from glasshead.cli.inputs.messages import quoted, whole_number
 from glasshead.files import whole_file
+from glasshead.message import Message
+
+if TYPE_CHECKING:
+    from glasshead.explanation.translations import Say
 
 OUTPUT = "The output"
 
@@ -40,6 +44,17 @@ Html = Annotated[
     ),
 ]
 
+Lang = Annotated[
+    str | None,
+    Option(
+        metavar="L",
+        show_default=False,
+        rich_help_panel=OUTPUT,
+        help="Language: en, tr, es, zh-Hant or zh-Hans. If not given, that of LC_ALL, "
+        "LC_MESSAGES or LANG, else en.",
+    ),
+]
+
 
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
@@ -57,8 +72,11 @@ def check_language(asked: str | None) -> None:
         language_of(asked)
     except ValueError:
         raise ValueError(
-            f"--lang takes one of {', '.join(LANGUAGES)}, and got {quoted(asked)}: take one of the "
-            f"list."
+            Message(
+                "--lang takes one of {languages}, and got {got}: take one of the list.",
+                languages=", ".join(LANGUAGES),
+                got=quoted(asked),
+            )
         ) from None
 
 
@@ -83,6 +101,16 @@ def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
         return language_of(named)
     except ValueError:
         return "en"
+
+
+def spoken(asked: str | None) -> "Say":
+    """Return the translator to the language of the output.
+
+    Errors: as of `chosen_language`.
+    """
+    from glasshead.explanation.translations import Say
+
+    return Say(chosen_language(asked, os.environ))
 
 
 NARROWEST, WIDEST = 20, 1000

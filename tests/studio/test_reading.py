@@ -209,7 +209,7 @@ def test_more_memory_than_allowed_is_refused(folder, model):
     text = studio.texts.add("a dog and a cat")
     with pytest.raises(TooMuch, match=r"would take 2,808 bytes, and 1,000 are allowed: choose a"):
         read(studio, text, Work(), 1024)
-    with pytest.raises(TooMuch, match=r"would take more memory than is allowed: take a shorter"):
+    with pytest.raises(TooMuch, match=r"would take more memory than is allowed: choose a shorter"):
         run(letters(model), torch.arange(LENGTH), (), budget=1000)
     readings = SizedCache(1000)
     with (
@@ -378,8 +378,8 @@ def test_a_file_that_is_gone_and_a_run_that_does_not_translate_are_told(tmp_path
         with pytest.raises(NotThere) as refused:
             StudioSubject(folder).translator()
         assert str(refused.value) == (
-            f"an alignment needs a translation model, and {holds}: start the studio with the folder "
-            f"of one."
+            f"an alignment needs a translation model, and {holds}: start the studio with the "
+            f"folder of one."
         )
 
 
