@@ -43,4 +43,15 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
 
 # Not `__all__`: a star import would fetch them all, those of missing extras too.
-__getattr__, __dir__, _names = lazy_names(__name__)
+_get, __dir__, _names = lazy_names(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _get(name)
+    except AttributeError as error:
+        if name.startswith("_") or name not in import_module("glasshead.ladder").__all__:
+            raise
+        raise AttributeError(
+            f"{error}; the class of the texts by this name is glasshead.ladder.{name}"
+        ) from None

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from glasshead.cli.attention_options import parse_recipe
 from glasshead.cli.inputs.files import check_sentence, input_file, output_file, shown
-from glasshead.cli.inputs.messages import listed, number_option, print_stderr
+from glasshead.cli.inputs.messages import listed, number_option, one_of, print_stderr
 from glasshead.cli.output import (
     OUTPUT,
     Html,
@@ -23,7 +23,14 @@ from glasshead.cli.output import (
     write_page,
 )
 from glasshead.explanation.choices import RecipeOptions
-from glasshead.ladder.worked_example import is_the_texts_own
+from glasshead.ladder.worked_example import (
+    EXAMPLES,
+    TEXTS,
+    WorkedExample,
+    example_of,
+    text_of,
+    worked_example,
+)
 
 if TYPE_CHECKING:
     from glasshead.explanation import Explanation
@@ -47,6 +54,28 @@ def explain(
         ),
     ] = None,
     *,
+    example: Annotated[
+        str | None,
+        Option(
+            metavar="E",
+            show_default=False,
+            rich_help_panel=_SENTENCE,
+            help='A worked example of the texts: shiny ("Hello shiny sun!") or journey ("Your '
+            'journey starts with one step"), beside the numbers that they print.',
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        Option(
+            "--text",
+            metavar="T",
+            show_default=False,
+            rich_help_panel=_SENTENCE,
+            help="The text that works the example, with its matrices and its seed: A (Dikkat "
+            "Mekanizmaları), B (Mecanismos de Atención), C (Day 13), D (Dikkat ve Dönüştürücü) or "
+            "E (缩放点积注意力机制). If not given, A for shiny and E for journey.",
+        ),
+    ] = None,
     vectors: Annotated[
         str | None,
         Option(
@@ -128,6 +157,14 @@ def explain(
             "the state dict of nn.Linear layers, W_query.weight … with or without biases.",
         ),
     ] = None,
+    columns: Annotated[
+        bool,
+        Option(
+            "--columns",
+            rich_help_panel=OUTPUT,
+            help="Show the result in columns too, H = XA, as text D writes it.",
+        ),
+    ] = False,
     lang: Annotated[
         str | None,
         Option(
@@ -150,9 +187,11 @@ def explain(
     page_file = output_file(html, "--html")
     if vectors_file is None:
         check_sentence(text)
+    worked = example_for(text, vectors_file, example, source, causal=mask == "causal")
     recipe = recipe_for(
         text,
         vectors_file,
+        example=worked,
         score=score,
         beta=beta,
         normalizer=normalizer,
@@ -173,7 +212,7 @@ def explain(
         raise ValueError(
             f"--seed takes a whole number from 0 to 2^63 - 1, and got {seed}: try 123."
         )
-    _check_dim(dim, made_up=vectors_file is None and not is_the_texts_own(text))
+    _check_dim(dim, made_up=vectors_file is None and worked is None)
     explanation = explain_sentence(
         text,
         vectors_file,
@@ -185,6 +224,8 @@ def explain(
         weights=weights_file,
         lang=lang,
         json=json,
+        example=worked,
+        columns=columns,
     )
     if page_file is not None:
         write_page(page_file, explanation.html())
@@ -196,14 +237,66 @@ def explain(
         print_stderr(f"The page is at {shown(page_file)}")
 
 
+def example_for(
+    text: str | None,
+    vectors: Path | None,
+    example: str | None = None,
+    source: str | None = None,
+    *,
+    causal: bool = False,
+) -> WorkedExample | None:
+    """Return the worked example that the options name, or whose sentence the text is, if any.
+
+    Args:
+        text, vectors: The sentence and its file of vectors.
+        example: A name of `EXAMPLES`.
+        source: The letter of a text.
+        causal: Whether the mask is causal.
+
+    Errors: a ValueError where an option is not one of its choices, or does not go with another.
+    """
+    if example is not None:
+        one_of(example, EXAMPLES, "--example")
+        if text is not None or vectors is not None:
+            other = "TEXT" if text is not None else "--vectors"
+            raise ValueError(
+                f"--example has words and vectors of its own, and got {other} too: leave one of "
+                f"them out."
+            )
+    letter = None if source is None else one_of(source.strip().upper(), TEXTS, "--text")
+    name = example or (example_of(text) if vectors is None else None)
+    if name is None:
+        if letter is not None:
+            raise ValueError(
+                "--text is about a worked example, and this sentence is none: leave it out, or "
+                "take --example shiny or --example journey."
+            )
+        return None
+    if text is None and example is None and letter is not None:
+        name = next(known for known, texts in EXAMPLES.items() if letter in texts)
+    if letter is not None and letter not in EXAMPLES[name]:
+        others = " or ".join(known for known, texts in EXAMPLES.items() if letter in texts)
+        raise ValueError(
+            f"--text {letter} does not work the example {name}: take one of "
+            f"{listed(EXAMPLES[name])}, or --example {others}."
+        )
+    return worked_example(name, text_of(name, letter), causal=causal)
+
+
 def recipe_for(
-    text: str | None, vectors: Path | None, *, score: str | None = None, **options: Any
+    text: str | None,
+    vectors: Path | None,
+    *,
+    example: WorkedExample | None = None,
+    score: str | None = None,
+    **options: Any,
 ) -> RecipeOptions:
-    """Parse the options of an attention; the worked example has the dot score by default.
+    """Parse the options of an attention; a worked example has its own score by default.
 
     Errors: as of `parse_recipe`.
     """
-    default = "dot" if vectors is None and is_the_texts_own(text) else "scaled-dot"
+    example = example or example_for(text, vectors)
+    default = "scaled-dot" if example is None else example.score
     return parse_recipe(score=default if score is None else score, **options)
 
 
@@ -233,14 +326,16 @@ def explain_sentence(
     weights: Path | None = None,
     lang: str | None = None,
     json: bool = False,
+    example: WorkedExample | None = None,
+    columns: bool = False,
 ) -> "Explanation":
-    """Explain the self-attention of a sentence.
+    """Explain the self-attention of a sentence, or of a worked example with its own matrices.
 
     Errors: a ValueError, TypeError or OSError in one sentence.
     """
     from glasshead.cli.inputs.sentences import query_position, sentence_of
     from glasshead.cli.inputs.tensors import read_weights
-    from glasshead.explanation.embeddings import composed
+    from glasshead.explanation.embeddings import Projection, composed
     from glasshead.explanation.explain_trace import SentenceAttention
 
     language = chosen_language(lang, os.environ)
@@ -248,15 +343,21 @@ def explain_sentence(
     if dim is None and matrices is not None:
         dim = matrices.d_in
     most = max_tokens(recipe, json=json)
-    sentence = sentence_of(text, vectors, dim=dim, seed=seed, most=most)
+    sentence = sentence_of(text, vectors, dim=dim, seed=seed, most=most, example=example)
     embeddings = sentence.embeddings
     position = sentence.default_query
     if query is not None:
         position = query_position(embeddings.tokens, composed(query))
+    if matrices is not None:
+        projection = matrices.projection(embeddings.vectors)
+    else:
+        projection = sentence.example and Projection.of_the_texts(sentence.example)
     attention = SentenceAttention(
         sentence=sentence,
         recipe=recipe,
-        projection=None if matrices is None else matrices.projection(embeddings.vectors),
+        projection=projection,
+        own_projection=matrices is not None,
+        columns=columns or (sentence.example is not None and sentence.example.columns),
         seed=seed,
     )
     trace = _trace(attention, json=json)

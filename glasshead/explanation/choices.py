@@ -3,9 +3,11 @@
 Nothing heavy is imported here, so that a name can be checked without torch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from glasshead.ladder.worked_example import WorkedExample
 
 if TYPE_CHECKING:
     from glasshead.attention import Attention
@@ -70,9 +72,13 @@ class RecipeOptions:
     bands: tuple[Band, ...] = ()
     heads: int = 1
 
-    def is_the_texts_own(self) -> bool:
-        """Whether this is the attention of the worked example, whose numbers are printed."""
-        return self in (RecipeOptions(score="dot"), RecipeOptions(score="dot", beta=1.0))
+    def is_that_of(self, example: WorkedExample) -> bool:
+        """Whether this is the attention of a worked example, whose numbers are printed."""
+        own = 1.0 if example.score == "dot" else "auto"
+        bands: tuple[Band, ...] = ((None, 0),) if example.causal else ()
+        return self.beta in (None, own) and replace(self, beta=None) == RecipeOptions(
+            score=example.score, bands=bands
+        )
 
     def attention(self, dim: int, seed: int) -> "Attention":
         """Build the attention for queries of width `dim`; the seed draws learned parameters."""

@@ -304,6 +304,30 @@ class Projection:
                 f"{list(self.W_query.shape)} and {list(self.W_key.shape)}."
             )
 
+    @classmethod
+    def of_the_texts(cls, example: WorkedExample) -> "Projection | None":
+        """Draw the matrices of a worked example by its seed, as the text does; None without any.
+
+        >>> from glasshead.ladder.worked_example import worked_example
+        >>> Projection.of_the_texts(worked_example("journey", "E")).queries[1]
+        tensor([0.3558, 0.5643], dtype=torch.float64)
+        """
+        from glasshead import ladder
+
+        made = example.matrices
+        if made is None:
+            return None
+        x = torch.tensor(example.embeddings, dtype=torch.float64)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(made.seed)
+            modules = [getattr(ladder, name)(x.shape[1], made.d_out) for name in made.classes]
+        parts = (getattr(modules[-1], f"W_{role}") for role in ("query", "key", "value"))
+        W_query, W_key, W_value = (
+            (part.weight.T if isinstance(part, torch.nn.Linear) else part).detach().double()
+            for part in parts
+        )
+        return cls(inputs=x, W_query=W_query, W_key=W_key, W_value=W_value)
+
     @property
     def queries(self) -> Float[Tensor, "tokens d_out"]:
         """Query vector of each token."""

@@ -20,7 +20,7 @@ from glasshead.explanation.explanation import Explanation
 from glasshead.explanation.steps import TELLERS
 from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN, WorkedExample
+from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Trace
 
 _LONGEST_NAME = 16
@@ -32,8 +32,8 @@ def check_trace(trace: Any) -> None:
     """Check that a trace has at least one query and one key."""
     if not isinstance(trace, Trace):
         raise TypeError(
-            "explain takes a Trace, as Attention().trace(query, key, value) gives, and got "
-            f"{type(trace).__name__}."
+            "explain takes a Trace, as Attention().trace(query, key, value) gives, or a module and "
+            f"its inputs, and got {type(trace).__name__}."
         )
     queries, keys = trace.scores.shape[-2:]
     for count, name in ((queries, "query"), (keys, "key")):
@@ -168,6 +168,7 @@ def explain(
     index: tuple[int, ...] | None = None,
     projection: Projection | None = None,
     printed: WorkedExample | None = None,
+    columns: bool = False,
 ) -> Explanation:
     r"""Explain a trace in words: the formula of each step, with its numbers, and the reason for it.
 
@@ -184,6 +185,7 @@ def explain(
         projection: The embeddings and the matrices that gave queries, keys and values; they are
             explained in a first step.
         printed: A worked example, whose printed numbers are compared with the exact ones.
+        columns: Whether to show the result in columns too, H = XA.
 
     Errors: a TypeError where `trace` is no Trace, or words are not strings; a ValueError where the
     words are not as many as the queries or keys, where the query, the index or the language is not
@@ -218,6 +220,7 @@ def explain(
         say=say,
         projection=projection,
         printed=printed,
+        columns=columns,
     )
     steps = [tell(subject) for tell in TELLERS]
     return Explanation(
@@ -239,6 +242,25 @@ def _title(subject: Subject) -> str:
     return say("Cross-attention, step by step: “{query}”")
 
 
+def module_notes(lang: str, name: str, *, ends: bool) -> Iterator[str]:
+    """Yield the notes on a module whose attention is explained.
+
+    Args:
+        lang: The language.
+        name: The name of its class.
+        ends: Whether the context is what it returns.
+    """
+    say = Say(lang)
+    yield say(
+        "These are the numbers of {module} itself, as it ran on the given input.", module=name
+    )
+    if not ends:
+        yield say(
+            "What becomes of the context vectors afterwards, as in an output projection, is not "
+            "shown."
+        )
+
+
 class VectorSource(Enum):
     """The origin of a sentence's vectors."""
 
@@ -249,10 +271,16 @@ class VectorSource(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
-    """A sentence with its vectors and their origin."""
+    """A sentence with its vectors and their origin, and the worked example that it is, if any."""
 
     embeddings: Embeddings
     source: VectorSource
+    example: WorkedExample | None = None
+
+    @classmethod
+    def of_the_texts(cls, example: WorkedExample) -> "Sentence":
+        """Return the sentence of a worked example."""
+        return cls(Embeddings.of_the_texts(example), VectorSource.TEXTS, example)
 
     @property
     def default_query(self) -> int:
@@ -261,10 +289,7 @@ class Sentence:
         >>> Sentence(Embeddings.made_up(["A", "sun", "!"]), VectorSource.MADE_UP).default_query
         1
         """
-        tokens = self.embeddings.tokens
-        if self.source is VectorSource.TEXTS:
-            return tokens.index(HELLO_SHINY_SUN.query)
-        return last_word(tokens)
+        return last_word(self.embeddings.tokens) if self.example is None else self.example.position
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -275,12 +300,16 @@ class SentenceAttention:
         sentence: The sentence.
         recipe: The attention; its heads divide the widths of queries, keys and values.
         projection: Projects the embeddings to queries, keys and values; None: they are all three.
+        own_projection: Whether the projection is the user's, and not that of a worked example.
+        columns: Whether to show the result in columns too.
         seed: Random seed of made-up vectors and parameters.
     """
 
     sentence: Sentence
     recipe: RecipeOptions
     projection: Projection | None = None
+    own_projection: bool = False
+    columns: bool = False
     seed: int = MADE_UP_SEED
 
     def trace(self) -> Trace:
@@ -298,29 +327,37 @@ class SentenceAttention:
     def explain(self, trace: Trace, *, query: int, head: int, lang: str) -> Explanation:
         """Explain its trace for one word and one head, with notes on what is made up.
 
-        The worked example, as it stands in the texts, is compared with the numbers printed there.
+        A worked example, as it stands in the texts, is compared with the numbers printed there.
         """
-        tokens = self.sentence.embeddings.tokens
+        example = self.sentence.example
         is_printed = (
-            self.sentence.source is VectorSource.TEXTS
-            and self.projection is None
-            and self.recipe.is_the_texts_own()
-            and tokens[query] == HELLO_SHINY_SUN.query
+            example is not None
+            and not self.own_projection
+            and self.recipe.is_that_of(example)
+            and query == example.position
         )
         explanation = explain(
             trace,
-            tokens=tokens,
+            tokens=self.sentence.embeddings.tokens,
             query=query,
             lang=lang,
             index=self.index(head),
             projection=self.projection,
-            printed=HELLO_SHINY_SUN if is_printed else None,
+            printed=example if is_printed else None,
+            columns=self.columns,
         )
         for note in self._notes(Say(lang), head):
             explanation = explanation.with_note(note)
         return explanation
 
     def _notes(self, say: Say, head: int) -> Iterator[str]:
+        example = self.sentence.example
+        if example is not None and example.matrices is not None and not self.own_projection:
+            yield say(
+                "The matrices are drawn as in the text: torch.manual_seed({seed}), then {classes}.",
+                seed=example.matrices.seed,
+                classes=", ".join(example.matrices.classes),
+            )
         if self.sentence.source is VectorSource.MADE_UP:
             yield say(
                 "The embeddings are made up from seed {seed} and mean nothing: what the words "

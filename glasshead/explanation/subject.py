@@ -147,6 +147,7 @@ class Subject:
         say: Translator to the requested language; it knows the word of the query.
         projection: The embeddings and matrices that gave queries, keys and values.
         printed: A worked example, whose printed numbers are compared with the exact ones.
+        columns: Whether to show the result in columns too.
     """
 
     trace: Trace
@@ -158,6 +159,7 @@ class Subject:
     say: Say
     projection: "Projection | None" = None
     printed: WorkedExample | None = None
+    columns: bool = False
 
     @property
     def problem(self) -> Problem:

@@ -1,6 +1,8 @@
 from .rung1_simple_self_attention import simple_self_attention as simple_self_attention
+from .rung2_self_attention_v1 import SelfAttention_v1 as SelfAttention_v1
 from .rung2_self_attention_v1 import SelfAttentionV1 as SelfAttentionV1
 from .rung3_self_attention_v2 import ScaledDotProductAttention as ScaledDotProductAttention
+from .rung3_self_attention_v2 import SelfAttention_v2 as SelfAttention_v2
 from .rung3_self_attention_v2 import SelfAttentionV2 as SelfAttentionV2
 from .rung4_causal_attention import CausalAttention as CausalAttention
 from .rung5_multi_head_attention_wrapper import (
@@ -25,4 +27,5 @@ from .rung10_why_attention import FixedContext as FixedContext
 from .rung10_why_attention import SequenceToSequence as SequenceToSequence
 from .rung10_why_attention import sentences_to_reverse as sentences_to_reverse
 from .worked_example import HELLO_SHINY_SUN as HELLO_SHINY_SUN
+from .worked_example import JOURNEY as JOURNEY
 from .worked_example import WorkedExample as WorkedExample

@@ -25,7 +25,8 @@ class SelfAttentionV1(nn.Module):
         ValueError: ``forward`` got something other than ``[tokens, d_in]``.
 
     Source: Raschka, *Build a Large Language Model (From Scratch)*, section 3.4, where it is
-    ``SelfAttention_v1``; the scaled dot product is Vaswani et al. 2017, section 3.2.1.
+    ``SelfAttention_v1``, a name that works here too; the scaled dot product is Vaswani et al. 2017,
+    section 3.2.1.
 
     >>> _ = torch.manual_seed(123)
     >>> attention = SelfAttentionV1(d_in=3, d_out=2)
@@ -54,3 +55,7 @@ class SelfAttentionV1(nn.Module):
         scores = queries @ keys.T  # [tokens, tokens]
         weights = torch.softmax(scores / d_out**0.5, dim=-1)
         return weights @ values  # [tokens, d_out]
+
+
+SelfAttention_v1 = SelfAttentionV1
+"""The name that the texts give it."""

@@ -26,8 +26,8 @@ class SelfAttentionV2(nn.Module):
         ValueError: ``forward`` got something other than ``[tokens, d_in]``.
 
     Source: Raschka, *Build a Large Language Model (From Scratch)*, section 3.4, where it is
-    ``SelfAttention_v2``, and articles on PyTorch that call it ``ScaledDotProductAttention``, a name
-    that works here too; Vaswani et al. 2017, section 3.2.1.
+    ``SelfAttention_v2``, and articles on PyTorch that call it ``ScaledDotProductAttention``, names
+    that work here too; Vaswani et al. 2017, section 3.2.1.
 
     >>> _ = torch.manual_seed(789)
     >>> journey = torch.tensor([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
@@ -59,4 +59,5 @@ class SelfAttentionV2(nn.Module):
         return weights @ values  # [tokens, d_out]
 
 
+SelfAttention_v2 = SelfAttentionV2
 ScaledDotProductAttention = SelfAttentionV2

@@ -1,8 +1,9 @@
 """Multi-head attention: learned projections around `Attention`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from itertools import accumulate, groupby
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, combined
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.validation import check_divides, whole_number
+
+_Arguments = ParamSpec("_Arguments")
 
 
 class _Place(NamedTuple):
@@ -148,6 +151,33 @@ class QueryKeyNorm(nn.Module):
         return joined.unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)
 
 
+def _of_texts(args: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+    """Return the class of the ladder that is meant by the arguments of a class of a text."""
+    if {"d_in", "d_out", "context_length", "dropout", "qkv_bias"} & set(options) or len(args) > 4:
+        return "MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads)"
+    if len(args) == 4 and ("num_heads" in options or isinstance(args[3], float)):
+        return "MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads)"
+    if "p" in options or (len(args) == 3 and isinstance(args[2], float)):
+        return "EncoderMultiHeadAttention(d_model, num_heads, p)"
+    return None
+
+
+def _named_by_texts(build: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
+    """Refuse the arguments of the classes that texts call by the same name, and name these."""
+
+    @wraps(build)
+    def checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> None:
+        meant = _of_texts(args[1:], options)
+        if meant is not None:
+            raise TypeError(
+                f"gh.MultiHeadAttention takes d_model and num_heads, and got the arguments of a "
+                f"text's class: call glasshead.ladder.{meant}."
+            )
+        build(*args, **options)
+
+    return checked
+
+
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: H = [head_1, head_2, …] W_oᵀ + b_o, head_h = attention(Q_h, K_h, V_h).
 
@@ -168,7 +198,8 @@ class MultiHeadAttention(nn.Module):
         bias: Whether the projections add biases.
 
     Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
-    argument is of another type.
+    argument is of another type, or it is called as the class of a text by this name, which is
+    `glasshead.ladder.MultiHeadAttention`.
 
     Source: Vaswani et al. 2017, section 3.2.2; shared keys and values: Ainslie et al. 2023 (GQA),
     section 2.2. Heads as wide as the model, which one text on encoders has, are
@@ -183,6 +214,7 @@ class MultiHeadAttention(nn.Module):
     torch.Size([2, 3, 5, 5])
     """
 
+    @_named_by_texts
     def __init__(
         self,
         d_model: int,
@@ -319,12 +351,15 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_module(cls, module: nn.Module, *, mask: Mask | None = None) -> Self:
-        """Copy `nn.MultiheadAttention`, or a class of the ladder, with its weights.
+        """Copy `nn.MultiheadAttention`, or a class of a text, with its weights.
 
+        A class of a text is one of the ladder, or your own with matrices by the texts' names, such
+        as `W_query`, `W_key`, `W_value` and `out_proj`: linear layers, or parameters that are
+        applied as x @ W. Your own is run on random numbers, which tell its score and its mask.
         Classes without an output projection have none here. A mask is and-ed with the module's own.
 
         Errors: a TypeError for another module; a ValueError for a setting that there is none of
-        here.
+        here, and for a class that computes another thing than attention of its matrices.
 
         >>> from torch import nn
         >>> MultiHeadAttention.from_module(nn.MultiheadAttention(6, 2)).head_dim
@@ -340,7 +375,9 @@ class MultiHeadAttention(nn.Module):
             num_heads=read.num_heads,
             head_dim=rows // read.num_heads,
             d_input=(weights[0].shape[1], weights[1].shape[1], weights[2].shape[1]),
-            attention=Attention(mask=combined([read.mask, mask]), dropout=read.dropout),
+            attention=Attention(
+                score=read.score, mask=combined([read.mask, mask]), dropout=read.dropout
+            ),
             bias=read.maps[0][1] is not None,
         )
         layer.to(weights[0])

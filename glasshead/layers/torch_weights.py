@@ -1,14 +1,18 @@
-"""Weights of PyTorch's attention and of the ladder's classes, read for layers of ours."""
+"""Weights of PyTorch's attention, of the ladder's classes and of a reader's own, for our layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import cast
+from itertools import product
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from glasshead import ladder
+from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal
+from glasshead.recipe.scores import Dot, ScaledDot, Score
 
 _Map = tuple[Tensor, Tensor | None]
 
@@ -21,8 +25,7 @@ class AttentionWeights:
         maps: Weight and bias of queries, keys and values, the heads' rows one below the other.
         output: Those of the output projection, if there is one.
         num_heads: The number of heads.
-        mask: Of its attention.
-        dropout: Of its attention.
+        score, mask, dropout: Of its attention.
     """
 
     maps: Sequence[_Map]
@@ -30,21 +33,33 @@ class AttentionWeights:
     num_heads: int = 1
     mask: Mask | None = None
     dropout: float = 0.0
+    score: Score | None = None
+
+    def attention(self) -> Attention:
+        """Return the attention between the projections."""
+        return Attention(score=self.score, mask=self.mask, dropout=self.dropout)
 
 
 def read_attention(module: nn.Module) -> AttentionWeights:
-    """Return the weights of PyTorch's multi-head attention, or of a class of the ladder.
+    """Return the weights of PyTorch's multi-head attention, or of a class of a text.
+
+    That is a class of the ladder, or a reader's own with the names of the texts. The latter is run
+    on random numbers, and taken for what it computes.
 
     Errors: a TypeError for a module of another kind; a ValueError for a setting that has no
-    counterpart here.
+    counterpart here, and for a class that computes another thing than its names say.
     """
     for kind, find in _FINDERS.items():
         if isinstance(module, kind):
             return find(module)
-    raise TypeError(
-        f"from_module takes nn.MultiheadAttention or a rung of the ladder, and got "
-        f"{type(module).__name__}: copy its weights into a MultiHeadAttention by hand."
-    )
+    named = named_weights(module)
+    if named is None:
+        raise TypeError(
+            f"from_module takes nn.MultiheadAttention, a rung of the ladder, or a class of a text "
+            f"with matrices such as W_query, W_key and W_value, and got {type(module).__name__}: "
+            f"copy its weights into a MultiHeadAttention by hand."
+        )
+    return _as_computed(module, named)
 
 
 def _of_torch(module: nn.MultiheadAttention) -> AttentionWeights:
@@ -80,7 +95,11 @@ def _of_rung4(rung: ladder.CausalAttention | ladder.MultiHeadAttention) -> Atten
 
 
 def _of_rung5(rung: ladder.MultiHeadAttentionWrapper) -> AttentionWeights:
-    heads = [_of_rung4(cast("ladder.CausalAttention", head)) for head in rung.heads]
+    return _joined([_of_rung4(cast("ladder.CausalAttention", head)) for head in rung.heads])
+
+
+def _joined(heads: Sequence[AttentionWeights]) -> AttentionWeights:
+    """Return the weights of modules side by side as those of heads."""
     maps = []
     for one in zip(*(head.maps for head in heads), strict=True):
         weights, biases = zip(*one, strict=True)
@@ -116,6 +135,141 @@ _FINDERS: dict[type[nn.Module], Callable[..., AttentionWeights]] = {
 
 def _linears(*linears: nn.Linear) -> Sequence[_Map]:
     return [(linear.weight, linear.bias) for linear in linears]
+
+
+# What texts call the parts of a class of attention.
+_MATRICES = (
+    ("W_query", "W_key", "W_value"),
+    ("W_q", "W_k", "W_v"),
+    ("Wq", "Wk", "Wv"),
+    ("query", "key", "value"),
+    ("q_proj", "k_proj", "v_proj"),
+)
+_OUTPUTS = ("out_proj", "W_h", "W_o", "o_proj")
+_HEADS = ("num_heads", "n_heads", "n_head")
+
+
+def named_weights(module: nn.Module) -> AttentionWeights | None:
+    """Find the matrices of a class by the names that texts give them; None without them.
+
+    A parameter is taken as applied from the right, x @ W.
+
+    >>> rung = ladder.SelfAttentionV1(d_in=5, d_out=3)
+    >>> [list(weight.shape) for weight, _ in named_weights(rung).maps]
+    [[3, 5], [3, 5], [3, 5]]
+    """
+    heads = getattr(module, "heads", None)
+    if isinstance(heads, nn.ModuleList) and len(heads):
+        parts = [named_weights(head) for head in heads]
+        return None if None in parts else _joined(cast("list[AttentionWeights]", parts))
+    for names in _MATRICES:
+        maps = [_map(getattr(module, name, None)) for name in names]
+        if None not in maps:
+            break
+    else:
+        return None
+    outputs = (_map(getattr(module, name, None)) for name in _OUTPUTS)
+    dropout = getattr(module, "dropout", None)
+    return AttentionWeights(
+        maps=cast("list[_Map]", maps),
+        output=next((one for one in outputs if one is not None), None),
+        num_heads=next((n for name in _HEADS if isinstance(n := vars(module).get(name), int)), 1),
+        dropout=dropout.p if isinstance(dropout, nn.Dropout) else 0.0,
+    )
+
+
+def _map(part: Any) -> _Map | None:
+    if isinstance(part, nn.Linear):
+        return part.weight, part.bias
+    if isinstance(part, nn.Parameter) and part.ndim == 2:
+        return part.T, None
+    return None
+
+
+# Enough words to tell a causal mask, and few enough for any `context_length`.
+_BATCH, _WORDS = 2, 3
+
+
+def _as_computed(module: nn.Module, named: AttentionWeights) -> AttentionWeights:
+    """Return the weights with the score and the mask by which a class computes its output.
+
+    Errors: a ValueError where it computes another thing with each of them.
+    """
+    kind = type(module).__name__
+    refusal = ValueError(
+        f"from_module takes a class that computes softmax(Q Kᵀ / √d) V of its matrices, with or "
+        f"without √d, a causal mask, dropout of the weights and an output projection, and "
+        f"{kind} does not: copy its weights into a MultiHeadAttention by hand."
+    )
+    width, rows = named.maps[0][0].shape[1], len(named.maps[0][0])
+    if any(weight.shape != (rows, width) for weight, _ in named.maps) or rows % named.num_heads:
+        raise refusal
+    for score, mask in product((ScaledDot(), Dot()), (None, causal())):
+        read = replace(named, score=score, mask=mask)
+        if _agree(module, read, train=False):
+            # Of several modules each draws numbers of its own.
+            heads = isinstance(getattr(module, "heads", None), nn.ModuleList)
+            if named.dropout and not (heads or _agree(module, read, train=True)):
+                break
+            return read
+    raise refusal
+
+
+def _agree(module: nn.Module, read: AttentionWeights, *, train: bool) -> bool:
+    """Return whether a module computes from random numbers what its weights would here."""
+    weight = read.maps[0][0]
+    with _undisturbed(module, train=train):
+        words = torch.randn(_BATCH, _WORDS, weight.shape[1]).to(weight)
+        words = words[:1] if train else words
+        torch.manual_seed(0)
+        theirs = _output(module, words)
+        torch.manual_seed(0)
+        ours = _computed(read, words, train=train)
+    return (
+        isinstance(theirs, Tensor)
+        and theirs.shape == ours.shape
+        and torch.allclose(theirs, ours, rtol=1e-3, atol=1e-5)
+    )
+
+
+@contextmanager
+def _undisturbed(module: nn.Module, *, train: bool) -> Iterator[None]:
+    """Put a module into a mode without gradients, and undo all of that at the end."""
+    modes = {part: part.training for part in module.modules()}
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            module.train(train)
+            yield
+        finally:
+            for part, mode in modes.items():
+                part.training = mode
+
+
+def _output(module: nn.Module, words: Tensor) -> Tensor | None:
+    """Return what a module makes of sentences; None where it takes no such inputs."""
+    ways: Sequence[Callable[[], Any]] = (
+        lambda: torch.stack([module(sentence) for sentence in words]),
+        lambda: module(words),
+        lambda: module(words, words, words),
+    )
+    for way in ways:
+        try:
+            output = way()
+        except (TypeError, ValueError, RuntimeError, IndexError):
+            continue
+        return output[0] if isinstance(output, tuple) else output
+    return None
+
+
+def _computed(read: AttentionWeights, words: Tensor, *, train: bool) -> Tensor:
+    """Return the output of an attention with these weights, by the reference engine."""
+    query, key, value = (
+        nn.functional.linear(words, *one).unflatten(-1, (read.num_heads, -1)).transpose(1, 2)
+        for one in read.maps
+    )
+    context = read.attention().train(train).trace(query, key, value).context
+    context = context.transpose(1, 2).flatten(2)
+    return context if read.output is None else nn.functional.linear(context, *read.output)
 
 
 def copied_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

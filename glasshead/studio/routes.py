@@ -30,7 +30,7 @@ from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, 
 from glasshead.studio.views.atlas import TOKENS, Atlases
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
-from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, StepsRequest
+from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, Source, StepsRequest
 from glasshead.studio.views.training import TrainingLog
 
 # Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
@@ -139,6 +139,7 @@ def steps_routes(studio: Studio) -> APIRouter:
             str | None,
             Field(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
         ] = None
+        source: Source | None = None
         beta: Beta | None = None
         mask: Mask = "none"
         normalizer: Normalizer = "softmax"
@@ -156,9 +157,9 @@ def steps_routes(studio: Studio) -> APIRouter:
     def matrices(settings: Annotated[StepsQuery, Query()]) -> dict[str, Any]:
         """Return the matrices of a sentence's attention at full precision, and the options.
 
-        400 where parameters do not fit each other: heads that do not divide the dimension, a head
-        index out of range, or β = ∞ with a normalizer that has no hard limit. 413 where the
-        sentence has too many words and punctuation marks.
+        400 where parameters do not fit each other: a text that does not work the example, heads
+        that do not divide the dimension, a head index out of range, or β = ∞ with a normalizer that
+        has no hard limit. 413 where the sentence has too many words and punctuation marks.
         """
         return steps_data(StepsRequest(**settings.model_dump()), limits)
 

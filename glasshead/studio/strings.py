@@ -48,7 +48,8 @@ STEPS = {
     "steps.title": _("Steps"),
     "steps.sentence": _("A sentence of your own"),
     "steps.show": _("Show"),
-    "steps.example": _("The worked example"),
+    "steps.examples": _("The worked examples"),
+    "steps.source": _("As in the text"),
     "steps.choices": _("Choices"),
     "steps.beta": _("Sharpness β: from soft to hard attention"),
     "steps.mask": _("Mask"),
@@ -88,6 +89,7 @@ STEPS = {
     "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
     "steps.of.context": _("Number {number} of the context of “{word}”"),
     "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
+    "steps.projected": _("It is the embedding x of the word times column {number} of the matrix."),
     "steps.seen": _("The mask lets “{query}” see “{key}”: the score stays as it is."),
     "steps.seen.none": _("There is no mask: the score stays as it is."),
     "steps.hides.causal": _(

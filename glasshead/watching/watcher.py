@@ -468,7 +468,8 @@ class Watcher:
         if captured.trace is None:
             raise ValueError(
                 f"keep='trace' takes attention that is written by hand, and {name!r} left its own "
-                f"to a function: take keep='weights', or narrow layers=."
+                f"to a function: write it as a product, a softmax and a product, take "
+                f"keep='weights', or narrow layers=."
             )
         problem = captured.problem
         # Steps from the scores to what dropout leaves, and the vectors around them.

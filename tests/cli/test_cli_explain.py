@@ -243,7 +243,7 @@ def test_weights_serve_the_worked_example_in_heads(handed_on, tmp_path):
 def test_parsing_an_option_needs_no_torch_and_gives_a_recipe():
     recipe = parse_recipe(score="dot", beta="auto", mask="window:2", heads=3)
     assert recipe == RecipeOptions(score="dot", beta="auto", bands=((2, 0),), heads=3)
-    assert recipe.is_the_texts_own() is False
+    assert not recipe.is_that_of(HELLO_SHINY_SUN)
 
 
 SENTENCE = ("the", "shiny", "sun", "and", "the", "moon", "!")

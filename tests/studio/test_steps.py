@@ -80,6 +80,60 @@ def test_the_worked_example_has_the_numbers_of_the_texts():
     torch.testing.assert_close(context, torch.tensor([0.3990, 0.3854, 0.8610]), atol=5e-5, rtol=0)
 
 
+JOURNEY = "Your journey starts with one step"
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "printed"),
+    [
+        (None, "queries", [0.3558, 0.5643]),
+        ("E", "context", [0.5084, 0.3508]),
+        ("C", "queries", [0.4306, 1.4551]),
+        ("A", "context", [-0.0748, 0.0703]),
+        ("B", "context", [-0.0748, 0.0703]),
+        ("D", "values", [0.55, 0.87, 0.66]),
+    ],
+)
+def test_the_journey_has_the_numbers_of_each_text(source, name, printed):
+    data = steps_data(StepsRequest(text=JOURNEY, source=source), LIMITS)
+    assert data["query"] == 1
+    row = torch.tensor(data["matrices"][name][1])
+    torch.testing.assert_close(row, torch.tensor(printed), atol=5.1e-5, rtol=0)
+    assert [each["name"] for each in data["options"]["sources"]] == [*"ABCDE"]
+    assert data["chosen"]["source"] == (source or "E")
+
+
+def test_the_causal_mask_of_a_text_comes_with_its_own_matrices():
+    data = steps_data(StepsRequest(text=JOURNEY, source="A", mask="causal"), LIMITS)
+    row = torch.tensor(data["matrices"]["context"][1])
+    torch.testing.assert_close(row, torch.tensor([-0.5874, 0.0058]), atol=5.1e-5, rtol=0)
+
+
+def test_embeddings_times_matrices_are_queries_keys_and_values():
+    data = steps_data(StepsRequest(text=JOURNEY, source="C"), LIMITS)
+    x = tensor(data["embeddings"])
+    for name, matrix in data["projections"].items():
+        torch.testing.assert_close(x @ tensor(matrix), tensor(data["matrices"][name]))
+    assert steps_data(StepsRequest(), LIMITS)["projections"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "sentence"),
+    [
+        (None, "C", "takes a text of one of A, B, D, and got C"),
+        (SENTENCE, "A", "takes a text of none, as no text works it, and got A"),
+    ],
+)
+def test_a_text_that_does_not_work_the_sentence_is_refused(text, source, sentence):
+    with pytest.raises(Refusal, match=sentence):
+        steps_data(StepsRequest(text=text, source=source), LIMITS)
+
+
+def test_text_d_is_told_in_columns_too():
+    names = [step["name"] for step in steps_words(StepsRequest(source="D"), "en", LIMITS)["steps"]]
+    assert "columns" in names
+
+
 def test_beta_is_one_over_the_root_of_the_width_where_no_other_is_asked_for():
     assert steps_data(StepsRequest(text=SENTENCE), LIMITS)["beta"] == 0.5
     assert steps_data(StepsRequest(text=SENTENCE, heads=2), LIMITS)["beta"] == 2**-0.5

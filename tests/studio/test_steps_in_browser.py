@@ -21,6 +21,7 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.ladder import JOURNEY
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
@@ -132,10 +133,54 @@ def test_a_sentence_of_ones_own(looking, serving):
     alert.wait_for()
     assert "at most 24 words and marks here, and this has 30: cut it." in alert.inner_text()
     assert_shows(page, text=SENTENCE, mask="window")
-    page.get_by_role("button", name="The worked example").click()
+    page.get_by_role("button", name="Hello shiny sun!").click()
     page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)", state="detached")
     assert_shows(page, mask="window")
     assert page.locator(".refused").count() == 0
+
+
+def test_both_worked_examples_as_each_text_works_them(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps")
+    examples = page.get_by_role("group", name="The worked examples")
+    texts = page.get_by_label("As in the text")
+    assert examples.get_by_role("button").all_inner_texts() == [JOURNEY.text]
+    assert texts.locator("option").evaluate_all("(all) => all.map((one) => one.value)") == [*"ABD"]
+    texts.select_option("D")
+    page.locator(".words h3", has_text="H = XA").wait_for()
+    assert_shows(page, source="D")
+    examples.get_by_role("button", name=JOURNEY.text).click()
+    page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(6)")
+    assert_shows(page, text=JOURNEY.text)
+    for text in "ABCDE":
+        texts.select_option(text)
+        settled(page)
+        assert_shows(page, text=JOURNEY.text, source=text)
+        assert_tells(page, text=JOURNEY.text, source=text)
+    assert "source=" not in address(page)
+    assert look.violations() == []
+    assert look.overflow() == 0
+    assert examples.get_by_role("button").all_inner_texts() == ["Hello shiny sun!"]
+    page.get_by_label("A sentence of your own").fill(SENTENCE)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(6)", state="detached")
+    assert_shows(page, text=SENTENCE)
+    assert texts.count() == 0
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_projected_number_is_the_embedding_times_a_column(looking, serving, heads):
+    chosen = {"text": JOURNEY.text, "source": "C", "heads": str(heads), "head": str(heads - 1)}
+    page = looking(serving().url).open(f"#steps?{urlencode(chosen)}")
+    request = StepsRequest(**{**chosen, "heads": heads, "head": heads - 1})
+    matrices = steps_data(request, Limits())["matrices"]
+    for name, row, column in (("queries", 1, 2 - heads), ("keys", 4, 0), ("values", 5, 0)):
+        page.locator(f'[data-cell="{name}.{row}.{column}"]').focus()
+        (line,) = page.evaluate(LINES)
+        left = f"{name[0]}{'₁₂'[column]}({JOURNEY.tokens[row]})"
+        check([line], left, matrices[name][row][column])
+        assert line.count("·") == 3
+        assert f"column {column + heads} of the matrix" in page.locator(".sum").inner_text()
 
 
 def test_the_keyboard_alone_can_do_all(looking, serving):

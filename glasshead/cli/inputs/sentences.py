@@ -18,7 +18,7 @@ from glasshead.cli.inputs.messages import listed, print_stderr, quoted
 from glasshead.drawing.printable import nearest
 from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+from glasshead.ladder.worked_example import WorkedExample, example_of, worked_example
 
 # A whole number of no more digits is also a float.
 _MOST_DIGITS = 300
@@ -335,13 +335,20 @@ _MAX_NUMBERS = 2**24
 
 
 def sentence_of(
-    text: str | None, vectors: Path | None, *, dim: int | None, seed: int, most: int | None = None
+    text: str | None,
+    vectors: Path | None,
+    *,
+    dim: int | None,
+    seed: int,
+    most: int | None = None,
+    example: WorkedExample | None = None,
 ) -> Sentence:
     """Read a sentence and its vectors from the options of the command line.
 
     Args:
         text: A sentence; None: the rows of `vectors`, or else the worked example of the texts.
         vectors: A file of vectors; None: they are made up.
+        example: A worked example; by default that whose sentence the text is, if any.
         dim: Dimension of made-up vectors; 4 if not given.
         seed: Random seed of made-up vectors.
         most: Maximum number of tokens, where it is known before the file is read.
@@ -349,8 +356,10 @@ def sentence_of(
     Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed or
     has more rows than can be explained; an OSError where it cannot be read.
     """
-    if vectors is None and is_the_texts_own(text):
-        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), VectorSource.TEXTS)
+    if example is None and vectors is None and (name := example_of(text)):
+        example = worked_example(name)
+    if example is not None:
+        return Sentence.of_the_texts(example)
     words = None if text is None else _words(text)
     if vectors is not None:
         known = read_vectors(vectors, most=most if words is None else None)

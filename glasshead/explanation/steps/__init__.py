@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from glasshead.explanation.explanation import Step
+from glasshead.explanation.steps.columns import tell_columns
 from glasshead.explanation.steps.context import (
     tell_context,
     tell_dropout,
@@ -27,6 +28,7 @@ TELLERS: tuple[Callable[[Subject], Step | None], ...] = (
     tell_dropout,
     tell_context,
     tell_matrix,
+    tell_columns,
     tell_heads,
     tell_sharpness,
 )

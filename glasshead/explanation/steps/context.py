@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_hard_max, is_softmax, tell_normalizer
+from glasshead.explanation.printed_numbers import four, printed_context, printed_row
 from glasshead.explanation.subject import (
     MOST_ROWS,
     MOST_TERMS,
@@ -45,7 +46,11 @@ def tell_weights(subject: Subject) -> Step:
         intro=telling.intro,
         formula=telling.formula,
         numbers=telling.numbers,
-        figures=(_table(subject, telling.columns), *_summary(subject)),
+        figures=(
+            _table(subject, telling.columns),
+            *_summary(subject),
+            *printed_row(subject, "weights"),
+        ),
         why=telling.why,
         data=data,
     )
@@ -167,7 +172,7 @@ def tell_context(subject: Subject) -> Step:
         intro=(_intro(subject),),
         formula="c = Σ_j p_j·v_j",
         numbers=_numbers(subject),
-        figures=_printed(subject),
+        figures=(*_printed(subject), *printed_context(subject)),
         why=_why(subject),
         data={"context": subject.context},
     )
@@ -249,7 +254,7 @@ _Matrix = list[list[float]]
 def _printed(subject: Subject) -> tuple[Block, ...]:
     """Show each term and each sum, exact and as printed, and the misprints."""
     printed, say = subject.printed, subject.say
-    if printed is None:
+    if printed is None or not _has_terms(printed):
         return ()
     terms = _printed_terms(subject)
     _check_printed(printed, subject, terms)
@@ -257,9 +262,9 @@ def _printed(subject: Subject) -> tuple[Block, ...]:
     rows = []
     for place, (exact, given) in enumerate(zip(terms, printed.printed_terms, strict=True)):
         number = f"c{place + 1}".translate(_SUBSCRIPTS)
-        rows.append([number, say("exact"), *map(_four, exact), _four(context[place])])
+        rows.append([number, say("exact"), *map(four, exact), four(context[place])])
         marked = [_marked(a, b) for a, b in zip(given, exact, strict=True)]
-        rows.append(["", say("published"), *marked, _four(printed.printed_context[place])])
+        rows.append(["", say("published"), *marked, four(printed.printed_context[place])])
     table = Table(
         ["", "", *(f"p·v({name})" for name in subject.key_names), say("sum")],
         rows,
@@ -275,13 +280,18 @@ def _printed_terms(subject: Subject) -> _Matrix:
     return (weights[:, None] * subject.values).T.tolist()
 
 
-def _check_printed(printed: object, subject: Subject, terms: _Matrix) -> None:
-    """Check that an example belongs to the trace."""
+def _has_terms(printed: object) -> bool:
+    """Return whether a text prints the terms of the sums."""
     if not isinstance(printed, WorkedExample):
         raise TypeError(
             "printed takes a WorkedExample such as HELLO_SHINY_SUN, and got "
             f"{type(printed).__name__}."
         )
+    return bool(printed.printed_terms)
+
+
+def _check_printed(printed: WorkedExample, subject: Subject, terms: _Matrix) -> None:
+    """Check that an example belongs to the trace."""
     shape = (len(terms), len(subject.key_names))
     rows = printed.printed_terms
     given = (len(rows), len(rows[0]) if rows else 0)
@@ -309,10 +319,10 @@ def _slips(printed: WorkedExample, subject: Subject, terms: _Matrix) -> Iterator
             "For “{word}” the source prints {printed} where {exact} is right, which makes the sum "
             "{printed_sum} instead of {exact_sum}.",
             word=subject.key_names[key],
-            printed=_four(given),
-            exact=_four(exact),
-            printed_sum=_four(printed.printed_context[place]),
-            exact_sum=_four(context[place]),
+            printed=four(given),
+            exact=four(exact),
+            printed_sum=four(printed.printed_context[place]),
+            exact_sum=four(context[place]),
         )
         for place, key, given, exact in pairs
     ]
@@ -326,12 +336,7 @@ def _slips(printed: WorkedExample, subject: Subject, terms: _Matrix) -> Iterator
 
 
 def _marked(given: float, exact: float) -> str:
-    return f"≠ {_four(given)}" if abs(given - exact) > _ROUNDING else _four(given)
-
-
-def _four(x: float) -> str:
-    """Format a number with exactly four decimals, as texts print them."""
-    return f"{x:.4f}" if abs(x) < 1e4 else figure(x)
+    return f"≠ {four(given)}" if abs(given - exact) > _ROUNDING else four(given)
 
 
 def tell_heads(subject: Subject) -> Step | None:

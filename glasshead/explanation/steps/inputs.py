@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
+from glasshead.explanation.printed_numbers import printed_vectors
 from glasshead.explanation.subject import (
     Subject,
     aligned,
@@ -275,7 +276,7 @@ def tell_inputs(subject: Subject) -> Step:
         intro=(_three_vectors(subject), same) if alike else (_three_vectors(subject),),
         formula="q = k = v = x" if alike else "",
         numbers=(f"{'x' if alike else 'q'}({subject.name}) = {short_vector(query)}",),
-        figures=(_table(subject, alike=alike), *_remark(subject)),
+        figures=(_table(subject, alike=alike), *printed_vectors(subject), *_remark(subject)),
         why=say(
             "Why three: think of a library. You come with a question, the query; you compare it "
             "with the labels on the shelves, the keys; and what you carry home are the books, the "

@@ -5,6 +5,7 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax, why_hidden
+from glasshead.explanation.printed_numbers import printed_row
 from glasshead.explanation.subject import (
     Column,
     Figures,
@@ -35,7 +36,7 @@ def tell_scores(subject: Subject) -> Step:
         ),
         formula=f"s = {score.expanded or formula_of(score)}",
         numbers=_score_numbers(subject),
-        figures=_scores_table(subject),
+        figures=(*_scores_table(subject), *printed_row(subject, "scores")),
         why=say.described(score.describe() or "")
         or say(
             "“{score}” is a score of your own, so only its results are shown here, not how it gets "

@@ -9,10 +9,17 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.explanation.embeddings import head_counts
+from glasshead.explanation.embeddings import Projection, head_counts
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+from glasshead.ladder.worked_example import (
+    EXAMPLES,
+    HELLO_SHINY_SUN,
+    JOURNEY,
+    TEXTS,
+    example_of,
+    text_of,
+)
 from glasshead.message import Message
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Refusal, TooMuch
@@ -40,7 +47,7 @@ _ROOMY = 8
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """A computed self-attention of a sentence, with its embeddings as queries, keys and values."""
+    """A computed self-attention of a sentence."""
 
     attention: SentenceAttention
     trace: Trace
@@ -67,17 +74,30 @@ def computed(request: StepsRequest, limits: Limits) -> Computed:
     Errors: a `Refusal` where the sentence has no word or too many, the heads do not divide the
     dimension, there is no such head, or β = ∞ and the normalizer has no hard limit.
     """
-    sentence = sentence_of(request, limits)
-    _check_heads(request, sentence.embeddings.vectors.shape[-1])
-    attention = SentenceAttention(sentence=sentence, recipe=request.recipe())
+    sentence, example = sentence_of(request, limits), request.example
+    projection = example and Projection.of_the_texts(example)
+    attention = SentenceAttention(
+        sentence=sentence,
+        recipe=request.recipe(),
+        projection=projection,
+        columns=example is not None and example.columns,
+    )
+    _check_heads(request, _width(attention))
     return Computed(attention, attention.trace(), request.head)
+
+
+def _width(attention: SentenceAttention) -> int:
+    """Return the width of the queries of all heads together."""
+    inputs = attention.sentence.embeddings.vectors
+    return (inputs if attention.projection is None else attention.projection.queries).shape[-1]
 
 
 def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     """Return the matrices of a sentence's attention as JSON, and the available settings.
 
     A masked score is None. `sums` has the formulas of each matrix (see `sums`), and `scales` the
-    matrices that share a colour scale. `thresholds` has the threshold τ of each row for sparsemax
+    matrices that share a colour scale. `projections` has the matrices that make queries, keys and
+    values of the embeddings, or is None. `thresholds` has the threshold τ of each row for sparsemax
     and 1.5-entmax, and is None for the others.
 
     Errors: a `Refusal`, as of `computed`.
@@ -87,16 +107,18 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     (['Hello', 'shiny', 'sun'], 1, 0.7842)
     """
     made = computed(request, limits)
-    tokens, width = made.sentence.embeddings.tokens, made.sentence.embeddings.vectors.shape[-1]
+    tokens, width = made.sentence.embeddings.tokens, _width(made.attention)
+    projection, name = made.attention.projection, example_of(request.text)
     normalizer: Normalizer = made.attention.recipe.normalizer  # type: ignore[assignment]
     matrices = {name: json_ready(made.step(name)) for name in _SHOWN}
     offered = betas(request, width // request.heads)
     return {
         "text": request.text or HELLO_SHINY_SUN.text,
-        "worked": request.is_worked_example,
+        "examples": [HELLO_SHINY_SUN.text, JOURNEY.text],
         "words": list(names(tokens)),
         "query": made.sentence.default_query,
         "chosen": {
+            "source": name and text_of(name, request.source),
             "beta": _nearest(offered, request.chosen_beta, made.beta),
             "mask": request.mask,
             "normalizer": request.normalizer,
@@ -106,11 +128,16 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
         "beta": made.beta,
         "normalizer": normalizer,
         "matrices": matrices,
-        "sums": sums(request, made.beta, normalizer),
+        "sums": sums(request, made.beta, normalizer, projected=projection is not None),
+        "embeddings": json_ready(made.sentence.embeddings.vectors),
+        "projections": None if projection is None else _matrices(projection),
         "scales": scales(matrices),
         "decimals": _decimals(request, len(tokens)),
         "thresholds": thresholds(matrices, normalizer),
         "options": {
+            "sources": [{"name": one, "said": f"{one}: {TEXTS[one]}"} for one in EXAMPLES[name]]
+            if name
+            else [],
             "betas": offered,
             "masks": list(MASKS),
             "normalizers": normalizers(),
@@ -118,6 +145,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
             "queries": list(range(len(tokens))),
         },
         "defaults": {
+            "source": name and text_of(name, None),
             "beta": request.default_beta,
             "mask": "none",
             "normalizer": "softmax",
@@ -128,9 +156,15 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     }
 
 
+def _matrices(projection: Projection) -> dict[str, list[list[float]]]:
+    """Return the matrices of a projection, by the names of what they make."""
+    made = {"queries": projection.W_query, "keys": projection.W_key, "values": projection.W_value}
+    return {name: json_ready(matrix) for name, matrix in made.items()}
+
+
 def _decimals(request: StepsRequest, words: int) -> int:
-    """Return the decimals that fit into a cell; the worked example has no negative numbers."""
-    if request.is_worked_example:
+    """Return the decimals that fit into a cell; the first example has no negative numbers."""
+    if request.example is not None and request.example.text == HELLO_SHINY_SUN.text:
         return 3
     return 2 if words <= _ROOMY else 0
 
@@ -306,6 +340,9 @@ def _narrowed(data: dict[str, Any], choices: _Choices) -> dict[str, Any]:
         name: [each for each in options[name] if each["name"] in chosen]
         for name, chosen in named.items()
     }
+    stored["sources"] = [
+        one for one in options["sources"] if one["name"] == data["chosen"]["source"]
+    ]
     stored["masks"] = [mask for mask in options["masks"] if mask in choices.masks]
     return {**data, "options": {**stored, "heads": [1], "queries": sorted(choices.queries)}}
 

@@ -10,7 +10,13 @@ from glasshead.explanation.choices import HARDENING, NORMALIZERS, Band, RecipeOp
 from glasshead.explanation.embeddings import Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN, is_the_texts_own
+from glasshead.ladder.worked_example import (
+    EXAMPLES,
+    WorkedExample,
+    example_of,
+    text_of,
+    worked_example,
+)
 from glasshead.message import Message
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
@@ -20,6 +26,7 @@ Beta = Literal[
     "20", "50", "inf",
 ]  # fmt: skip
 Mask = Literal["none", "causal", "window"]
+Source = Literal["A", "B", "C", "D", "E"]
 Normalizer = Literal["softmax", "softmax-one", "hardmax", "sparsemax", "entmax15", "sigmoid"]
 
 BETAS: tuple[Beta, ...] = get_args(Beta)
@@ -35,21 +42,23 @@ class StepsRequest:
     """Settings of the view, as parsed from the page's URL; each has a default.
 
     Attributes:
-        text: A sentence; None: the worked example.
-        beta: One of `BETAS`; None: 1 for the worked example, whose score is the bare product, else
+        text: A sentence; None: "Hello shiny sun!", a worked example.
+        source: The text that works the example, with its matrices; None: that which prints most.
+        beta: One of `BETAS`; None: 1 for a worked example whose score is the bare product, else
             1/√d.
         mask: One of `MASKS`.
         normalizer: One of `STEPS_NORMALIZERS`.
         heads: Number of heads.
         head: Index of the shown head, from 0.
-        query: Position of the explained word, from 0; None: "shiny" in the worked example, else
-            the last word.
+        query: Position of the explained word, from 0; None: that of a worked example, else the
+            last word.
 
     >>> StepsRequest(mask="causal", head=0).parameters()
     {'mask': 'causal'}
     """
 
     text: str | None = None
+    source: Source | None = None
     beta: Beta | None = None
     mask: Mask = "none"
     normalizer: Normalizer = "softmax"
@@ -58,14 +67,34 @@ class StepsRequest:
     query: int | None = None
 
     @property
-    def is_worked_example(self) -> bool:
-        """Whether the sentence is that of the worked example."""
-        return is_the_texts_own(self.text)
+    def example(self) -> WorkedExample | None:
+        """The worked example whose sentence this is, if any.
+
+        Errors: a `Refusal` where the text does not work it.
+        """
+        name = example_of(self.text)
+        if self.source is not None and self.source not in EXAMPLES.get(name or "", ()):
+            texts = f"one of {', '.join(EXAMPLES[name])}" if name else "none, as no text works it"
+            raise Refusal(
+                Message(
+                    "this sentence takes a text of {texts}, and got {text}.",
+                    texts=texts,
+                    text=self.source,
+                )
+            )
+        if name is None:
+            return None
+        return worked_example(name, text_of(name, self.source), causal=self.mask == "causal")
+
+    @property
+    def score(self) -> str:
+        """The name of the score."""
+        return "scaled-dot" if self.example is None else self.example.score
 
     @property
     def default_beta(self) -> Beta:
         """The β used where none is given."""
-        return "1" if self.is_worked_example else "auto"
+        return "1" if self.score == "dot" else "auto"
 
     @property
     def chosen_beta(self) -> Beta:
@@ -90,7 +119,7 @@ class StepsRequest:
             beta, normalizer = self.default_beta, "hardmax"
         own = beta == self.default_beta
         return RecipeOptions(
-            score="dot" if self.is_worked_example else "scaled-dot",
+            score=self.score,
             beta=None if own else beta if beta == "auto" else float(beta),
             normalizer=normalizer,
             bands=_BANDS[self.mask],
@@ -115,8 +144,8 @@ def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
     >>> sentence_of(StepsRequest(text="Hello, sun!"), Limits()).embeddings.tokens
     ('Hello', ',', 'sun', '!')
     """
-    if request.is_worked_example:
-        return Sentence(Embeddings.of_the_texts(HELLO_SHINY_SUN), VectorSource.TEXTS)
+    if request.example is not None:
+        return Sentence.of_the_texts(request.example)
     words = _words(request.text or "", limits)
     return Sentence(Embeddings.made_up(words), VectorSource.MADE_UP)
 
@@ -202,6 +231,7 @@ def runs(line: str) -> list[Run]:
 
 # The page fills in placeholders such as {score} by name (steps-sums.js).
 _VECTOR_ENTRY = "{letter}{number}({word}) = {x}({word}) = {value}"
+_PROJECTED_ENTRY = "{letter}{number}({word}) = {entries} = {value}"
 _SOFTMAX = (
     "Σ = {powers} = {total}",
     "p = {power} / Σ = {share} / {total} = {value}",
@@ -236,8 +266,15 @@ def decimal(number: float) -> str:
     return f"{number:.4f}".rstrip("0").rstrip(".")
 
 
-def sums(request: StepsRequest, beta: float, normalizer: Normalizer) -> dict[str, dict[str, Any]]:
+def sums(
+    request: StepsRequest, beta: float, normalizer: Normalizer, *, projected: bool = False
+) -> dict[str, dict[str, Any]]:
     """Return the formula of each matrix, the worked lines behind a cell, and the name of its note.
+
+    Args:
+        request: The settings.
+        beta, normalizer: Those in use.
+        projected: Whether matrices make queries, keys and values of the embeddings.
 
     Masked cells have lines of their own. A formula is a text or the name of a string.
 
@@ -247,10 +284,11 @@ def sums(request: StepsRequest, beta: float, normalizer: Normalizer) -> dict[str
     """
     mask = request.mask
     hard = "steps.hard" if request.chosen_beta == "inf" else None
+    entry = _PROJECTED_ENTRY if projected else _VECTOR_ENTRY
+    note = "steps.projected" if projected else "steps.embedding"
+    letters = {"queries": "Q", "keys": "Kᵀ", "values": "V"}
     return {
-        "queries": _sum("Q", _VECTOR_ENTRY, note="steps.embedding"),
-        "keys": _sum("Kᵀ", _VECTOR_ENTRY, note="steps.embedding"),
-        "values": _sum("V", _VECTOR_ENTRY, note="steps.embedding"),
+        **{name: _sum(letter, entry, note=note) for name, letter in letters.items()},
         "scores": _sum("Q·Kᵀ", "s = q·k = {products} = {value}"),
         "scaled": _sum(f"× β = {decimal(beta)}", "β·s = {beta}·{unscaled} = {value}", note=hard),
         "masked": _sum(

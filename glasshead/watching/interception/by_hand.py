@@ -5,10 +5,11 @@ remembered by the memory of their results, weakly, so that a tensor lives no lon
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glasshead.private_names import private
@@ -119,7 +120,19 @@ class HandFollower:
         if record is None or record.kind is not _Kind.SCORES or not output.ndim:
             session.record_softmax(output.ndim)
             return
-        axis, axes = args[1] % output.ndim, record.axes(scores)
+        self._normalized(session, record, scores, args[1] % output.ndim, output)
+
+    def _normalized(
+        self, session: Session, record: _Record, scores: Tensor, axis: int, output: Tensor
+    ) -> None:
+        """Remember the weights of a softmax of scores.
+
+        Args:
+            session: The session of this thread.
+            record: What is known of the scores.
+            scores, axis, output: The softmax.
+        """
+        axes = record.axes(scores)
         queries, of_features = None, False
         if axes is not None and scores.shape[axis] > 1:
             side = record.origin.side(axes[axis])
@@ -186,9 +199,32 @@ class HandFollower:
                 alone = False
             else:
                 known.append((record, one))
-        if known:
+        if known and not self._divides_exponentials(session, operator, known, args, output):
             self._follow_known(operator, known, args, output, alone=alone)
         return None
+
+    def _divides_exponentials(
+        self,
+        session: Session,
+        operator: Operator,
+        known: Sequence[tuple[_Record, Tensor]],
+        args: Sequence[Any],
+        output: Any,
+    ) -> bool:
+        """Follow a softmax that is written as exponentials divided by their sum, if it is one."""
+        record, powers = known[0]
+        if operator.name != "aten::div" or operator.mutates or powers is not args[0]:
+            return False
+        step = record.steps[-1] if record.kind is _Kind.SCORES and record.steps else None
+        if step is None or not step.exponential or not isinstance(args[1], Tensor):
+            return False
+        axis = _axis_of_sum(powers, args[1])
+        if axis is None or in_backward():
+            return False
+        self._tidy()
+        record = replace(record, steps=record.steps[:-1])
+        self._normalized(session, record, powers.detach().log(), axis, output)
+        return True
 
     def _follow_known(
         self,
@@ -360,6 +396,20 @@ class HandFollower:
             if weights.open and all(one.expired() for one in weights.made):
                 weights.close()
         self._waiting = [weights for weights in self._waiting if weights.open]
+
+
+def _axis_of_sum(powers: Tensor, total: Tensor) -> int | None:
+    """Return the axis along which a tensor is the sum of another; None where it is none."""
+    if total.ndim not in (0, powers.ndim):
+        return None
+    shape = total.shape if total.ndim else [1] * powers.ndim
+    axes = [n for n, size in enumerate(powers.shape) if size > 1 and shape[n] == 1]
+    if len(axes) != 1:
+        return None
+    dtype = torch.promote_types(powers.dtype, torch.float32)
+    sums = powers.detach().to(dtype).sum(axes[0], keepdim=True)
+    total, rounding = total.detach().to(dtype), 64 * torch.finfo(powers.dtype).eps
+    return axes[0] if torch.allclose(sums, total, rtol=rounding, atol=0.0) else None
 
 
 def _goes_on(operator: Operator, record: _Record, *, alone: bool) -> bool:

@@ -1,5 +1,6 @@
 """Attention written by hand, captured by its softmax and by the product that took the weights."""
 
+import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -171,8 +172,19 @@ def step_of(name: str, args: Sequence[Any], source: Tensor) -> Change | None:
         if not isinstance(other, Tensor):
             return Change(f"{number or 'a number'} {_WORDS[name]}") if other else None
         return Change(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
+    if name == "exp":
+        return Change("by exp", factor=None, exponential=_has_logarithm(source))
     words = _WORDS.get(name, f"by {name}")
     return Change(words, factor=1.0 if words == "masked" else None)
+
+
+def _has_logarithm(scores: Tensor) -> bool:
+    """Return whether the exponentials of scores tell these, and none is 0 by underflow."""
+    if not scores.is_floating_point():
+        return False
+    scores, numbers = scores.detach(), torch.finfo(scores.dtype)
+    told = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
+    return bool((told | scores.isneginf()).all())
 
 
 _WORDS = {

@@ -21,12 +21,15 @@ class Change(NamedTuple):
         keeps: Whether it keeps the numbers, but for rounding.
         factor: What it multiplies the numbers by; None where it does anything but that, adding
             numbers and hiding some.
+        exponential: Whether it is the exponential, which may be half of a softmax, of numbers that
+            its result tells: none of them has become infinite, or 0 but -inf.
     """
 
     words: str
     other: "weakref.ref[Tensor] | None" = None
     keeps: bool = False
     factor: float | None = 1.0
+    exponential: bool = False
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ import { range } from "../numbers.js";
 
 /** @type {Record<string, MakeControl>} */
 const CONTROLS = {
+  source: menu,
   beta: stops,
   mask: choice,
   normalizer: menu,
@@ -33,7 +34,7 @@ const OF_HEADS = { head: null, at: null };
  * What makes no sense with another sentence.
  * @type {Record<string, null>}
  */
-const OF_A_SENTENCE = { ...OF_HEADS, heads: null, query: null };
+const OF_A_SENTENCE = { ...OF_HEADS, heads: null, query: null, source: null };
 
 export class Settings {
   /**
@@ -56,12 +57,11 @@ export class Settings {
     const sent = (text) => ask({ ...OF_A_SENTENCE, text });
     const most = about.limits.sentence;
     this.text = textField(t("steps.sentence"), "", t("steps.show"), sent, most);
-    const toExample = () => ask({ ...OF_A_SENTENCE, text: null, beta: null });
-    this.example = button(t("steps.example"), toExample);
+    this.examples = element("div.control", { role: "group", "aria-label": t("steps.examples") });
     this.frame = element(
       "div.controls",
       { role: "group", "aria-label": t("steps.choices") },
-      source.offline ? null : [this.text, this.example],
+      source.offline ? null : [this.text, this.examples],
       Object.values(this.slots),
     );
   }
@@ -73,7 +73,11 @@ export class Settings {
   draw(data, query) {
     this.data = data;
     this.text.set(data.text);
-    this.example.hidden = data.worked;
+    const others = data.examples.filter((each) => each !== data.text);
+    fill(
+      this.examples,
+      others.map((each) => button(each, () => this.toExample(each))),
+    );
     /** @type {Record<string, any>} */
     const values = { ...data.chosen, query };
     for (const [name, options] of Object.entries(this.options())) {
@@ -87,6 +91,12 @@ export class Settings {
       }
       this.controls[name]?.set(String(values[name]));
     }
+  }
+
+  /** @param {string} sentence */
+  toExample(sentence) {
+    const text = sentence === this.data.examples[0] ? null : sentence;
+    this.ask({ ...OF_A_SENTENCE, text, beta: null });
   }
 
   /**
@@ -113,6 +123,7 @@ export class Settings {
     const pairs = (values, textOf) =>
       values.map((each) => [String(each.name ?? each), textOf(each)]);
     return {
+      source: pairs(options.sources, (each) => each.said),
       beta: pairs(options.betas, (each) => each.said),
       mask: pairs(options.masks, (each) => this.t(`steps.mask.${each}`)),
       normalizer: pairs(options.normalizers, (each) => each.said),
@@ -132,6 +143,8 @@ export class Settings {
     /** @type {Record<string, any>} */
     const changes = { [name]: value === String(defaults[name]) ? null : value };
     if (name === "heads") Object.assign(changes, OF_HEADS);
+    // Texts have matrices of their own, and some no scale.
+    if (name === "source") Object.assign(changes, OF_HEADS, { heads: null, beta: null });
     // What never becomes hard goes on with the sharpest β that is a number.
     const normalizer = options.normalizers.find((each) => each.name === value);
     if (chosen.beta === "inf" && normalizer && !normalizer.hardens) {

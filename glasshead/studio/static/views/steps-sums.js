@@ -10,7 +10,7 @@ import { range } from "../numbers.js";
  * What the view shows: matrices by name, formulas, and the settings they were computed with.
  * @typedef {object} StepsData
  * @property {string} text
- * @property {boolean} worked  Whether it is the worked example
+ * @property {string[]} examples  The sentences of the worked examples, the default first
  * @property {string[]} words
  * @property {number} query
  * @property {number} beta
@@ -18,6 +18,8 @@ import { range } from "../numbers.js";
  * @property {number} decimals
  * @property {Record<string, (number | null)[][]>} matrices  A hidden score is null
  * @property {Record<string, {formula: string, lines: string[], note?: string}>} sums
+ * @property {number[][]} embeddings
+ * @property {Record<string, number[][]> | null} projections
  * @property {{names: string[], top: number}[]} scales
  * @property {number[] | null} thresholds
  * @property {Record<string, any>} chosen
@@ -181,6 +183,14 @@ class Terms {
       if (each !== this.name) this.take(each, this.row, this.column);
     }
     return `x${subscript(this.dimension() - 1)}`;
+  }
+
+  /** The word's embedding times a column of the matrix. */
+  entries() {
+    const { embeddings, projections } = this.data;
+    const column = this.dimension() - 1;
+    const rows = projections[this.name];
+    return joined(embeddings[this.row].map((x, at) => product(x, rows[at][column])));
   }
 
   /** The place of the number in all heads together, from 1. */

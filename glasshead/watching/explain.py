@@ -1,0 +1,216 @@
+"""Explain an attention in words: a trace, or a module that writes its attention by hand."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from glasshead.explanation import Explanation
+from glasshead.explanation import explain as explain_trace
+from glasshead.explanation.embeddings import Projection
+from glasshead.explanation.explain_trace import module_notes
+from glasshead.ladder.worked_example import WorkedExample
+from glasshead.layers.torch_weights import named_weights
+from glasshead.recipe.problem import Trace
+from glasshead.watching.errors import module_of
+from glasshead.watching.layer_record import Call
+from glasshead.watching.seen import Seen
+from glasshead.watching.watch_and_intervene import watch
+
+
+def explain(  # noqa: PLR0913 - each is an option of its own
+    explained: Trace | nn.Module,
+    *inputs: Any,
+    tokens: Sequence[str] | None = None,
+    query: str | int | None = None,
+    lang: str = "en",
+    keys: Sequence[str] | None = None,
+    index: tuple[int, ...] | None = None,
+    layers: str | None = None,
+    projection: Projection | None = None,
+    printed: WorkedExample | None = None,
+    columns: bool = False,
+) -> Explanation:
+    r"""Explain an attention in words: the formula of each step, its numbers, and the reason for it.
+
+    It is given as a trace, or as a module and what that is called with. The module may be any class
+    that writes its attention by hand, as a product, a softmax and a product: it is run once,
+    unchanged and without gradients, and the steps are those of its own numbers. Where its matrices
+    go by the texts' names, such as `W_query`, the projections are explained too.
+
+    Args:
+        explained: The result of `Attention().trace(query, key, value)`, of any layout; or a module.
+        inputs: What the module is called with.
+        tokens: The words of the queries, and in self-attention those of the keys; "1", "2" and so
+            on if not given.
+        query: The query to explain in detail, a word (its first occurrence) or a position; the
+            last if not given.
+        lang: The language: en, tr, es, zh-Hant or zh-Hans. A code such as "es_ES" or "zh-TW" will
+            do.
+        keys: The words of the keys where they differ, as in cross-attention.
+        index: The index of the leading axes, (batch…, head); zeros if not given.
+        layers: The name of the module that attends, or a pattern of it, where several do.
+        projection: The embeddings and the matrices that gave queries, keys and values of a trace;
+            they are explained in a first step.
+        printed: A worked example, whose printed numbers are compared with the exact ones.
+        columns: Whether to show the result in columns too, H = XA, as some texts write it.
+
+    Errors: a TypeError where `explained` is neither a trace nor a module, or words are not strings;
+    a ValueError where the words are not as many as the queries or keys, where the query, the index
+    or the language is not there, where the projection or the printed example does not belong to the
+    trace, where a module attends several times or drops weights, and, as an `UnseenError` where it
+    is none of these, as of `watch`.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> x = torch.tensor([[0.34, 0.22, 0.54], [0.53, 0.34, 0.98], [0.29, 0.54, 0.93]])
+    >>> trace = gh.Attention(score=gh.Dot()).trace(x, x, x)
+    >>> explanation = gh.explain(trace, tokens=["Hello", "shiny", "sun"], query="shiny")
+    >>> print("\n".join(explanation["context"].numbers[2:6]))
+    c(shiny) = 0.2291·[0.34, 0.22, 0.54]
+             + 0.4063·[0.53, 0.34, 0.98]
+             + 0.3646·[0.29, 0.54, 0.93]
+             = [0.3990, 0.3854, 0.8610]
+
+    >>> class MyAttention(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.softmax(x @ x.T, dim=-1) @ x
+    >>> explained = gh.explain(MyAttention(), x, tokens=["Hello", "shiny", "sun"], query="shiny")
+    >>> explained["context"].numbers == explanation["context"].numbers
+    True
+    """
+    options = {
+        "tokens": tokens,
+        "query": query,
+        "lang": lang,
+        "keys": keys,
+        "index": index,
+        "printed": printed,
+        "columns": columns,
+    }
+    if not isinstance(explained, nn.Module):
+        if inputs or layers is not None:
+            raise TypeError(
+                f"explain takes inputs and layers= with a module, and got them with a "
+                f"{type(explained).__name__}: leave them out."
+            )
+        return explain_trace(explained, projection=projection, **options)
+    if projection is not None:
+        raise TypeError("explain reads the projection of a module by itself: leave it out.")
+    return _of_module(explained, inputs, layers, options)
+
+
+def _of_module(
+    module: nn.Module, inputs: Sequence[Any], layers: str | None, options: Mapping[str, Any]
+) -> Explanation:
+    """Run a module, and explain the one attention that it computed."""
+    kind = type(module).__name__
+    if not inputs:
+        raise TypeError(
+            f"explain takes a Trace, as Attention().trace(query, key, value) gives, or a module "
+            f"and what it is called with, and got {kind} alone: give it its input."
+        )
+    given: dict[str, tuple[Any, ...]] = {}
+    with ExitStack() as stack:
+        for name, part in module.named_modules():
+            if named_weights(part) is not None:
+                handle = part.register_forward_pre_hook(_keep(given, name))
+                stack.callback(handle.remove)
+        with torch.no_grad(), watch(module, layers=layers, keep="trace") as seen:
+            output = module(*inputs)
+    name, call = _one_call(seen, kind)
+    part, trace = module_of(module, name), cast("Trace", call.trace)
+    explanation = None
+    projection = _projection(part, given.get(name, ()), trace, options["index"])
+    if projection is not None:
+        # It is not that of the trace where queries are scaled or rotated before the product.
+        with suppress(ValueError):
+            explanation = explain_trace(trace, projection=projection, **options)
+    if explanation is None:
+        explanation = explain_trace(trace, **options)
+    ends = _is_context(output, trace)
+    for note in module_notes(options["lang"], type(part).__name__, ends=ends):
+        explanation = explanation.with_note(note)
+    return explanation
+
+
+def _keep(given: dict[str, tuple[Any, ...]], name: str) -> Any:
+    """Return a hook that keeps what a module is called with."""
+
+    def hook(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        given[name] = inputs
+
+    return hook
+
+
+def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
+    """Return the name and the call of the one attention that was seen.
+
+    Errors: a ValueError where there are several, and where its weights were changed on their way.
+    """
+    if len(seen) > 1:
+        named = ", ".join(map(repr, seen))
+        raise ValueError(
+            f"explain takes one attention, and {kind} has {len(seen)}: name one of {named} by "
+            f"layers=."
+        )
+    ((name, watched),) = seen.items()
+    if len(watched) > 1:
+        raise ValueError(
+            f"explain takes one call of an attention, and {name or kind!r} attends {len(watched)} "
+            f"times: watch it with keep='trace', and explain the trace of one call."
+        )
+    call = watched[0]
+    steps = (call.by_hand or "").split(", ")
+    after = steps[steps.index("softmax") + 1 : -1] if "softmax" in steps else []
+    if "a dropout" in after:
+        raise ValueError(
+            f"explain tells numbers that are the same in each run, and {name or kind!r} drops "
+            f"weights by chance: call .eval() on the module first."
+        )
+    if after:
+        raise ValueError(
+            f"explain tells an attention whose weights go from the softmax to the values as they "
+            f"are, and {name or kind!r} has them {', '.join(after)}: leave that out of the class."
+        )
+    return name, call
+
+
+def _is_context(output: Any, trace: Trace) -> bool:
+    """Return whether the output of a module is the context of its heads, in rows or columns."""
+    output = output[0] if isinstance(output, tuple) and output else output
+    if not isinstance(output, Tensor) or output.numel() != trace.context.numel():
+        return False
+    context = trace.context
+    joined = context.transpose(-3, -2).flatten(-2) if context.ndim > 3 else context
+    ways = [joined.reshape(output.shape)]
+    if output.ndim > 1 and joined.ndim > 1 and joined.mT.shape == output.shape:
+        ways.append(joined.mT)
+    return any(torch.allclose(way.to(output), output, rtol=1e-4, atol=1e-6) for way in ways)
+
+
+def _projection(
+    module: nn.Module, inputs: Sequence[Any], trace: Trace, index: Any
+) -> Projection | None:
+    """Return the projection of a module's input by its matrices; None where they do not fit."""
+    read, x = named_weights(module), inputs[0] if inputs else None
+    if read is None or not isinstance(x, Tensor):
+        return None
+    if x.ndim == 3:
+        row = index[0] if isinstance(index, tuple) and index else 0
+        if not isinstance(row, int) or not -len(x) <= row < len(x):
+            return None
+        x = x[row]
+
+    def of_trace(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.detach().to(trace.queries)
+
+    parts: dict[str, Any] = {"inputs": of_trace(x)}
+    for role, (weight, bias) in zip(("query", "key", "value"), read.maps, strict=True):
+        parts |= {f"W_{role}": of_trace(weight.T), f"b_{role}": of_trace(bias)}
+    # Matrices are of another width where words stand in columns.
+    with suppress(ValueError, TypeError):
+        return Projection(**parts)
+    return None
