@@ -3,6 +3,11 @@
 from typing import Any, Self
 
 
+def _(sentence: str) -> str:
+    """Mark a sentence for translation and return it unchanged."""
+    return sentence
+
+
 class Message(str):
     """An English sentence with its placeholders filled in; errors carry it to whoever shows them.
 

@@ -120,8 +120,13 @@ def check_width(width: int | None) -> None:
     """Raise a ValueError for a width out of range."""
     if width is not None and not NARROWEST <= width <= WIDEST:
         raise ValueError(
-            f"--width takes {NARROWEST} to {WIDEST} columns, and got {width}: leave it out for the "
-            f"width of the terminal."
+            Message(
+                "--width takes {narrowest} to {widest} columns, and got {width}: leave it out for "
+                "the width of the terminal.",
+                narrowest=NARROWEST,
+                widest=WIDEST,
+                width=width,
+            )
         )
 
 
@@ -252,25 +257,53 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
     own = Path(kind.example).suffix
     if path.suffix.lower() in _SUFFIXES - {own}:
         raise ValueError(
-            f"{kind.option} writes {kind.noun} as {own}, and {shown(path)} is to end in "
-            f"{path.suffix}: name it {shown(path.with_suffix(own))}."
+            Message(
+                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
+                "it {given}.",
+                option=kind.option,
+                own=own,
+                path=shown(path),
+                suffix=path.suffix,
+                given=shown(path.with_suffix(own)),
+            )
         )
-    opening = f"{kind.option} takes a file to write, and {shown(path)} is"
     if path.is_dir():
         raise IsADirectoryError(
-            f"{opening} a folder: name a file in it, as in {shown(path / kind.example)}."
+            Message(
+                "{option} takes a file to write, and {path} is a folder: name a file in it, as in "
+                "{given}.",
+                option=kind.option,
+                path=shown(path),
+                given=shown(path / kind.example),
+            )
         )
     if there and not path.is_file():
-        raise OSError(f"{opening} none: name another.")
+        raise OSError(
+            Message(
+                "{option} takes a file to write, and {path} is none: name another.",
+                option=kind.option,
+                path=shown(path),
+            )
+        )
     # Moving a page into its place asks for no permission to write there, and root needs none.
     if there and not (os.access(path, os.W_OK) and path.stat().st_mode & 0o222):
         raise PermissionError(
-            f"{opening} protected from writing: change its permissions, or name another."
+            Message(
+                "{option} takes a file to write, and {path} is protected from writing: change its "
+                "permissions, or name another.",
+                option=kind.option,
+                path=shown(path),
+            )
         )
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise NotADirectoryError(
-            f"{kind.option} cannot be {shown(path)}: {shown(above)} is a file and no folder."
+            Message(
+                "{option} cannot be {path}: {above} is a file and no folder.",
+                option=kind.option,
+                path=shown(path),
+                above=shown(above),
+            )
         )
 
 
@@ -281,8 +314,11 @@ def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -
             continue
         if path.exists() and source.exists() and path.samefile(source):
             raise ValueError(
-                f"{kind.option} takes another place than {shown(source)}, which is read: name a "
-                f"new file."
+                Message(
+                    "{option} takes another place than {source}, which is read: name a new file.",
+                    option=kind.option,
+                    source=shown(source),
+                )
             )
 
 
@@ -302,7 +338,11 @@ def check_outputs(
     if len({realpath(path) for _, path in given}) < len(given):
         options = " and ".join(kind.option for kind, _ in given)
         raise ValueError(
-            f"{options} take a file each, and both got {shown(given[0][1])}: name two."
+            Message(
+                "{options} take a file each, and both got {given}: name two.",
+                options=options,
+                given=shown(given[0][1]),
+            )
         )
 
 

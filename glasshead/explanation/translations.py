@@ -64,7 +64,7 @@ class Say:
         if not isinstance(error, Message):
             return error
         places = {
-            name: self.told(place) if isinstance(place, Message) else place
+            name: self.told(place) if isinstance(place, Message | BaseException) else place
             for name, place in error.places.items()
         }
         return self(error.sentence, **places)

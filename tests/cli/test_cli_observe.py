@@ -336,11 +336,11 @@ REFUSED = [
     (["--save", "heads.safetensors"], "--save takes another place than heads.safetensors, which"),
     (
         ["--html", "seen.PDF"],
-        "--html writes the page as .html, and seen.PDF is to end in .PDF: nam",
+        "--html writes a file that ends in .html, and seen.PDF is to end in .PDF: nam",
     ),
     (
         ["--html", "a.json"],
-        "--html writes the page as .html, and a.json is to end in .json: name i",
+        "--html writes a file that ends in .html, and a.json is to end in .json: name i",
     ),
     (
         ["--save", "a.html"],
