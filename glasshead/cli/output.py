@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from os.path import realpath
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from glasshead.files import whole_file
 from glasshead.message import Message
 
 if TYPE_CHECKING:
+    from glasshead.drawing import Document
     from glasshead.explanation.translations import Say
 
 OUTPUT = "The output"
@@ -111,6 +112,24 @@ def spoken(asked: str | None) -> "Say":
     from glasshead.explanation.translations import Say
 
     return Say(chosen_language(asked, os.environ))
+
+
+def in_language(document: "Document", say: "Say") -> "Document":
+    """Translate the messages of a document, in each of its blocks."""
+    return replace(_told(document, say), language=say.language, words=say.words())
+
+
+def _told(part: Any, say: "Say") -> Any:
+    from glasshead.drawing import Block, Document
+
+    if isinstance(part, str):
+        return say.told(part)
+    if isinstance(part, list | tuple):
+        return type(part)(_told(one, say) for one in part)
+    if isinstance(part, Block | Document) and is_dataclass(part):
+        own = [field.name for field in fields(part) if field.init]
+        return replace(part, **{name: _told(getattr(part, name), say) for name in own})
+    return part
 
 
 NARROWEST, WIDEST = 20, 1000
