@@ -1,5 +1,6 @@
 """A sentence that remembers how it was filled in, so that whoever shows it can translate it."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 
@@ -33,6 +34,17 @@ class Message(str):
         message = super().__new__(cls, sentence.format(**places))
         message.sentence, message.places = sentence, places
         return message
+
+    @classmethod
+    def joined(cls, separator: str, parts: Sequence[str]) -> Self:
+        """Join texts that may be messages themselves.
+
+        >>> Message.joined(", ", ["query 4", "key 6"])
+        'query 4, key 6'
+        """
+        names = [f"part{place}" for place in range(len(parts))]
+        sentence = separator.join(f"{{{name}}}" for name in names)
+        return cls(sentence, **dict(zip(names, parts, strict=True)))
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Pickle as the sentence and its places."""
