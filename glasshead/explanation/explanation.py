@@ -22,6 +22,7 @@ class Step:
         formula: The general formula; empty where there is none.
         numbers: The formula with its numbers, one line each.
         figures: Tables and maps, with text between them.
+        printed: What a text prints at this step, beside the exact numbers.
         why: The reason for the step; empty where it is obvious.
         data: The step's numbers in full, by name: tensors, numbers and texts.
     """
@@ -32,6 +33,7 @@ class Step:
     formula: str = ""
     numbers: tuple[str, ...] = ()
     figures: tuple[Block, ...] = ()
+    printed: tuple[Block, ...] = ()
     why: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
@@ -41,6 +43,7 @@ class Step:
         if self.formula or self.numbers:
             yield Formula("\n\n".join(filter(None, (self.formula, "\n".join(self.numbers)))))
         yield from self.figures
+        yield from self.printed
         if self.why:
             yield Note(self.why)
 

@@ -5,6 +5,7 @@ The sentence that the texts work by hand: their numbers, and where they slipped.
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 
 import glasshead as gh
 from glasshead.explanation.subject import figure
-from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN, WorkedExample
 
 LETTERS = ("a", "b", "c", "d", "f", "g")
 
@@ -233,3 +234,57 @@ def test_an_example_of_another_shape_is_refused():
         worked_example(printed=other)
     with pytest.raises(TypeError, match="takes a WorkedExample.*got str"):
         worked_example(printed="shiny")
+
+
+class TestPrintedSteps:
+    """What a text prints of the steps, beside the exact numbers of a small trace."""
+
+    x = torch.tensor([[0.5, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+
+    def told(self, **printed):
+        example = WorkedExample(
+            text="a b c", tokens=("a", "b", "c"), embeddings=(), query="b", **printed
+        )
+        trace = gh.Attention(score=gh.Dot()).trace(self.x, self.x, self.x)
+        return gh.explain(trace, tokens=["a", "b", "c"], query="b", printed=example)
+
+    def test_numbers_that_agree_to_the_last_digit_are_praised(self):
+        # exp(0), e and e over 1 + 2e.
+        text = all_text(
+            self.told(printed_scores=(0, 1, 1), printed_weights=(0.1554, 0.4223, 0.4223))
+        )
+        assert text.count("agree with the exact ones") == 2
+        assert re.search(r"weights_2 +a +b +c", text)
+        assert re.search(r"as the text prints it +0\.1554 +0\.4223 +0\.4223", text)
+
+    def test_a_number_that_is_off_in_its_last_digit_is_marked(self):
+        text = all_text(self.told(printed_weights=(0.1554, 0.4224, 0.4223)))
+        assert "≠ 0.4224" in text
+        assert text.count("≠ 0.") == 1
+        assert "The numbers marked ≠ differ from the exact ones." in text
+
+    def test_queries_keys_values_and_context_have_rows_of_their_own(self):
+        rows = ((0.5, 0.0), (0.0, 1.0), (1.0, 1.0))
+        text = all_text(
+            self.told(
+                printed_query=(0.0, 1.0),
+                printed_keys=rows,
+                printed_values=rows,
+                printed_context=(0.5, 0.8446),
+            )
+        )
+        for row in ("query_2", "key_1", "key_3", "value_2", "context_2"):
+            assert row in text
+        assert "[0.5000, 0.8446]" in text
+
+    @pytest.mark.parametrize(
+        ("printed", "sentence"),
+        [
+            ({"printed_scores": (1.0, 2.0)}, "which has 3 numbers or rows in scores_2, and got 2"),
+            ({"printed_query": (1.0,)}, "which has 2 numbers or rows in query_2, and got 1"),
+            ({"printed_keys": ((1.0, 2.0),)}, "which has 3 numbers or rows in keys, and got 1"),
+        ],
+    )
+    def test_numbers_of_another_trace_are_refused(self, printed, sentence):
+        with pytest.raises(ValueError, match=sentence):
+            self.told(**printed)

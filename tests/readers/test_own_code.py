@@ -115,6 +115,31 @@ class TestExplain:
         assert explanation.recipe["mask"] == ("causal()" if causal else None)
 
 
+class TestWatch:
+    @pytest.mark.parametrize(
+        ("module", "layer"),
+        [
+            (lambda: SelfAttention_v1(3, 5), ""),
+            (lambda: ByExponentials(softmax_naive, causal=True), ""),
+            (lambda: ByExponentials(softmax_stable), ""),
+            (lambda: MultiHeadAttentionWrapper(3, 5, 7, 0.0, 2), "heads.1"),
+            (lambda: MultiHeadAttention(3, 6, 7, 0.0, 2), ""),
+        ],
+        ids=["v1", "exp", "stable", "wrapper", "heads"],
+    )
+    def test_statistics_are_those_of_the_weights_that_are_explained(self, module, layer):
+        module = module()
+        x = inputs()[None] if isinstance(module, MultiHeadAttention) or layer else inputs()
+        plain = module(x)
+        with gh.watch(module, [gh.Entropy(), gh.Received()]) as seen:
+            assert torch.equal(module(x), plain)
+        told = traced(gh.explain(module, x, layers=layer or None))
+        weights = told["weights"]["weights"].double()
+        entropy = -torch.special.xlogy(weights, weights).sum(-1)
+        torch.testing.assert_close(seen[layer].entropy[0, 0].double(), entropy)
+        torch.testing.assert_close(seen[layer].received[0, 0].double(), weights.sum(0))
+
+
 class TestRefused:
     def test_weights_that_are_dropped_by_chance(self):
         module = CausalAttention(3, 2, 7, 0.5)

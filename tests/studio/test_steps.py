@@ -111,10 +111,10 @@ def test_the_causal_mask_of_a_text_comes_with_its_own_matrices():
 
 def test_embeddings_times_matrices_are_queries_keys_and_values():
     data = steps_data(StepsRequest(text=JOURNEY, source="C"), LIMITS)
-    x = tensor(data["embeddings"])
-    for name, matrix in data["projections"].items():
+    x = tensor(data["projection"].pop("x"))
+    for name, matrix in data["projection"].items():
         torch.testing.assert_close(x @ tensor(matrix), tensor(data["matrices"][name]))
-    assert steps_data(StepsRequest(), LIMITS)["projections"] is None
+    assert steps_data(StepsRequest(), LIMITS)["projection"] is None
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,9 @@ def test_both_worked_examples_as_each_text_works_them(looking, serving):
         assert_shows(page, text=JOURNEY.text, source=text)
         assert_tells(page, text=JOURNEY.text, source=text)
     assert "source=" not in address(page)
+    rows = page.locator(".words .printed tr").all_inner_texts()
+    assert "query_2\t[0.3558, 0.5643]\t[0.3558, 0.5643]" in rows
+    assert "context_2\t[0.5084, 0.3508]\t[0.5084, 0.3508]" in rows
     assert look.violations() == []
     assert look.overflow() == 0
     assert examples.get_by_role("button").all_inner_texts() == ["Hello shiny sun!"]

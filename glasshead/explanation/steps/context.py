@@ -46,11 +46,8 @@ def tell_weights(subject: Subject) -> Step:
         intro=telling.intro,
         formula=telling.formula,
         numbers=telling.numbers,
-        figures=(
-            _table(subject, telling.columns),
-            *_summary(subject),
-            *printed_row(subject, "weights"),
-        ),
+        figures=(_table(subject, telling.columns), *_summary(subject)),
+        printed=printed_row(subject, "weights"),
         why=telling.why,
         data=data,
     )
@@ -172,7 +169,7 @@ def tell_context(subject: Subject) -> Step:
         intro=(_intro(subject),),
         formula="c = Σ_j p_j·v_j",
         numbers=_numbers(subject),
-        figures=(*_printed(subject), *printed_context(subject)),
+        printed=(*_printed(subject), *printed_context(subject)),
         why=_why(subject),
         data={"context": subject.context},
     )

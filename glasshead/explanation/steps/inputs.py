@@ -276,7 +276,8 @@ def tell_inputs(subject: Subject) -> Step:
         intro=(_three_vectors(subject), same) if alike else (_three_vectors(subject),),
         formula="q = k = v = x" if alike else "",
         numbers=(f"{'x' if alike else 'q'}({subject.name}) = {short_vector(query)}",),
-        figures=(_table(subject, alike=alike), *printed_vectors(subject), *_remark(subject)),
+        figures=(_table(subject, alike=alike), *_remark(subject)),
+        printed=printed_vectors(subject),
         why=say(
             "Why three: think of a library. You come with a question, the query; you compare it "
             "with the labels on the shelves, the keys; and what you carry home are the books, the "

@@ -36,7 +36,8 @@ def tell_scores(subject: Subject) -> Step:
         ),
         formula=f"s = {score.expanded or formula_of(score)}",
         numbers=_score_numbers(subject),
-        figures=(*_scores_table(subject), *printed_row(subject, "scores")),
+        figures=_scores_table(subject),
+        printed=printed_row(subject, "scores"),
         why=say.described(score.describe() or "")
         or say(
             "“{score}” is a score of your own, so only its results are shown here, not how it gets "

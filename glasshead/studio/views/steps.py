@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.embeddings import Projection, head_counts
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
@@ -96,9 +97,9 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     """Return the matrices of a sentence's attention as JSON, and the available settings.
 
     A masked score is None. `sums` has the formulas of each matrix (see `sums`), and `scales` the
-    matrices that share a colour scale. `projections` has the matrices that make queries, keys and
-    values of the embeddings, or is None. `thresholds` has the threshold τ of each row for sparsemax
-    and 1.5-entmax, and is None for the others.
+    matrices that share a colour scale. `projection` has the embeddings x and the matrices that make
+    queries, keys and values of them, or is None. `thresholds` has the threshold τ of each row for
+    sparsemax and 1.5-entmax, and is None for the others.
 
     Errors: a `Refusal`, as of `computed`.
 
@@ -129,8 +130,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
         "normalizer": normalizer,
         "matrices": matrices,
         "sums": sums(request, made.beta, normalizer, projected=projection is not None),
-        "embeddings": json_ready(made.sentence.embeddings.vectors),
-        "projections": None if projection is None else _matrices(projection),
+        "projection": None if projection is None else _projection(projection),
         "scales": scales(matrices),
         "decimals": _decimals(request, len(tokens)),
         "thresholds": thresholds(matrices, normalizer),
@@ -156,9 +156,21 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _matrices(projection: Projection) -> dict[str, list[list[float]]]:
-    """Return the matrices of a projection, by the names of what they make."""
-    made = {"queries": projection.W_query, "keys": projection.W_key, "values": projection.W_value}
+def _block(block: Block) -> dict[str, Any]:
+    """Return a table, or a paragraph, as JSON."""
+    if isinstance(block, Table):
+        return {"columns": list(block.columns), "rows": [list(row) for row in block.rows]}
+    return {"text": block.text} if isinstance(block, Paragraph) else {}
+
+
+def _projection(projection: Projection) -> dict[str, list[list[float]]]:
+    """Return the embeddings x, and the matrices by the names of what they make of these."""
+    made = {
+        "x": projection.inputs,
+        "queries": projection.W_query,
+        "keys": projection.W_key,
+        "values": projection.W_value,
+    }
     return {name: json_ready(matrix) for name, matrix in made.items()}
 
 
@@ -201,7 +213,8 @@ def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:
 def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, Any]:
     """Explain a sentence's attention in a language: title, notes and steps.
 
-    Formulas and numbers are lines of runs, as from `runs`.
+    Formulas and numbers are lines of runs, as from `runs`; `printed` are tables and sentences of
+    what a text prints at a step.
 
     Errors: a `Refusal` as of `steps_data`, or where there is no such word; a ValueError where the
     language is unknown.
@@ -223,6 +236,7 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
             "formula": [runs(line) for line in step.formula.splitlines()],
             "numbers": [runs(line) for line in step.numbers],
             "why": step.why,
+            "printed": [_block(block) for block in step.printed],
         }
         for step in explanation.steps
     ]
@@ -340,11 +354,10 @@ def _narrowed(data: dict[str, Any], choices: _Choices) -> dict[str, Any]:
         name: [each for each in options[name] if each["name"] in chosen]
         for name, chosen in named.items()
     }
-    stored["sources"] = [
-        one for one in options["sources"] if one["name"] == data["chosen"]["source"]
-    ]
     stored["masks"] = [mask for mask in options["masks"] if mask in choices.masks]
-    return {**data, "options": {**stored, "heads": [1], "queries": sorted(choices.queries)}}
+    # A report has one sentence, and one text of it.
+    rest = {"sources": [], "heads": [1], "queries": sorted(choices.queries)}
+    return {**data, "examples": [], "options": {**stored, **rest}}
 
 
 def _parameters(request: StepsRequest) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 // What explain says of one word, beside the matrices, and the sum of one cell below them.
-import { element, fill, scrolling } from "../dom.js";
+import { element, fill, scrolling, table } from "../dom.js";
 import { term } from "../numbers.js";
 
 /**
@@ -21,6 +21,7 @@ import { term } from "../numbers.js";
  * @property {Run[][]} formula
  * @property {Run[][]} numbers
  * @property {string} why
+ * @property {{columns?: string[], rows?: string[][], text?: string}[]} printed
  */
 
 /** @typedef {{title: string, notes: string[], steps: Step[]}} Explained */
@@ -74,7 +75,7 @@ export class Explanation {
  * @param {number} place  The first one, which has no number, opens the explanation
  * @param {string[]} notes
  */
-function sectionOf({ name, title, text, formula, numbers, why }, place, notes) {
+function sectionOf({ name, title, text, formula, numbers, why, printed }, place, notes) {
   const lines = formula.length + numbers.length > 0;
   return element(
     "section",
@@ -82,8 +83,32 @@ function sectionOf({ name, title, text, formula, numbers, why }, place, notes) {
     place ? element("h3", `${place}. ${title}`) : null,
     text.map((each) => element("p", each)),
     lines ? scrolling(title, [formula, numbers].map(formulaElement)) : null,
+    printed.length ? element("div.table.printed", printed.map(printedElement(title))) : null,
     [why, ...notes].map((note) => note && element("p.note", note)),
   );
+}
+
+/**
+ * What a text prints, beside the exact numbers: a table, or a sentence.
+ * @param {string} label
+ * @returns {(printed: Step["printed"][0]) => HTMLElement}
+ */
+function printedElement(label) {
+  return ({ columns, rows, text }) => {
+    if (!columns) return element("p", text);
+    const headings = columns.map((each) => element(each ? "th" : "td", each));
+    const cells = rows.map(([head, ...rest]) => [
+      element(head ? "th" : "td", head),
+      rest.map((each) => element("td", each)),
+    ]);
+    return table(
+      "table",
+      "",
+      headings,
+      cells,
+      `${label}: ${columns.concat(rows[0]).find(Boolean)}`,
+    );
+  };
 }
 
 /** @param {Run[][]} lines */

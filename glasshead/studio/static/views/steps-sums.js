@@ -18,8 +18,7 @@ import { range } from "../numbers.js";
  * @property {number} decimals
  * @property {Record<string, (number | null)[][]>} matrices  A hidden score is null
  * @property {Record<string, {formula: string, lines: string[], note?: string}>} sums
- * @property {number[][]} embeddings
- * @property {Record<string, number[][]> | null} projections
+ * @property {Record<string, number[][]> | null} projection  The embeddings x, and the matrices
  * @property {{names: string[], top: number}[]} scales
  * @property {number[] | null} thresholds
  * @property {Record<string, any>} chosen
@@ -187,10 +186,9 @@ class Terms {
 
   /** The word's embedding times a column of the matrix. */
   entries() {
-    const { embeddings, projections } = this.data;
+    const { x, [this.name]: rows } = this.data.projection;
     const column = this.dimension() - 1;
-    const rows = projections[this.name];
-    return joined(embeddings[this.row].map((x, at) => product(x, rows[at][column])));
+    return joined(x[this.row].map((each, at) => product(each, rows[at][column])));
   }
 
   /** The place of the number in all heads together, from 1. */
