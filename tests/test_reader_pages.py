@@ -107,7 +107,10 @@ def test_the_commands_run(file, tmp_path, monkeypatch, capsys):
         assert len(told.out) > 1000
 
 
-@pytest.mark.parametrize(("letter", "weight"), [("A", "0.4063"), ("B", "0.4063"), ("D", "0.4063")])
+@pytest.mark.parametrize(
+    ("letter", "weight"),
+    [("A", "0.4063"), ("B", "0.4063"), ("C", "0.4306"), ("D", "0.4063"), ("E", "0.3558")],
+)
 def test_the_first_command_prints_the_number_that_the_page_names(letter, weight, capsys):
     (file,) = (f for f in READERS if f.name.startswith(letter.lower()))
     assert main(of_glasshead(commands(file)[0])) == 0
