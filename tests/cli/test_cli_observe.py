@@ -99,9 +99,7 @@ def test_the_numbers_are_those_of_python(command, place):
 
 def test_each_head_has_a_row_and_one_can_be_drawn(command, place):
     outcome = command("observe", "--vectors", "heads.safetensors", "--mask", "causal")
-    assert (
-        "Heads: 4 (of keys: 4); batch rows: 1; queries: 13; keys: 17; dim" in outcome.out
-    )
+    assert "Heads: 4 (of keys: 4); batch rows: 1; queries: 13; keys: 17; dim" in outcome.out
     assert "entropy, nats: of each head over all queries" in outcome.out
     assert "received, weight: of each head over all keys" in outcome.out
     assert len(rows(outcome.out, r"   [0-3]( +[\d.e-]+){3} *$")) == 4 * len(DEFAULT)

@@ -285,10 +285,10 @@ def _number(cell: str, delimiter: str) -> float | None:
 
 
 def _named(delimiter: str) -> Message:
-    return Message(_DELIMITERS[delimiter])
+    return Message(_DELIMITER_NAMES[delimiter])
 
 
-_DELIMITERS = {"\t": _("a tab"), ";": _("a semicolon"), ",": _("a comma"), " ": _("a space")}
+_DELIMITER_NAMES = {"\t": _("a tab"), ";": _("a semicolon"), ",": _("a comma"), " ": _("a space")}
 
 
 _OPENS_WITH_BRACKET = re.compile(r"\s*[\[{]")
