@@ -255,7 +255,7 @@ def _output(module: nn.Module, words: Tensor) -> Tensor | None:
     for way in ways:
         try:
             output = way()
-        except (TypeError, ValueError, RuntimeError, IndexError):
+        except (TypeError, ValueError, RuntimeError, LookupError, AssertionError, AttributeError):
             continue
         return output[0] if isinstance(output, tuple) else output
     return None
