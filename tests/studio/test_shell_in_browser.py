@@ -145,7 +145,7 @@ def test_the_views_are_reached_by_keyboard_and_say_where_one_is(looking, serving
     page.locator("nav a", has_text="Heads").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".view.heads .body[data-drawn]")
-    assert page.title() == "Heads · glasshead studio"
+    assert page.title() == "Attention heads · glasshead studio"
     assert page.evaluate("document.activeElement.id") == "title"
     assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Attention heads"]
     # Nothing is open, so it is told how to open something.
