@@ -17,7 +17,7 @@ from glasshead.cli.app import app
 from scripts import ROOT, script
 
 README = ROOT / "README.md"
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,14 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshead.extras import MissingLibraryError
+from glasshead.message import Message
 from glasshead.out_of_memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from glasshead.explanation.translations import Say
 
 __all__ = ["main"]
 
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(_TOO_LARGE)
     except (ValueError, TypeError, OSError, MissingLibraryError) as error:
         _drop_output()
-        return _refuse(_sentence(error))
+        return _refuse(_sentence(error), arguments)
     return code
 
 
@@ -169,19 +173,41 @@ def _check_columns() -> None:
         os.environ["COLUMNS"] = "80"
 
 
-def _refuse(sentence: str) -> int:
+def _refuse(sentence: str, arguments: Sequence[str] | None = None) -> int:
+    """Write a sentence to standard error, in the language of the output if it can be translated."""
     if sys.stderr is not None:
         from glasshead.drawing.printable import one_line
 
-        sys.stderr.write(f"glasshead: error: {one_line(sentence)}\n")
+        error = "error"
+        if isinstance(sentence, Message):
+            say = _spoken(sys.argv[1:] if arguments is None else arguments)
+            error, sentence = say("error"), say.told(sentence)
+        sys.stderr.write(f"glasshead: {error}: {one_line(sentence)}\n")
     return _BAD_INPUT
+
+
+def _spoken(arguments: Sequence[str]) -> "Say":
+    """Return the translator to the language of --lang, or else of the environment."""
+    from glasshead.cli.output import spoken
+
+    asked = None
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        if before == "--lang":
+            asked = argument
+        elif argument.startswith("--lang="):
+            asked = argument.removeprefix("--lang=")
+    try:
+        return spoken(asked)
+    except ValueError:
+        return spoken(None)
 
 
 def _sentence(error: ValueError | TypeError | OSError | MissingLibraryError) -> str:
     """Return an error's message; of an OSError of the system, its file and reason."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'the output cannot be written'}: {error.strerror}."
-    return str(error)
+    first = error.args[0] if len(error.args) == 1 else None
+    return first if isinstance(first, Message) else str(error)
 
 
 def _command(error: Exception, arguments: Sequence[str] | None, commands: Container[str]) -> str:

@@ -20,13 +20,14 @@ from glasshead.explanation.choices import (
     Band,
     RecipeOptions,
 )
+from glasshead.message import Message, _
 
 if TYPE_CHECKING:
     from glasshead import Statistic
 
 
 _WINDOW = re.compile(r"window:([0-9]{1,9})(?::([0-9]{1,9}))?")
-_FORMS = "none, causal, window:BEFORE or window:BEFORE:AFTER, or several with + between them"
+_FORMS = _("none, causal, window:BEFORE or window:BEFORE:AFTER, or several with + between them")
 
 
 def parse_mask(written: str) -> tuple[Band, ...]:
@@ -48,16 +49,23 @@ def _band(part: str, written: str) -> Band:
     window = _WINDOW.fullmatch(part)
     if window:
         return int(window[1]), int(window[2] or 0)
-    raise ValueError(f"--mask takes {_FORMS}, and got {quoted(written)}: {_remedy(part)}")
+    raise ValueError(
+        Message(
+            "--mask takes {forms}, and got {written}: {remedy}",
+            forms=Message(_FORMS),
+            written=quoted(written),
+            remedy=_remedy(part),
+        )
+    )
 
 
 def _remedy(part: str) -> str:
     if part.startswith("window"):
-        return "write how many tokens before its own a word sees, as in window:3."
+        return Message("write how many tokens before its own a word sees, as in window:3.")
     if part == "none":
-        return "none stands alone."
+        return Message("none stands alone.")
     alike = nearest(part, ["none", "causal", "window:3"])
-    return f"did you mean {alike}?" if alike else "try causal."
+    return Message("did you mean {name}?", name=alike) if alike else Message("try causal.")
 
 
 def parse_recipe(
@@ -81,12 +89,17 @@ def parse_recipe(
     if sharpness == math.inf:
         if chosen not in HARDENING:
             raise ValueError(
-                f"--beta inf is the hardest attention, which --normalizer {chosen} never reaches: "
-                f"leave one of the two out."
+                Message(
+                    "--beta inf is the hardest attention, which --normalizer {chosen} never "
+                    "reaches: leave one of the two out.",
+                    chosen=chosen,
+                )
             )
         sharpness, chosen = None, "hardmax"
     if heads < 1:
-        raise ValueError(f"--heads takes a whole number of at least 1, and got {heads}.")
+        raise ValueError(
+            Message("--heads takes a whole number of at least 1, and got {heads}.", heads=heads)
+        )
     return RecipeOptions(
         score=one_of(score, SCORES, "--score"),
         beta=sharpness,
@@ -112,8 +125,11 @@ def parse_beta(written: str | None) -> float | str | None:
         beta = math.nan
     if not beta > 0 or "_" in written:
         raise ValueError(
-            f"--beta takes a number above 0, auto for 1/√d, or inf for the hardest attention, and "
-            f"got {quoted(written)}: try 1."
+            Message(
+                "--beta takes a number above 0, auto for 1/√d, or inf for the hardest attention, "
+                "and got {written}: try 1.",
+                written=quoted(written),
+            )
         )
     return beta
 
@@ -184,7 +200,9 @@ class StatisticOption:
         try:
             return make(self.numbers) if self.form.several else make(*self.numbers)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"--stat {self.written}: {error}") from error
+            raise ValueError(
+                Message("--stat {written}: {error}", written=self.written, error=error)
+            ) from error
 
 
 def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
@@ -199,7 +217,12 @@ def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
     asked: list[StatisticOption] = []
     for one in map(_parsed, written):
         if any((one.form, one.numbers) == (other.form, other.numbers) for other in asked):
-            raise ValueError(f"--stat takes each statistic once, and got {one.written} twice.")
+            raise ValueError(
+                Message(
+                    "--stat takes each statistic once, and got {written} twice.",
+                    written=one.written,
+                )
+            )
         asked.append(one)
     return tuple(asked)
 
@@ -213,14 +236,24 @@ def _parsed(written: str) -> StatisticOption:
     name, colon, argument = written.partition(":")
     form = STATISTICS[one_of(name, STATISTICS, "--stat")]
     if form.argument is None and colon:
-        raise ValueError(f"--stat {name} takes nothing after its name, and got {quoted(written)}.")
+        raise ValueError(
+            Message(
+                "--stat {name} takes nothing after its name, and got {written}.",
+                name=name,
+                written=quoted(written),
+            )
+        )
     argument = argument if colon else form.example
     if argument is None:
         return StatisticOption(written, form, ())
     if form.argument is None or not form.argument.fullmatch(argument):
         raise ValueError(
-            f"--stat {name} takes numbers as in {name}:{form.example or 16}, and got "
-            f"{quoted(written)}."
+            Message(
+                "--stat {name} takes numbers as in {name}:{value}, and got {written}.",
+                name=name,
+                value=form.example or 16,
+                written=quoted(written),
+            )
         )
     return StatisticOption(written, form, tuple(map(_number, argument.split(","))))
 

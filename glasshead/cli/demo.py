@@ -10,13 +10,22 @@ from typer import Option
 from glasshead.cli.explain import explain_sentence, recipe_for
 from glasshead.cli.inputs.files import output_folder, shown
 from glasshead.cli.inputs.messages import print_stderr
-from glasshead.cli.output import check_target, print_drawing, write_page
+from glasshead.cli.output import (
+    Lang,
+    check_language,
+    check_target,
+    print_drawing,
+    spoken,
+    write_page,
+)
 from glasshead.cli.train import TRAINING_LIBRARIES, train_run
 from glasshead.cli.translate import alignment_blocks
 from glasshead.extras import require
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block
+    from glasshead.explanation.translations import Say
     from glasshead.tasks.run_folder import RunFolder
     from glasshead.tasks.translate import TextTranslator
 
@@ -37,77 +46,94 @@ def demo(
             "where there is one to resume.",
         ),
     ] = False,
+    lang: Lang = None,
 ) -> None:
     """Explain the worked example, train a translator, and see which words it looks at."""
+    check_language(lang)
     require("glasshead demo", *TRAINING_LIBRARIES)
     place = output_folder(folder, "--folder")
     page, run = place / _PAGE, place / _RUN
     check_target(page)
     if resume and not (run / "config.json").exists():
         raise FileNotFoundError(
-            f"{shown(run)} has no run to resume: leave --resume out to begin one."
+            Message("{run} has no run to resume: leave --resume out to begin one.", run=shown(run))
         )
     from glasshead.drawing import Document, Heading, Paragraph
 
-    explanation = explain_sentence(None, None, recipe_for(None, None), lang="en").document()
-    _print(Paragraph(_plan(place)), title="glasshead: attention you can see through")
+    say = spoken(lang)
+    explanation = explain_sentence(None, None, recipe_for(None, None), lang=lang).document()
+    title, training = say("glasshead: attention you can see through"), Paragraph(_training(say))
+    _print(Paragraph(_plan(place, say)), title=title, say=say)
     typer.echo()
     print_drawing(explanation)
-    _print(Paragraph(_TRAINING), title="A translator, trained from nothing")
-    translator = trained(run, shlex.join(["glasshead", "demo", "--folder", folder]))
-    blocks = _translated(translator)
-    _print(*blocks, title="A sentence that it has never seen")
+    _print(training, title=say("A translator, trained from nothing"), say=say)
+    translator = trained(run, _command(folder, lang), say)
+    blocks = _translated(translator, say)
+    _print(*blocks, title=say("A sentence that it has never seen"), say=say)
     all_parts = Document(
         [
-            Heading("A sentence that a translator has never seen"),
+            Heading(say("A sentence that a translator has never seen")),
             *blocks,
-            Paragraph(_TRAINING),
+            training,
             Heading(explanation.title),
             *explanation.blocks,
         ],
-        title="glasshead: attention you can see through",
+        title=title,
+        language=say.language,
+        words=say.words(),
     )
     write_page(page, all_parts.html())
-    _say_where(page, run)
+    _say_where(page, run, say)
 
 
-_TRAINING = (
-    "An encoder reads German, a decoder writes English, and between them stands the attention of "
-    "the worked example: for each word that is about to be written, the words of the German "
-    "sentence are compared, weighed and mixed. It learns from sentences that are made up, in which "
-    "German puts its verbs elsewhere than English does."
-)
+def _command(folder: str, lang: str | None) -> str:
+    """Return the command that makes this demo again."""
+    language = [] if lang is None else ["--lang", lang]
+    return shlex.join(["glasshead", "demo", "--folder", folder, *language])
 
 
-def _plan(folder: Path) -> str:
-    return (
-        "First an attention of three words is worked out by hand. Then a translator is trained, in "
-        "a minute or two. Then it is shown a sentence that it has never seen, and each word that "
-        f"it writes says where it looked. All of it is put into {shown(folder)}."
+def _training(say: "Say") -> str:
+    return say(
+        "An encoder reads German, a decoder writes English, and between them stands cross-"
+        "attention, computed as in the worked example: for each word that is about to be written, "
+        "the words of the German sentence are compared, weighed and mixed. It learns from "
+        "sentences that are made up, in which German puts its verbs elsewhere than English does."
     )
 
 
-def _translated(translator: "TextTranslator") -> "list[Block]":
+def _plan(folder: Path, say: "Say") -> str:
+    return say(
+        "First an attention of three words is worked out by hand. Then a translator is trained, in "
+        "a minute or two. Then it is shown a sentence that it has never seen, and each word that "
+        "it writes says where it looked. All of it is put into {folder}.",
+        folder=shown(folder),
+    )
+
+
+def _translated(translator: "TextTranslator", say: "Say") -> "list[Block]":
     """Translate a held-out sentence; draw the translation and its cross-attention."""
     from glasshead.drawing import Paragraph
     from glasshead.tasks.data.sentences import HELD_OUT
     from glasshead.tasks.translate import align
 
     translation = translator.translate([HELD_OUT.german])[0]
-    expected = "as it should be" if translation.text == HELD_OUT.english else "not as it should be"
+    written = say("English: {text} (not as it should be)", text=translation.text)
+    if translation.text == HELD_OUT.english:
+        written = say("English: {text} (as it should be)", text=translation.text)
     return [
-        Paragraph(f"German: {translation.source}"),
-        Paragraph(f"English: {translation.text} ({expected})"),
-        *alignment_blocks(align(translator, translation)),
+        Paragraph(say("German: {text}", text=translation.source)),
+        Paragraph(written),
+        *alignment_blocks(align(translator, translation), say),
     ]
 
 
-def trained(run: Path, command: str) -> "TextTranslator":
+def trained(run: Path, command: str, say: "Say") -> "TextTranslator":
     """Train the translator in a folder to its end; a finished one is loaded.
 
     Args:
         run: The folder.
         command: The command that trains it, for the README of the run.
+        say: The language of the README, and of what is said meanwhile.
 
     Errors: an OSError or ValueError where the folder has another run.
     """
@@ -118,12 +144,14 @@ def trained(run: Path, command: str) -> "TextTranslator":
     cpu = Hardware(accelerator="cpu")
     folder = RunFolder(run)
     if folder.config.exists() and _steps(folder) >= _wanted(folder):
-        print_stderr(f"It is there already, from the last time; remove {run} to train anew.")
+        print_stderr(
+            say("It is there already, from the last time; remove {run} to train anew.", run=run)
+        )
         return TextTranslator.load(run)
     with folder.locked():
         if not folder.config.exists():
             settings = TranslateSettings.from_preset("tiny")
-            prepared = TRANSLATE.begin(settings, folder, command)
+            prepared = TRANSLATE.begin(settings, folder, command, say.language)
             train_run(prepared, folder, cpu, resume=False)
         else:
             train_run(TRANSLATE.go_on(folder), folder, cpu, resume=True)
@@ -144,11 +172,11 @@ def _steps(folder: "RunFolder") -> int:
     return int(folder.read_metrics()["last"]["step"])
 
 
-def _say_where(page: Path, run: Path) -> None:
+def _say_where(page: Path, run: Path, say: "Say") -> None:
     name = shlex.quote(shown(run))
     lines = {
-        shown(page): "is all of this as a page: open it in a browser",
-        shown(run): "is the translator; ask it yourself, or look into it in the studio:",
+        shown(page): say("is all of this as a page: open it in a browser"),
+        shown(run): say("is the translator; ask it yourself, or look into it in the studio:"),
     }
     width = max(map(len, lines))
     typer.echo()
@@ -158,8 +186,9 @@ def _say_where(page: Path, run: Path) -> None:
     typer.echo(f"glasshead studio {name}")
 
 
-def _print(*blocks: "Block", title: str) -> None:
+def _print(*blocks: "Block", title: str, say: "Say") -> None:
     from glasshead.drawing import Document
 
     typer.echo()
-    print_drawing(Document(list(blocks), title=title))
+    document = Document(list(blocks), title=title, language=say.language, words=say.words())
+    print_drawing(document)

@@ -10,11 +10,15 @@ from glasshead.cli.inputs.files import input_file, output_file, shown
 from glasshead.cli.inputs.messages import number_option, one_of, print_stderr
 from glasshead.cli.output import (
     Html,
+    Lang,
     Width,
     check_apart,
+    check_language,
     check_target,
     check_width,
+    in_language,
     print_drawing,
+    spoken,
     write_page,
 )
 
@@ -65,6 +69,7 @@ def diagnose(
     ] = None,
     html: Html = None,
     width: Width = None,
+    lang: Lang = None,
 ) -> None:
     """Diagnose an attention mask of any library: what it means, and what is wrong with it.
 
@@ -75,6 +80,7 @@ def diagnose(
     if convention is not None:
         one_of(convention, CONVENTIONS, "--convention")
     check_width(width)
+    check_language(lang)
     if page_file is not None:
         check_target(page_file)
         check_apart(page_file, (_mask_source(file, tensor)[0],))
@@ -89,11 +95,13 @@ def diagnose(
         )
     except (ValueError, TypeError) as error:
         raise ValueError(f"{shown(path)}: {error}") from error
+    say = spoken(lang)
+    document = in_language(diagnosis.document(), say)
     if page_file is not None:
-        write_page(page_file, diagnosis.html())
-    print_drawing(diagnosis, width)
+        write_page(page_file, document.html())
+    print_drawing(document, width)
     if page_file is not None:
-        print_stderr(f"The page is at {shown(page_file)}")
+        print_stderr(say("The page is at {place}", place=shown(page_file)))
     if not diagnosis.healthy:
         raise typer.Exit(UNHEALTHY)
 

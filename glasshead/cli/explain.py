@@ -31,6 +31,7 @@ from glasshead.ladder.worked_example import (
     text_of,
     worked_example,
 )
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.explanation import Explanation
@@ -200,8 +201,12 @@ def explain(
     )
     if not 0 <= head < heads:
         raise ValueError(
-            f"--head takes a head from 0 to {heads - 1}, and got {head}: there are as many as "
-            f"--heads says."
+            Message(
+                "--head takes a head from 0 to {value}, and got {head}: there are as many as "
+                "--heads says.",
+                value=heads - 1,
+                head=head,
+            )
         )
     check_width(width)
     check_language(lang)
@@ -210,7 +215,10 @@ def explain(
         check_apart(page_file, (vectors_file, weights_file))
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(
-            f"--seed takes a whole number from 0 to 2^63 - 1, and got {seed}: try 123."
+            Message(
+                "--seed takes a whole number from 0 to 2^63 - 1, and got {seed}: try 123.",
+                seed=seed,
+            )
         )
     _check_dim(dim, made_up=vectors_file is None and worked is None)
     explanation = explain_sentence(
@@ -260,16 +268,21 @@ def example_for(
         if text is not None or vectors is not None:
             other = "TEXT" if text is not None else "--vectors"
             raise ValueError(
-                f"--example has words and vectors of its own, and got {other} too: leave one of "
-                f"them out."
+                Message(
+                    "--example has words and vectors of its own, and got {other} too: leave one "
+                    "of them out.",
+                    other=other,
+                )
             )
     letter = None if source is None else one_of(source.strip().upper(), TEXTS, "--text")
     name = example or (example_of(text) if vectors is None else None)
     if name is None:
         if letter is not None:
             raise ValueError(
-                "--text is about a worked example, and this sentence is none: leave it out, or "
-                "take --example shiny or --example journey."
+                Message(
+                    "--text is about a worked example, and this sentence is none: leave it out, "
+                    "or take --example shiny or --example journey."
+                )
             )
         return None
     if text is None and example is None and letter is not None:
@@ -277,8 +290,14 @@ def example_for(
     if letter is not None and letter not in EXAMPLES[name]:
         others = " or ".join(known for known, texts in EXAMPLES.items() if letter in texts)
         raise ValueError(
-            f"--text {letter} does not work the example {name}: take one of "
-            f"{listed(EXAMPLES[name])}, or --example {others}."
+            Message(
+                "--text {letter} does not work the example {name}: take one of {choices}, or "
+                "--example {others}.",
+                letter=letter,
+                name=name,
+                choices=listed(EXAMPLES[name]),
+                others=others,
+            )
         )
     return worked_example(name, text_of(name, letter), causal=causal)
 
@@ -306,11 +325,17 @@ def _check_dim(dim: int | None, *, made_up: bool) -> None:
         return
     if not 1 <= dim <= _WIDEST_VECTOR:
         raise ValueError(
-            f"--dim takes a whole number from 1 to {_WIDEST_VECTOR}, and got {dim}: try 4."
+            Message(
+                "--dim takes a whole number from 1 to {widest_vector}, and got {dim}: try 4.",
+                widest_vector=_WIDEST_VECTOR,
+                dim=dim,
+            )
         )
     if not made_up:
         raise ValueError(
-            "--dim is the width of made-up vectors, and these are not made up: leave it out."
+            Message(
+                "--dim is the width of made-up vectors, and these are not made up: leave it out."
+            )
         )
 
 
@@ -391,7 +416,9 @@ def _trace(attention: "SentenceAttention", *, json: bool) -> "Trace":
     trace = attention.trace()
     if not (trace.scaled.isfinite().all() and trace.context.isfinite().all()):
         raise ValueError(
-            "the scores grow beyond all numbers: take smaller vectors, or a smaller --beta."
+            Message(
+                "the scores grow beyond all numbers: take smaller vectors, or a smaller --beta."
+            )
         )
     return trace
 
@@ -412,8 +439,13 @@ def _check_heads(width: int, heads: int) -> None:
 
     if width % heads:
         raise ValueError(
-            f"--heads {heads} does not divide vectors of {width} numbers into equal parts: "
-            f"take one of {listed(map(str, head_counts(width)))}."
+            Message(
+                "--heads {heads} does not divide vectors of {width} numbers into equal parts: "
+                "take one of {choices}.",
+                heads=heads,
+                width=width,
+                choices=listed(map(str, head_counts(width))),
+            )
         )
 
 
@@ -422,6 +454,11 @@ def _check_size(tokens: int, recipe: RecipeOptions, dim: int, *, json: bool) -> 
     if needed > _MAX_BYTES:
         most = max_tokens(recipe, json=json, dim=dim)
         raise ValueError(
-            f"{tokens:,} tokens are too many to explain in full (about {needed / 2**30:.1f} GiB "
-            f"with these options): give at most {most:,}."
+            Message(
+                "{tokens:,} tokens are too many to explain in full (about {value:.1f} GiB with "
+                "these options): give at most {most:,}.",
+                tokens=tokens,
+                value=needed / 2**30,
+                most=most,
+            )
         )

@@ -23,11 +23,15 @@ from glasshead.cli.output import (
     OUTPUT,
     PAGE,
     Html,
+    Lang,
     Width,
+    check_language,
     check_outputs,
     check_width,
     going_on,
+    in_language,
     print_drawing,
+    spoken,
     write_page,
 )
 from glasshead.tasks.run_folder import require_for_model
@@ -169,10 +173,12 @@ def observe(
     ] = False,
     html: Html = None,
     width: Width = None,
+    lang: Lang = None,
 ) -> None:
     """Observe attention: one of any length, or every one of a model while it reads a text."""
     vectors_file = input_file(vectors, "--vectors")
-    outputs = _Outputs(output_file(save, "--save"), output_file(html, "--html"), width)
+    check_language(lang)
+    outputs = _Outputs(output_file(save, "--save"), output_file(html, "--html"), width, lang)
     text_file = input_file(text, "--text")
     statistics = tuple(stat or ())
     if text_file is not None:
@@ -282,7 +288,7 @@ def _observe_model(
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
         for sentence in left_out(observed.pieces, observed.reader):
-            print_stderr(sentence)
+            print_stderr(spoken(outputs.lang).told(sentence))
 
 
 def _check_partial(kept: Path | None, *, resume: bool) -> None:
@@ -313,6 +319,7 @@ class _Outputs:
     save: Path | None
     html: Path | None
     width: int | None
+    lang: str | None = None
 
     def check(self, head: int | None, sources: Iterable[Path | None]) -> None:
         """Check the options of the output, given the files that are read.
@@ -329,6 +336,8 @@ class _Outputs:
 
         Errors: an OSError where a file cannot be written. Then nothing was printed.
         """
+        say = spoken(self.lang)
+        document = in_language(document, say)
         if self.save is not None:
             self.save.parent.mkdir(parents=True, exist_ok=True)
             save(self.save)
@@ -336,9 +345,9 @@ class _Outputs:
             write_page(self.html, document.html())
         print_drawing(document, self.width)
         if self.save is not None:
-            print_stderr(f"The observation is at {shown(self.save)}")
+            print_stderr(say("The observation is at {place}", place=shown(self.save)))
         if self.html is not None:
-            print_stderr(f"The page is at {shown(self.html)}")
+            print_stderr(say("The page is at {place}", place=shown(self.html)))
 
 
 def _check_none_given(*, vectors: str | None, mask: str | None, engine: str | None) -> None:

@@ -21,7 +21,6 @@ from glasshead.cli.observe_tables import (
     MAP,
     WeightsMap,
     check_place,
-    counted,
     drawn_map,
     histogram_table,
     pooled_map,
@@ -30,6 +29,7 @@ from glasshead.cli.observe_tables import (
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
 from glasshead.explanation.choices import Band, build_mask
 from glasshead.explanation.explain_trace import Sentence, VectorSource
+from glasshead.message import Message, _
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
 
 if TYPE_CHECKING:
@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 # As `explain` has it, so that the same words have the same vectors.
 _SEED = 123
 _NOTES = {
-    VectorSource.TEXTS: "The vectors are those of the worked example that the texts print.",
-    VectorSource.MADE_UP: f"The vectors are made up from seed {_SEED} and mean nothing: what the "
-    "words attend to here says nothing about the words. How it is computed is real.",
+    VectorSource.TEXTS: Message(
+        "The vectors are those of the worked example that the texts print."
+    ),
+    VectorSource.MADE_UP: Message(
+        "The embeddings are made up from seed {seed} and mean nothing: what the words attend to "
+        "here says nothing about the words. The computation is real.",
+        seed=_SEED,
+    ),
 }
 
 
@@ -89,7 +94,9 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
     inputs = read_attention(vectors)
     note = None
     if not inputs.has_value:
-        note = "The file has no value: the context, which --save writes, is one of its keys."
+        note = Message(
+            "The file has no value: the context, which --save writes, is one of its keys."
+        )
     return ObservedInputs(shown(vectors), inputs.query, inputs.key, inputs.value, note=note)
 
 
@@ -191,30 +198,38 @@ def report(observed: ObservedAttention, head: int | None) -> Document:
     if observed.subject.note is not None:
         blocks.append(Note(observed.subject.note))
     blocks += [*_statistics(observed), *_receiving(observed, head), _map(observed, head)]
-    return Document(blocks, title=f"The attention of {observed.subject.title}")
+    return Document(blocks, title=Message("The attention of {text}", text=observed.subject.title))
 
 
 def _inputs(observed: ObservedAttention) -> str:
     query, key = observed.subject.query, observed.subject.key
     batch, heads, queries, width = query.shape
-    counts = [counted(heads, "head")]
-    if key.shape[1] != heads:
-        counts.append(f"on {key.shape[1]} of keys")
-    if batch > 1:
-        counts.append(f"in each of {batch:,} batch rows")
-    mask = "no mask" if observed.mask is None else f"the mask {observed.mask}"
-    return (
-        f"{' '.join(counts)}, with {counted(queries, 'query', 'queries')} and "
-        f"{counted(key.shape[-2], 'key')} of {width:,} {str(query.dtype).removeprefix('torch.')} "
-        f"{'number' if width == 1 else 'numbers'} each: softmax(q·k/√d) with {mask}."
+    mask = Message("no mask")
+    if observed.mask is not None:
+        mask = Message("the mask {mask}", mask=observed.mask)
+    return Message(
+        "Heads: {heads:,} (of keys: {key_heads:,}); batch rows: {batch:,}; queries: {queries:,}; "
+        "keys: {keys:,}; dimension: {width:,} ({dtype}). softmax(q·k/√d) with {mask}.",
+        heads=heads,
+        key_heads=key.shape[1],
+        batch=batch,
+        queries=queries,
+        keys=key.shape[-2],
+        width=width,
+        dtype=str(query.dtype).removeprefix("torch."),
+        mask=mask,
     )
 
 
 def _plan(observed: ObservedAttention) -> str:
     plan = observed.plan
-    return (
-        f"Engine: {plan.engine}, {counted(plan.passes, 'pass', 'passes')} over the scores, "
-        f"{plan.bytes / 1e6:,.3g} MB beyond the inputs, {observed.seconds:.3g} s."
+    return Message(
+        "Engine: {engine}; passes over the scores: {passes}; {megabytes:,.3g} MB beyond the "
+        "inputs; {seconds:.3g} s.",
+        engine=plan.engine,
+        passes=plan.passes,
+        megabytes=plan.bytes / 1e6,
+        seconds=observed.seconds,
     )
 
 
@@ -226,16 +241,22 @@ def _statistics(observed: ObservedAttention) -> Iterator[Table]:
         if isinstance(statistic, DistanceHistogram):
             yield _histogram(statistic, value, one)
         elif heads == 1:
-            alone.append([_label(one, statistic), *_spread(_numbers(value)[:, 0]), statistic.unit])
+            alone.append(
+                [_label(one, statistic), *_spread(_numbers(value)[:, 0]), Message(statistic.unit)]
+            )
         else:
             yield Table(
-                ["head", "mean", "least", "largest"],
+                [Message("head"), *_SPREAD],
                 [[f"{head}", *_spread(_numbers(value)[:, head])] for head in range(heads)],
-                caption=f"{_label(one, statistic)}, {statistic.unit}: of each head over all "
-                f"{_over(statistic)}",
+                caption=Message(
+                    "{label}, {unit}: of each head over all {axis}",
+                    label=_label(one, statistic),
+                    unit=Message(statistic.unit),
+                    axis=_over(statistic),
+                ),
             )
     if alone:
-        yield Table(["statistic", "mean", "least", "largest", "unit"], alone)
+        yield Table([Message("statistic"), *_SPREAD, Message("unit")], alone)
 
 
 def _histogram(statistic: DistanceHistogram, value: Tensor, one: StatisticOption) -> Table:
@@ -244,13 +265,15 @@ def _histogram(statistic: DistanceHistogram, value: Tensor, one: StatisticOption
     return histogram_table(
         statistic,
         means,
-        [f"head {head}" for head in range(len(means))],
+        [Message("head {head}", head=head) for head in range(len(means))],
         one.written.partition(":")[0],
     )
 
 
 def _label(one: StatisticOption, statistic: Statistic) -> str:
-    return f"{one.written}, summed" if isinstance(statistic, TopK) else one.written
+    if isinstance(statistic, TopK):
+        return Message("{statistic}, summed", statistic=one.written)
+    return one.written
 
 
 def _numbers(value: Tensor | TopK | tuple[Tensor, ...]) -> Tensor:
@@ -260,8 +283,8 @@ def _numbers(value: Tensor | TopK | tuple[Tensor, ...]) -> Tensor:
 
 def _over(statistic: Statistic) -> str:
     """Name the axis that the numbers of a head are averaged over."""
-    plurals = {("key",): "keys", (): "batch rows"}
-    return plurals.get(statistic.axes, "queries")
+    plurals = {("key",): Message("keys"), (): Message("batch rows")}
+    return plurals.get(statistic.axes, Message("queries"))
 
 
 def _spread(numbers: Tensor) -> list[str]:
@@ -282,8 +305,11 @@ def _receiving(observed: ObservedAttention, head: int | None) -> Iterator[Table]
     yield receiving_table(
         observed.of_heads(observed.seen[name], head),
         observed.subject.tokens,
-        f"The keys that receive most, {_whose(observed, head)}; 1 is all that a query gives, and "
-        f"keys are counted from 0",
+        Message(
+            "The keys that receive most, {whose}; 1 is all that a query gives, and keys are "
+            "counted from 0",
+            whose=_whose(observed, head),
+        ),
     )
 
 
@@ -294,14 +320,23 @@ def _map(observed: ObservedAttention, head: int | None) -> WeightsMap:
         observed.mask,
         (observed.subject.query.shape[-2], observed.subject.key.shape[-2]),
         observed.subject.tokens,
-        f"Weights, {_whose(observed, head)}: a row a query, a column a key",
+        Message(
+            "Weights, {whose}: one row per query, one column per key",
+            whose=_whose(observed, head),
+        ),
     )
 
 
 def _whose(observed: ObservedAttention, head: int | None) -> str:
     """Describe the heads and batch rows that a value is the mean over."""
     batch, heads = observed.subject.query.shape[:2]
-    of = f"of head {head}" if head is not None else "of the one head"
+    of = Message("of the one head") if head is None else Message("of head {head}", head=head)
     if head is None and heads > 1:
-        of = f"mean over {heads} heads"
-    return f"{of}, mean over {batch:,} batch rows" if batch > 1 else of
+        of = Message("mean over {heads} heads", heads=heads)
+    if batch > 1:
+        return Message("{of}, mean over {batch:,} batch rows", of=of, batch=batch)
+    return of
+
+
+_SPREAD = Message("mean"), Message("least"), Message("largest")
+_UNITS = _("nats"), _("weight"), _("key"), _("score"), _("places")

@@ -36,6 +36,7 @@ from glasshead.drawing import (
     Paragraph,
     number,
 )
+from glasshead.message import Message
 from glasshead.recipe.masks import Mask
 from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
 from glasshead.statistics.reductions import edges
@@ -77,24 +78,29 @@ class HeadChoice:
     def names(self, layers: int, heads: int) -> list[str]:
         """Name the rows."""
         if self.layer is None:
-            return [f"layer {layer}" for layer in range(layers)]
-        return [f"head {head}" for head in (range(heads) if self.head is None else [self.head])]
+            return [Message("layer {layer}", layer=layer) for layer in range(layers)]
+        own = range(heads) if self.head is None else [self.head]
+        return [Message("head {head}", head=head) for head in own]
 
     def said(self, layers: int, heads: int) -> str:
         """Describe the heads that the mean is over."""
         if self.head is not None or (self.layer is not None and heads == 1):
-            return f"of layer {self.layer}, head {self.head or 0}"
+            return Message("of layer {layer}, head {head}", layer=self.layer, head=self.head or 0)
         if self.layer is not None:
-            return f"mean over the {heads} heads of layer {self.layer}"
+            return Message(
+                "mean over the {heads} heads of layer {layer}", heads=heads, layer=self.layer
+            )
         if layers == heads == 1:
-            return "of the one head"
-        return f"mean over all {layers * heads} heads"
+            return Message("of the one head")
+        return Message("mean over all {heads} heads", heads=layers * heads)
 
     def said_of_rows(self) -> str:
         """Describe the heads that each row is the mean over."""
         if self.layer is None:
-            return "in each layer, mean over its heads"
-        return f"in {'each head of ' if self.head is None else ''}layer {self.layer}"
+            return Message("in each layer, mean over its heads")
+        if self.head is None:
+            return Message("in each head of layer {layer}", layer=self.layer)
+        return Message("in layer {layer}", layer=self.layer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +159,11 @@ def report(observed: ObservedModel) -> Document:
         statistic, value = observed.result.statistics[one.name], observed.values[one.name]
         if isinstance(statistic, DistanceHistogram):
             rows = observed.choice.rows(value)
-            label = f"{one.written.partition(':')[0]} {observed.choice.said_of_rows()}"
+            label = Message(
+                "{statistic} {where}",
+                statistic=one.written.partition(":")[0],
+                where=observed.choice.said_of_rows(),
+            )
             names = observed.choice.names(*observed.shape)
             blocks.append(histogram_table(statistic, rows, names, label))
         elif isinstance(statistic, Received):
@@ -163,28 +173,49 @@ def report(observed: ObservedModel) -> Document:
     if MAP in observed.values:
         blocks.append(_map(observed))
     over = observed.result.source["text"]
-    return Document(blocks, title=f"The attention of {observed.reader.name} over {over}")
+    return Document(blocks, title=_title(observed, over))
+
+
+def _title(observed: ObservedModel, over: str) -> str:
+    return Message("The attention of {model} over {text}", model=observed.reader.name, text=over)
 
 
 def _inputs(observed: ObservedModel) -> str:
     pieces, (layers, heads) = observed.pieces, observed.shape
-    read = f"{counted(pieces.tokens, 'token')} in {_cut(pieces)}"
-    return (
-        f"{counted(layers, 'layer')} of {counted(heads, 'head')}, {read}, in "
-        f"{observed.seconds:.3g} s. Layers, heads and positions are counted from 0."
+    return Message(
+        "Layers: {layers}; heads of each: {heads}; tokens: {tokens:,} in {read}; {seconds:.3g} s. "
+        "Layers, heads and positions are counted from 0.",
+        layers=layers,
+        heads=heads,
+        tokens=pieces.tokens,
+        read=_cut(pieces),
+        seconds=observed.seconds,
     )
 
 
 def _cut(pieces: TextChunks) -> str:
     """Describe the number and length of the chunks."""
-    said = counted(pieces.count, "text" if pieces.texts else "piece")
     if pieces.count == 1:
-        return said
+        return Message("1 text") if pieces.texts else Message("1 piece")
+    said = Message("{count:,} texts", count=pieces.count)
+    if not pieces.texts:
+        said = Message("{count:,} pieces", count=pieces.count)
     if pieces.uneven:
-        least = pieces.groups[-1].shape[1]
-        return f"{said} of {least:,} to {pieces.length:,}, each read whole"
-    last = "" if len(pieces.groups) == 1 else f", the last of {pieces.groups[-1].shape[1]:,}"
-    return f"{said} of {pieces.length:,}{last}, each read from its own beginning"
+        return Message(
+            "{said} of {least:,} to {most:,}, each read whole",
+            said=said,
+            least=pieces.groups[-1].shape[1],
+            most=pieces.length,
+        )
+    last = ""
+    if len(pieces.groups) > 1:
+        last = Message(", the last of {length:,}", length=pieces.groups[-1].shape[1])
+    return Message(
+        "{said} of {length:,}{last}, each read from its own beginning",
+        said=said,
+        length=pieces.length,
+        last=last,
+    )
 
 
 def _notes(observed: ObservedModel) -> Iterator[Note]:
@@ -192,13 +223,19 @@ def _notes(observed: ObservedModel) -> Iterator[Note]:
     unknown = 0 if token is None else pieces.count_token(token)
     if unknown:
         yield Note(
-            f"The model does not know {counted(unknown, 'token')} of the text, "
-            f"{number(100 * unknown / pieces.tokens, 3)} %, and takes all such for one and the "
-            f"same."
+            Message(
+                "Tokens of the text that the model does not know, and takes all for one and the "
+                "same: {count:,} ({share} %).",
+                count=unknown,
+                share=number(100 * unknown / pieces.tokens, 3),
+            )
         )
     if pieces.uneven:
         yield Note(
-            "Texts of several lengths have no map in common: --length N cuts them to one length."
+            Message(
+                "Texts of several lengths have no map in common: --length N cuts them to one "
+                "length."
+            )
         )
     for sentence in left_out(pieces, observed.reader):
         yield Note(sentence)
@@ -208,15 +245,18 @@ def left_out(pieces: TextChunks, reader: Reader) -> list[str]:
     """Describe the texts and tokens that were not read, in one sentence each."""
     out, sentences = pieces.left_out, []
     if out.texts:
-        of = f"{out.texts:,} of {counted(pieces.count, 'text')}"
         sentences.append(
-            f"{of} {'was' if out.texts == 1 else 'were'} cut to the {reader.context:,} tokens that "
-            f"the model reads at once: {counted(out.tokens, 'token')} "
-            f"{'was' if out.tokens == 1 else 'were'} left out."
+            Message(
+                "Texts cut to the {context:,} tokens that the model reads at once: {texts:,} of "
+                "{count:,}; tokens left out: {tokens:,}.",
+                context=reader.context,
+                texts=out.texts,
+                count=pieces.count,
+                tokens=out.tokens,
+            )
         )
     if out.empty:
-        was = "was" if out.empty == 1 else "were"
-        sentences.append(f"{counted(out.empty, 'text')} without a token {was} left out.")
+        sentences.append(Message("Texts without a token, left out: {count:,}.", count=out.empty))
     return sentences
 
 
@@ -224,16 +264,33 @@ def _heads(
     one: StatisticOption, statistic: Statistic, value: Float[Tensor, "layers heads"]
 ) -> Iterator[Block]:
     """Tabulate a statistic by layer and head, and name its extremes."""
-    of = "the largest of all pieces" if isinstance(statistic, MaxScore) else "mean over all tokens"
-    yield HeadsTable(value.tolist(), f"{one.written}, {statistic.unit}: {of}")
+    of = Message("mean over all tokens")
+    if isinstance(statistic, MaxScore):
+        of = Message("the largest of all pieces")
+    caption = Message(
+        "{label}, {unit}: {of}", label=one.written, unit=Message(statistic.unit), of=of
+    )
+    yield HeadsTable(value.tolist(), caption)
     if value.numel() > 1:
         least, largest = (_place(value, int(at)) for at in (value.argmin(), value.argmax()))
-        yield Paragraph(f"The least of {one.written} is {least}; the largest, {largest}.")
+        yield Paragraph(
+            Message(
+                "The least of {statistic} is {least}; the largest, {largest}.",
+                statistic=one.written,
+                least=least,
+                largest=largest,
+            )
+        )
 
 
 def _place(value: Float[Tensor, "layers heads"], at: int) -> str:
     layer, head = divmod(at, value.shape[1])
-    return f"{number(value[layer, head])}, in layer {layer}, head {head}"
+    return Message(
+        "{value}, in layer {layer}, head {head}",
+        value=number(value[layer, head]),
+        layer=layer,
+        head=head,
+    )
 
 
 def _received(
@@ -245,13 +302,21 @@ def _received(
         observed.choice.rows(value),
         observed.choice.names(*observed.shape),
         _positions(observed),
-        caption=f"{one.written}, weight: what each position receives "
-        f"{observed.choice.said_of_rows()}{over}",
+        caption=Message(
+            "{label}, weight: what each position receives {where}{over}",
+            label=one.written,
+            where=observed.choice.said_of_rows(),
+            over=over,
+        ),
     )
     yield receiving_table(
         observed.choice.mean(value),
         observed.names,
-        f"The positions that receive most, {said}{over}; 1 is all that a query gives",
+        Message(
+            "The positions that receive most, {said}{over}; 1 is all that a query gives",
+            said=said,
+            over=over,
+        ),
     )
 
 
@@ -263,8 +328,11 @@ def _map(observed: ObservedModel) -> WeightsMap:
         observed.mask,
         (length, length),
         observed.names,
-        f"Weights, {observed.choice.said(*observed.shape)}{_over(observed)}: a row a query, a "
-        f"column a key",
+        Message(
+            "Weights, {said}{over}: one row per query, one column per key",
+            said=observed.choice.said(*observed.shape),
+            over=_over(observed),
+        ),
     )
 
 
@@ -276,11 +344,15 @@ def _over(observed: ObservedModel) -> str:
     """Describe the chunks that a value is the mean over, if several."""
     pieces = observed.pieces
     if pieces.uneven:
-        return ", mean over the texts that are as long"
+        return Message(", mean over the texts that are as long")
     if pieces.full > 1:
-        noun = "texts" if pieces.texts else "pieces"
-        return f", mean over {pieces.full:,} {noun} of {pieces.length:,}"
-    return f", over the first {pieces.length:,} tokens" if pieces.count > 1 else ""
+        of = {"count": pieces.full, "length": pieces.length}
+        if pieces.texts:
+            return Message(", mean over {count:,} texts of {length:,}", **of)
+        return Message(", mean over {count:,} pieces of {length:,}", **of)
+    if pieces.count > 1:
+        return Message(", over the first {length:,} tokens", length=pieces.length)
+    return ""
 
 
 def save(observed: ObservedModel, file: Path) -> None:

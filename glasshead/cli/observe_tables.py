@@ -17,6 +17,7 @@ from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
 from glasshead.drawing.heat_map import heat_map_html, heat_map_lines
 from glasshead.drawing.pooling import Grid, Value, sum_columns
 from glasshead.drawing.printable import visible
+from glasshead.message import Message
 from glasshead.statistics import DistanceHistogram, PooledMap
 from glasshead.statistics.reductions import edges
 
@@ -117,29 +118,33 @@ class HeadsTable(Block):
 
     values: list[list[float]]
     caption: str
+    layer: str = Message("layer")
+    head: str = Message("head {head}", head="{head}")
+    one: str = Message("layer {layer}", layer="{layer}")
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw tables, one below the other where the heads are many."""
         names, rows = self._names(), [[number(x) for x in row] for row in self.values]
         widest = max(cell_len(cell) for row in (names, *rows) for cell in row)
-        side = max(1, (canvas.width - len("layer")) // (widest + _BETWEEN))
+        side = max(1, (canvas.width - cell_len(self.layer)) // (widest + _BETWEEN))
         for first in range(0, len(names), side):
             yield from Table(
-                ["layer", *names[first : first + side]],
+                [self.layer, *names[first : first + side]],
                 [[f"{layer}", *row[first : first + side]] for layer, row in enumerate(rows)],
                 caption=None if first else self.caption,
             ).lines(canvas)
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw a heat map; values that can be negative, which its scale lacks, make a table."""
-        names, layers = self._names(), [f"layer {layer}" for layer in range(len(self.values))]
+        names = self._names()
+        layers = [self.one.format(layer=layer) for layer in range(len(self.values))]
         if min(map(min, self.values)) >= 0:
             return HeatMap(self.values, layers, names, caption=self.caption).html(words)
         rows = [[layer, *map(number, row)] for layer, row in zip(layers, self.values, strict=True)]
         return Table(["", *names], rows, caption=self.caption).html(words)
 
     def _names(self) -> list[str]:
-        return [f"head {head}" for head in range(len(self.values[0]))]
+        return [self.head.format(head=head) for head in range(len(self.values[0]))]
 
 
 MAP = "pooled_map"
@@ -201,7 +206,8 @@ def receiving_table(
         token = () if tokens is None else (visible(tokens[key]),)
         share = f"{number(100 * weight / total, 3)} %" if total else "–"
         rows.append([f"{key}", *token, number(weight), share])
-    columns = ["key", *(() if tokens is None else ("token",)), "received", "share"]
+    named = () if tokens is None else (Message("token"),)
+    columns = [Message("key"), *named, Message("received"), Message("share")]
     return Table(columns, rows, caption=caption)
 
 
@@ -213,14 +219,21 @@ def histogram_table(
 ) -> Table:
     """Tabulate the weight in each distance bin, one column per name."""
     rows = [
-        [f"{low:g} to {high:g}", *(number(share) for share in means[:, place])]
+        [
+            Message("{low:g} to {high:g}", low=low, high=high),
+            *(number(share) for share in means[:, place]),
+        ]
         for place, (low, high) in enumerate(pairwise(statistic.edges))
     ]
     return Table(
-        ["distance", *names],
+        [Message("distance"), *names],
         rows,
-        caption=f"{label}, {statistic.unit}: the mean of a query, by the distance of its keys, "
-        f"from the first number to below the second",
+        caption=Message(
+            "{label}, {unit}: the mean of a query, by the distance of its keys, from the first "
+            "number to below the second",
+            label=label,
+            unit=Message(statistic.unit),
+        ),
     )
 
 

@@ -6,11 +6,11 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from os.path import realpath
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from rich.console import Console, RenderableType
 from typer import Option
@@ -18,6 +18,11 @@ from typer import Option
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
 from glasshead.cli.inputs.messages import quoted, whole_number
 from glasshead.files import whole_file
+from glasshead.message import Message
+
+if TYPE_CHECKING:
+    from glasshead.drawing import Document
+    from glasshead.explanation.translations import Say
 
 OUTPUT = "The output"
 
@@ -40,6 +45,17 @@ Html = Annotated[
     ),
 ]
 
+Lang = Annotated[
+    str | None,
+    Option(
+        metavar="L",
+        show_default=False,
+        rich_help_panel=OUTPUT,
+        help="Language: en, tr, es, zh-Hant or zh-Hans. If not given, that of LC_ALL, "
+        "LC_MESSAGES or LANG, else en.",
+    ),
+]
+
 
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
@@ -57,8 +73,11 @@ def check_language(asked: str | None) -> None:
         language_of(asked)
     except ValueError:
         raise ValueError(
-            f"--lang takes one of {', '.join(LANGUAGES)}, and got {quoted(asked)}: take one of the "
-            f"list."
+            Message(
+                "--lang takes one of {languages}, and got {got}: take one of the list.",
+                languages=", ".join(LANGUAGES),
+                got=quoted(asked),
+            )
         ) from None
 
 
@@ -85,6 +104,34 @@ def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
         return "en"
 
 
+def spoken(asked: str | None) -> "Say":
+    """Return the translator to the language of the output.
+
+    Errors: as of `chosen_language`.
+    """
+    from glasshead.explanation.translations import Say
+
+    return Say(chosen_language(asked, os.environ))
+
+
+def in_language(document: "Document", say: "Say") -> "Document":
+    """Translate the messages of a document, in each of its blocks."""
+    return replace(_told(document, say), language=say.language, words=say.words())
+
+
+def _told(part: Any, say: "Say") -> Any:
+    from glasshead.drawing import Block, Document
+
+    if isinstance(part, str):
+        return say.told(part)
+    if isinstance(part, list | tuple):
+        return type(part)(_told(one, say) for one in part)
+    if isinstance(part, Block | Document) and is_dataclass(part):
+        own = [field.name for field in fields(part) if field.init]
+        return replace(part, **{name: _told(getattr(part, name), say) for name in own})
+    return part
+
+
 NARROWEST, WIDEST = 20, 1000
 
 
@@ -92,8 +139,13 @@ def check_width(width: int | None) -> None:
     """Raise a ValueError for a width out of range."""
     if width is not None and not NARROWEST <= width <= WIDEST:
         raise ValueError(
-            f"--width takes {NARROWEST} to {WIDEST} columns, and got {width}: leave it out for the "
-            f"width of the terminal."
+            Message(
+                "--width takes {narrowest} to {widest} columns, and got {width}: leave it out for "
+                "the width of the terminal.",
+                narrowest=NARROWEST,
+                widest=WIDEST,
+                width=width,
+            )
         )
 
 
@@ -224,25 +276,53 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
     own = Path(kind.example).suffix
     if path.suffix.lower() in _SUFFIXES - {own}:
         raise ValueError(
-            f"{kind.option} writes {kind.noun} as {own}, and {shown(path)} is to end in "
-            f"{path.suffix}: name it {shown(path.with_suffix(own))}."
+            Message(
+                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
+                "it {given}.",
+                option=kind.option,
+                own=own,
+                path=shown(path),
+                suffix=path.suffix,
+                given=shown(path.with_suffix(own)),
+            )
         )
-    opening = f"{kind.option} takes a file to write, and {shown(path)} is"
     if path.is_dir():
         raise IsADirectoryError(
-            f"{opening} a folder: name a file in it, as in {shown(path / kind.example)}."
+            Message(
+                "{option} takes a file to write, and {path} is a folder: name a file in it, as in "
+                "{given}.",
+                option=kind.option,
+                path=shown(path),
+                given=shown(path / kind.example),
+            )
         )
     if there and not path.is_file():
-        raise OSError(f"{opening} none: name another.")
+        raise OSError(
+            Message(
+                "{option} takes a file to write, and {path} is none: name another.",
+                option=kind.option,
+                path=shown(path),
+            )
+        )
     # Moving a page into its place asks for no permission to write there, and root needs none.
     if there and not (os.access(path, os.W_OK) and path.stat().st_mode & 0o222):
         raise PermissionError(
-            f"{opening} protected from writing: change its permissions, or name another."
+            Message(
+                "{option} takes a file to write, and {path} is protected from writing: change its "
+                "permissions, or name another.",
+                option=kind.option,
+                path=shown(path),
+            )
         )
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise NotADirectoryError(
-            f"{kind.option} cannot be {shown(path)}: {shown(above)} is a file and no folder."
+            Message(
+                "{option} cannot be {path}: {above} is a file and no folder.",
+                option=kind.option,
+                path=shown(path),
+                above=shown(above),
+            )
         )
 
 
@@ -253,8 +333,11 @@ def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -
             continue
         if path.exists() and source.exists() and path.samefile(source):
             raise ValueError(
-                f"{kind.option} takes another place than {shown(source)}, which is read: name a "
-                f"new file."
+                Message(
+                    "{option} takes another place than {source}, which is read: name a new file.",
+                    option=kind.option,
+                    source=shown(source),
+                )
             )
 
 
@@ -274,7 +357,11 @@ def check_outputs(
     if len({realpath(path) for _, path in given}) < len(given):
         options = " and ".join(kind.option for kind, _ in given)
         raise ValueError(
-            f"{options} take a file each, and both got {shown(given[0][1])}: name two."
+            Message(
+                "{options} take a file each, and both got {given}: name two.",
+                options=options,
+                given=shown(given[0][1]),
+            )
         )
 
 

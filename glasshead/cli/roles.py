@@ -22,13 +22,18 @@ from glasshead.cli.output import (
     OUTPUT,
     Counter,
     Kind,
+    Lang,
     Width,
+    check_language,
     check_outputs,
     check_width,
+    in_language,
     print_drawing,
+    spoken,
     write_bytes,
 )
 from glasshead.extras import require
+from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 
 if TYPE_CHECKING:
@@ -99,6 +104,7 @@ def roles(
         Option(metavar="FILE", rich_help_panel=OUTPUT, help="Also write all scores, as JSON."),
     ] = None,
     width: Width = None,
+    lang: Lang = None,
 ) -> None:
     """Find what each head of a model does, on repeated random tokens and on a text."""
     folder, text_file = Path(model), input_file(text, "--text")
@@ -110,6 +116,7 @@ def roles(
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed takes a number from 0 to 2^32, and got {seed}.")
     check_width(width)
+    check_language(lang)
     from glasshead.tasks.data.tables import text_files
 
     texts = [] if text_file is None else text_files(text_file)
@@ -127,10 +134,12 @@ def roles(
         write_bytes(picture_file, picture(reader.name, tests), _PICTURE)
     if scores_file is not None:
         write_bytes(scores_file, scores_json(reader, tests).encode(), _SCORES)
-    print_drawing(report(reader.name, tests), width)
-    for what, path in (("The picture is", picture_file), ("The scores are", scores_file)):
-        if path is not None:
-            print_stderr(f"{what} at {shown(path)}")
+    say = spoken(lang)
+    print_drawing(in_language(report(reader.name, tests), say), width)
+    if picture_file is not None:
+        print_stderr(say("The picture is at {place}", place=shown(picture_file)))
+    if scores_file is not None:
+        print_stderr(say("The scores are at {place}", place=shown(scores_file)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +161,7 @@ class RoleScores:
     sees_later: bool
 
 
-_LATER = (
+_LATER = Message(
     "Here a query sees what comes after it, so that nothing needs to be found in an earlier place: "
     "induction and duplicate count later places, too."
 )
@@ -163,12 +172,12 @@ def meanings() -> dict[str, str]:
     from glasshead.watching.analytics.roles import NEAR
 
     return {
-        "previous": "the token before its own",
-        "first": "the first token, the sink",
-        "induction": "what followed an earlier place of its token",
-        "duplicate": "an earlier place of its token",
-        "local": f"tokens at most {NEAR} away",
-        "broad": "all alike: entropy / ln(visible keys)",
+        "previous": Message("the token before its own"),
+        "first": Message("the first token, the sink"),
+        "induction": Message("what followed an earlier place of its token"),
+        "duplicate": Message("an earlier place of its token"),
+        "local": Message("tokens at most {most} away", most=NEAR),
+        "broad": Message("all alike: entropy / ln(visible keys)"),
     }
 
 
@@ -177,13 +186,15 @@ def report(name: str, tests: list[RoleScores]) -> "Document":
     from glasshead.drawing import Document
 
     blocks = [block for test in tests for block in _of(test)]
-    return Document([*blocks, *_legend(tests)], title=f"The roles of the heads of {name}")
+    return Document(
+        [*blocks, *_legend(tests)], title=Message("The roles of the heads of {name}", name=name)
+    )
 
 
 def _of(test: RoleScores) -> "Iterator[Block]":
     from glasshead.drawing import Heading, Paragraph
 
-    yield Heading(f"On {test.name}")
+    yield Heading(Message("On {text}", text=test.name))
     yield Paragraph(test.description)
     yield from test.roles.document().blocks
 
@@ -191,14 +202,16 @@ def _of(test: RoleScores) -> "Iterator[Block]":
 def _legend(tests: list[RoleScores]) -> "Iterator[Block]":
     from glasshead.drawing import Heading, Note, Paragraph, Table
 
-    rows = [[role, meaning] for role, meaning in meanings().items()]
-    yield Heading("What they mean")
-    yield Table(["role", "a query looks at"], rows)
+    rows = [[Message(role), meaning] for role, meaning in meanings().items()]
+    yield Heading(Message("What they mean"))
+    yield Table([Message("role"), Message("a query looks at")], rows)
     yield Paragraph(
-        "A score is the mean weight on these keys, from 0 to 1, over the queries that see one of "
-        "them and another key. A head has a role where its score lies half of the way, or further, "
-        "from what an even look at all keys would score to 1; broad from 0.9 on. Of several it has "
-        "the first of broad, induction, duplicate, previous, first, local."
+        Message(
+            "A score is the mean weight on these keys, from 0 to 1, over the queries that see one "
+            "of them and another key. A head has a role where its score is at least halfway from "
+            "what uniform attention would score to 1; broad from 0.9 on. Of several it has the "
+            "first of broad, induction, duplicate, previous, first, local."
+        )
     )
     if any(test.sees_later for test in tests):
         yield Note(_LATER)
@@ -338,7 +351,7 @@ def score_texts(
 
     random = repeated(reader, period, seed, as_option)
     tests: list[tuple[str, str, tuple[Tensor, ...]]] = [
-        ("repeated random tokens", random.description, (random.tokens,))
+        (Message("repeated random tokens"), random.description, (random.tokens,))
     ]
     if text is not None:
         with Counter("reading texts") as counter:
@@ -356,9 +369,17 @@ def score_texts(
 def _description(chunks: "TextChunks") -> str:
     """Describe the number and length of the chunks."""
     if chunks.count == 1:
-        return f"{chunks.tokens:,} tokens."
-    last = "" if len(chunks.groups) == 1 else f", the last of {chunks.groups[-1].shape[1]:,}"
-    return (
-        f"{chunks.tokens:,} tokens in {chunks.count:,} pieces of {chunks.length:,}{last}, each "
-        f"read from its own beginning."
+        return Message("{tokens:,} tokens.", tokens=chunks.tokens)
+    last = "" if len(chunks.groups) == 1 else _last(chunks)
+    return Message(
+        "{tokens:,} tokens in {count:,} pieces of {length:,}{last}, each read from its own "
+        "beginning.",
+        tokens=chunks.tokens,
+        count=chunks.count,
+        length=chunks.length,
+        last=last,
     )
+
+
+def _last(chunks: "TextChunks") -> str:
+    return Message(", the last of {length:,}", length=chunks.groups[-1].shape[1])

@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.messages import check_task, print_stderr, whole_number
-from glasshead.cli.output import going_on
+from glasshead.cli.output import chosen_language, going_on
 from glasshead.extras import require
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _prepare(
     settings = job.settings.from_preset(preset or _DEFAULT_PRESET, *assigned)
     # Before the folder becomes a run.
     check_hardware(hardware, settings.training.optimizer, resume=False)
-    return job.begin(settings, folder, command)
+    return job.begin(settings, folder, command, chosen_language(None, os.environ))
 
 
 def _reproducing_command(task: str, run: str, preset: str, assigned: _Assigned) -> str:

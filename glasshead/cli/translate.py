@@ -16,17 +16,24 @@ from glasshead.cli.inputs.messages import (
     print_unknown,
     whole_number,
 )
-from glasshead.cli.output import check_target, print_drawing, print_text, write_page
+from glasshead.cli.output import (
+    Lang,
+    check_language,
+    check_target,
+    print_drawing,
+    print_text,
+    spoken,
+    write_page,
+)
 from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block, Document, HeatMap
+    from glasshead.explanation.translations import Say
     from glasshead.tasks.translate import Alignment, Translation
 
 _search_option = partial(Option, rich_help_panel="Beam search")
 _attention_option = partial(Option, show_default=False, rich_help_panel="Attention")
-_CAPTION = "Each word of the translation (a row), and the words that it looked at (columns)"
-_BANDS = "Each word of the translation, below, and the words that it looked at"
 
 
 def translate(
@@ -83,6 +90,7 @@ def translate(
             help="Also write it as one self-contained page; folders are made as needed.",
         ),
     ] = None,
+    lang: Lang = None,
 ) -> None:
     """Translate each text; optionally show the cross-attention between translation and text."""
     require("glasshead translate", "tokenizers")
@@ -90,6 +98,7 @@ def translate(
     drawn = attention or page_file is not None
     if not drawn and (layer is not None or head is not None):
         raise ValueError("--layer and --head say what --attention shows: add it.")
+    check_language(lang)
     if page_file is not None:
         check_target(page_file)
     from glasshead.models.decoding import Beam
@@ -100,6 +109,7 @@ def translate(
     check_task(Path(run), "translate", "translate")
     translator = TextTranslator.load(run)
     check_choice(translator, layer, head)
+    say = spoken(lang)
     alignments: list[tuple[Translation, Alignment]] = []
     told: set[str] = set()
     for lines in texts_of(tuple(texts or ())):
@@ -113,30 +123,35 @@ def translate(
             if alignment.target:
                 alignments.append((translation, alignment))
                 if attention:
-                    print_drawing(alignment_map(alignment))
+                    print_drawing(alignment_map(alignment, say))
     if page_file is not None:
-        write_page(page_file, alignment_page(alignments).html())
-        print_stderr(f"The page is at {shown(page_file)}")
+        write_page(page_file, alignment_page(alignments, say).html())
+        print_stderr(say("The page is at {place}", place=shown(page_file)))
 
 
-def alignment_map(alignment: "Alignment") -> "HeatMap":
+def alignment_map(alignment: "Alignment", say: "Say") -> "HeatMap":
     """Draw an alignment as a heat map: rows are translated words, columns words of the text."""
     from glasshead.drawing import HeatMap
 
-    return HeatMap(alignment.weights, alignment.target, alignment.source, caption=_CAPTION)
+    caption = say(
+        "Cross-attention: each word of the translation (rows), and the words that it looked at "
+        "(columns)"
+    )
+    return HeatMap(alignment.weights, alignment.target, alignment.source, caption=caption)
 
 
-def alignment_blocks(alignment: "Alignment") -> "list[Block]":
+def alignment_blocks(alignment: "Alignment", say: "Say") -> "list[Block]":
     """Draw an alignment as bands and a heat map; nothing for a translation without a word."""
     from glasshead.drawing import Bands
 
     if not alignment.target:
         return []
-    bands = Bands(alignment.weights, alignment.target, alignment.source, caption=_BANDS)
-    return [bands, alignment_map(alignment)]
+    caption = say("Each word of the translation, below, and the words that it looked at")
+    bands = Bands(alignment.weights, alignment.target, alignment.source, caption=caption)
+    return [bands, alignment_map(alignment, say)]
 
 
-def alignment_page(translated: "Sequence[tuple[Translation, Alignment]]") -> "Document":
+def alignment_page(translated: "Sequence[tuple[Translation, Alignment]]", say: "Say") -> "Document":
     """Build a page of all translations, each with its alignment."""
     from glasshead.drawing import Document, Heading, Paragraph
 
@@ -145,6 +160,11 @@ def alignment_page(translated: "Sequence[tuple[Translation, Alignment]]") -> "Do
         blocks += [
             Heading(translation.source),
             Paragraph(translation.text),
-            *alignment_blocks(alignment),
+            *alignment_blocks(alignment, say),
         ]
-    return Document(blocks or [Paragraph("No text had a word.")], title="Translations")
+    return Document(
+        blocks or [Paragraph(say("No text had a word."))],
+        title=say("Translations"),
+        language=say.language,
+        words=say.words(),
+    )

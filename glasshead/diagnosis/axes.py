@@ -18,6 +18,7 @@ from glasshead.diagnosis.mask_input import (
     last_edge,
     marks_of,
 )
+from glasshead.message import Message
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,15 @@ def infer_axes(given: MaskInput, hints: AxisHints) -> InferredAxes:
     finding = Finding(
         "length",
         "error",
-        f"The mask has {own_queries} queries and {own_keys} keys, and the attention "
-        f"{queries} and {keys}: make it anew for these lengths; with a cache, the keys count what "
-        "is cached too.",
+        Message(
+            "The mask has {own_queries} queries and {own_keys} keys, and the attention {queries} "
+            "and {keys}: make it anew for these lengths; with a cache, the keys count what is "
+            "cached too.",
+            own_queries=own_queries,
+            own_keys=own_keys,
+            queries=queries,
+            keys=keys,
+        ),
     )
     layout = Layout(shape, by_key=False, queries=own_queries, keys=own_keys, offset=hints.offset)
     return InferredAxes(given, layout, (finding,), fits=False)
@@ -72,8 +79,12 @@ def _transposed(given: MaskInput, hints: AxisHints) -> InferredAxes:
     finding = Finding(
         "transposed",
         "error",
-        f"The mask is [keys, queries]: it has {own_queries} rows and {own_keys} columns, and the "
-        f"attention {own_keys} queries and {own_queries} keys: transpose it, mask.mT.",
+        Message(
+            "The mask is [keys, queries]: it has {own_queries} rows and {own_keys} columns, and "
+            "the attention {own_keys} queries and {own_queries} keys: transpose it, mask.mT.",
+            own_queries=own_queries,
+            own_keys=own_keys,
+        ),
     )
     turned = MaskInput(given.values.mT, f"{given.source}.mT", given.typed)
     shape = tuple(turned.values.shape)
@@ -91,8 +102,12 @@ def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
             Finding(
                 "length",
                 "error",
-                f"The mask has {shape[-1]} keys, and the attention {keys}: make it anew for all "
-                "keys; with a cache, those that are cached count too.",
+                Message(
+                    "The mask has {size} keys, and the attention {keys}: make it anew for all "
+                    "keys; with a cache, those that are cached count too.",
+                    size=shape[-1],
+                    keys=keys,
+                ),
             )
         )
     trap = hints.queries if hints.queries is not None else shape[-1]
@@ -101,9 +116,12 @@ def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
             Finding(
                 "layout",
                 "warning",
-                f"The mask looks like [batch, keys], and its batch of {shape[0]} is also the "
-                "number of queries: a library that broadcasts it would take it for [queries, "
-                "keys] without a word: give it as mask[:, None, None, :].",
+                Message(
+                    "The mask looks like [batch, keys], and its batch of {size} is also the "
+                    "number of queries: a library that broadcasts it would take it for [queries, "
+                    "keys] without a word: give it as mask[:, None, None, :].",
+                    size=shape[0],
+                ),
             )
         )
     layout = Layout(shape, True, hints.queries, keys if fits else shape[-1], hints.offset)

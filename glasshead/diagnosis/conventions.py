@@ -9,6 +9,7 @@ from torch import Tensor
 from glasshead.diagnosis.axes import InferredAxes
 from glasshead.diagnosis.conversion import reads_as_a_rule
 from glasshead.diagnosis.mask_input import LARGE, Finding, Layout, Meaning, hiding, marks_of, total
+from glasshead.message import Message, _
 
 # The least balance that decides for one reading.
 _ENOUGH = 0.5
@@ -54,10 +55,10 @@ def evidence(marks: Bool[Tensor, "*leading queries keys"], layout: Layout) -> Ev
 def _of_keys(shown: Bool[Tensor, "*leading keys"]) -> Evidence:
     full, empty = bool(shown.all(-1).any()), bool((~shown).all(-1).any())
     if full == empty:
-        return Evidence(0.0, "True and False could both be the padding")
+        return Evidence(0.0, Message("True and False could both be the padding"))
     if full:
-        return Evidence(1.0, "the longest row is True throughout")
-    return Evidence(-1.0, "the longest row is False throughout")
+        return Evidence(1.0, Message("the longest row is True throughout"))
+    return Evidence(-1.0, Message("the longest row is False throughout"))
 
 
 def _likeness(visible: Bool[Tensor, "*leading queries keys"], offset: int) -> float:
@@ -86,13 +87,13 @@ def _triangles(queries: int, keys: int, offset: int) -> tuple[int, int]:
 
 STATED = ("attend", "hidden", "additive", "tokenizer")
 DESCRIBED = {
-    "attend": "True = may attend, as in SDPA, ONNX, Keras and glasshead",
-    "hidden": "True = hidden, as in torch.nn.MultiheadAttention",
-    "additive": "numbers to add to the scores, where very low ones hide",
-    "tokenizer": "a tokenizer's [batch, keys], 1 = real token, 0 = padding",
-    "multiplicative": "0.0 and 1.0, to multiply by, which would be added by mistake",
+    "attend": _("True = may attend, as in SDPA, ONNX, Keras and glasshead"),
+    "hidden": _("True = hidden, as in torch.nn.MultiheadAttention"),
+    "additive": _("numbers to add to the scores, where very low ones hide"),
+    "tokenizer": _("a tokenizer's [batch, keys], 1 = real token, 0 = padding"),
+    "multiplicative": _("0.0 and 1.0, to multiply by, which would be added by mistake"),
 }
-_AMBIGUOUS = (
+_AMBIGUOUS = Message(
     'state it: convention="attend" (SDPA, ONNX, Keras, glasshead) or '
     'convention="hidden" (torch.nn.MultiheadAttention).'
 )
@@ -141,18 +142,20 @@ def _additive(values: Tensor) -> Meaning:
 
 def _additive_of_whole_numbers(values: Tensor) -> Meaning:
     numbers = hiding(values.double())
-    sentence = (
-        f"The mask has whole numbers down to {values.min().item()}, as an additive mask has "
-        "floats: SDPA refuses it, and sums may wrap around: write 0.0 and -inf, or True and False."
+    sentence = Message(
+        "The mask has whole numbers down to {item}, as an additive mask has floats: SDPA refuses "
+        "it, and sums may wrap around: write 0.0 and -inf, or True and False.",
+        item=values.min().item(),
     )
     findings = (Finding("integers", "error", sentence),)
     return Meaning("additive", ~numbers.cells, numbers, findings=findings)
 
 
 def _no_floats(values: Tensor) -> Meaning:
-    sentence = (
-        f"An additive mask has floats, and this one has {values.dtype}: libraries refuse it, or "
-        'take it for one of another kind; leave convention="additive" out.'
+    sentence = Message(
+        "An additive mask has floats, and this one has {dtype}: libraries refuse it, or take it "
+        'for one of another kind; leave convention="additive" out.',
+        dtype=values.dtype,
     )
     return Meaning("additive", None, findings=(Finding("convention", "error", sentence),))
 
@@ -161,14 +164,19 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
     """Report numbers other than 0 and 1, where these are expected."""
     low, high = values.min().item(), values.max().item()
     if stated is not None:
-        sentence = (
-            f'convention="{stated}" takes 0 and 1 or False and True, and the mask has numbers from '
-            f"{low:g} to {high:g}: state another, or leave it out."
+        sentence = Message(
+            'convention="{stated}" takes 0 and 1 or False and True, and the mask has numbers from '
+            "{low:g} to {high:g}: state another, or leave it out.",
+            stated=stated,
+            low=low,
+            high=high,
         )
         return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
-    sentence = (
-        f"The mask has whole numbers from {low} to {high}, and a tokenizer's has 1 and 0 only: "
-        "where they number the documents of a packed sequence, give them to gh.documents(ids)."
+    sentence = Message(
+        "The mask has whole numbers from {low} to {high}, and a tokenizer's has 1 and 0 only: "
+        "where they number the documents of a packed sequence, give them to gh.documents(ids).",
+        low=low,
+        high=high,
     )
     return Meaning(None, None, findings=(Finding("values", "error", sentence),))
 
@@ -176,9 +184,10 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
 def _stated(inferred: InferredAxes, stated: str) -> Meaning:
     values = inferred.given.values
     if stated == "tokenizer" and not inferred.layout.by_key:
-        sentence = (
-            'convention="tokenizer" takes [batch, keys], and the mask has the shape '
-            f"{list(values.shape)}: state another, or leave it out."
+        sentence = Message(
+            'convention="tokenizer" takes [batch, keys], and the mask has the shape {shape}: '
+            "state another, or leave it out.",
+            shape=list(values.shape),
         )
         return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
     shows = stated != "hidden"
@@ -193,9 +202,13 @@ def _inverted(shows: bool, found: Evidence) -> Finding:
     return Finding(
         "polarity",
         "error",
-        f"The mask looks inverted: {found.reason}. Read as stated, most of what should be hidden "
-        f'is visible: it is convention="{other}", or the opposite is meant, ~mask; where it is '
-        "square it may also be transposed.",
+        Message(
+            "The mask looks inverted: {reason}. Read as stated, most of what should be hidden is "
+            'visible: it is convention="{other}", or the opposite is meant, ~mask; where it is '
+            "square it may also be transposed.",
+            reason=found.reason,
+            other=other,
+        ),
     )
 
 
@@ -209,9 +222,10 @@ def _guessed(inferred: InferredAxes) -> Meaning:
         return Meaning(_named(values, "attend"), marks)
     found = _of_rules(inferred, marks) or evidence(inferred.layout.pairs(marks), inferred.layout)
     if not bool(marks.any()) and values.dtype == torch.bool:
-        sentence = (
-            "The mask is False everywhere, which hides nothing in one convention and everything in "
-            f"the other: {_AMBIGUOUS}"
+        sentence = Message(
+            "The mask is False everywhere, which hides nothing in one convention and everything "
+            "in the other: {ambiguous}",
+            ambiguous=_AMBIGUOUS,
         )
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
     same = marks.ndim > 3 and bool((marks == marks[..., :1, :]).all())
@@ -219,7 +233,9 @@ def _guessed(inferred: InferredAxes) -> Meaning:
         # Masks of four axes that vary by key alone are made for fused kernels.
         return Meaning(_named(values, "attend"), marks)
     if not found.decides:
-        sentence = f"True may show or hide, since {_why(found)}: {_AMBIGUOUS}"
+        sentence = Message(
+            "True may show or hide, since {why}: {ambiguous}", why=_why(found), ambiguous=_AMBIGUOUS
+        )
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
     shows = found.balance > 0
     findings = () if shows or values.ndim < 4 else (_of_no_library(found),)
@@ -233,7 +249,10 @@ def _of_rules(inferred: InferredAxes, marks: Bool[Tensor, "..."]) -> Evidence | 
     if shown == hidden:
         return None
     value = "True" if shown else "False"
-    return Evidence(1.0 if shown else -1.0, f"the cells that are {value} make a rule to see by")
+    return Evidence(
+        1.0 if shown else -1.0,
+        Message("the cells that are {value} make a rule to see by", value=value),
+    )
 
 
 def _named(values: Tensor, name: str) -> str:
@@ -242,16 +261,19 @@ def _named(values: Tensor, name: str) -> str:
 
 def _why(found: Evidence) -> str:
     if found.balance == 0 and "padding" in found.reason:
-        return "no row is of one value, so that either could be the padding"
-    return "it looks much the same with True and False exchanged"
+        return Message("no row is of one value, so that either could be the padding")
+    return Message("it looks much the same with True and False exchanged")
 
 
 def _of_no_library(found: Evidence) -> Finding:
     return Finding(
         "polarity",
         "warning",
-        f"The mask looks inverted: {found.reason}. A mask of four axes is True where a query may "
-        "attend in every library: give it as ~mask.",
+        Message(
+            "The mask looks inverted: {reason}. A mask of four axes is True where a query may "
+            "attend in every library: give it as ~mask.",
+            reason=found.reason,
+        ),
     )
 
 
@@ -260,9 +282,10 @@ def _tokenizer(inferred: InferredAxes, marks: Bool[Tensor, "*batch keys"]) -> Me
     found = evidence(inferred.layout.pairs(marks), inferred.layout)
     findings: tuple[Finding, ...] = ()
     if found.decides and found.balance < 0 and bool(marks.any()):
-        sentence = (
-            f"The mask looks inverted: {found.reason}, and a tokenizer's mask has 1 for real "
-            "tokens and 0 for padding: give it as 1 - mask."
+        sentence = Message(
+            "The mask looks inverted: {reason}, and a tokenizer's mask has 1 for real tokens and "
+            "0 for padding: give it as 1 - mask.",
+            reason=found.reason,
         )
         findings = (Finding("polarity", "error", sentence),)
     return Meaning("tokenizer", marks, findings=findings)

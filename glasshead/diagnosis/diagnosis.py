@@ -27,6 +27,7 @@ from glasshead.drawing import Block, Canvas, Document, Drawn, Formula, Heading, 
 from glasshead.drawing.block import ENGLISH, Words
 from glasshead.drawing.page import rendered
 from glasshead.drawing.printable import printable
+from glasshead.message import Message
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import picture
 from glasshead.recipe.tile import Tile
@@ -150,20 +151,28 @@ def preview(
         decided: Whether the cells are the visible ones.
     """
     layout = inferred.layout
-    shown, hidden = ("visible", "hidden") if decided else ("other than 0", "0")
+    shown, hidden = Message("other than 0"), "0"
+    if decided:
+        shown, hidden = Message("visible"), Message("hidden")
     values = inferred.given.values
     subject = f"{str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
     if layout.by_key:
         rows = cells.reshape(-1, cells.shape[-1])
-        drawing, axes = _drawn(rows), "a line a batch row, a column a key"
+        drawing = _drawn(rows)
+        axes = Message("one row per batch row, one column per key")
     else:
         leading = len(layout.leading)
         place = next((finding.where[0] for finding in findings if finding.where), ())
         index = place[:leading] if len(place) >= leading else (0,) * leading
-        drawing, axes = _drawn(cells[index]), "a line a query, a column a key"
+        drawing = _drawn(cells[index])
+        axes = Message("one row per query, one column per key")
         if index:
-            axes += f", of {layout.describe(index)}"
-    return Preview(subject, drawing, f"■ {shown}, · {hidden}; {axes}")
+            axes = Message("{axes}, of {where}", axes=axes, where=layout.describe(index))
+    return Preview(
+        subject,
+        drawing,
+        Message("■ {shown}, · {hidden}; {axes}", shown=shown, hidden=hidden, axes=axes),
+    )
 
 
 def _drawn(cells: Bool[Tensor, "rows columns"]) -> str:
@@ -218,19 +227,34 @@ class Diagnosis(Drawn):
             for severity in ("error", "warning")
             if severity in severities
         ]
-        title = f"A mask with {' and '.join(faults)}" if faults else "A healthy mask"
+        title = Message("A healthy mask")
+        if faults:
+            title = Message("A mask with {faults}", faults=Message.joined(" + ", faults))
         return Document(list(self._blocks()), title=title)
 
     def _blocks(self) -> Iterator[Block]:
         name = self.convention
-        named = "undecided" if name is None else f"{name} ({DESCRIBED[name]})"
-        yield Paragraph(f"{self.portrait.subject}. Convention: {named}.")
+        named = (
+            Message("undecided")
+            if name is None
+            else Message("{name} ({meaning})", name=name, meaning=Message(DESCRIBED[name]))
+        )
+        yield Paragraph(
+            Message("{subject}. Convention: {named}.", subject=self.portrait.subject, named=named)
+        )
         yield Formula(self.portrait.drawing)
         yield Paragraph(self.portrait.legend)
         for finding in self.findings:
-            yield Paragraph(f"{finding.severity.upper()} {finding.kind}: {finding.sentence}")
+            yield Paragraph(
+                Message(
+                    "{upper} {kind}: {sentence}",
+                    upper=finding.severity.upper(),
+                    kind=finding.kind,
+                    sentence=finding.sentence,
+                )
+            )
         if self.conversion is not None:
-            yield Heading("How to convert it")
+            yield Heading(Message("How to convert it"))
             yield Code("\n".join(line for line in (self.conversion, self.sdpa) if line))
 
     def __str__(self) -> str:

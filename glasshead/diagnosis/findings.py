@@ -9,6 +9,7 @@ from torch import Tensor
 from glasshead.diagnosis.axes import Case, InferredAxes
 from glasshead.diagnosis.conversion import ends
 from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, places, total
+from glasshead.message import Message, _
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -17,16 +18,28 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     >>> counted(1, "query", "queries"), counted(2100, "cell")
     ('1 query', '2,100 cells')
     """
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    noun = one if count == 1 else many or f"{one}s"
+    return Message("{count:,} {noun}", count=count, noun=Message(noun))
+
+
+# What is counted.
+_NOUNS = (
+    *(_("query"), _("queries"), _("key"), _("keys"), _("cell"), _("cells")),
+    *(_("query sees"), _("queries see"), _("batch row shows"), _("batch rows show")),
+    *(_("error"), _("errors"), _("warning"), _("warnings")),
+    *(_("key is"), _("keys are"), _("row is"), _("rows are")),
+)
 
 
 def listed(
     places: Sequence[tuple[int, ...]], where: Callable[[tuple[int, ...]], str], count: int
 ) -> str:
     """List the first places in words, and how many more there are."""
-    words = "; ".join(where(place) for place in places)
+    words = Message.joined("; ", [where(place) for place in places])
     more = count - len(places)
-    return f"{words} and {more:,} more" if more > 0 else words
+    if more > 0:
+        return Message("{words} and {more:,} more", words=words, more=more)
+    return words
 
 
 def alignment(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
@@ -49,37 +62,54 @@ def _by_one(away: int, place: tuple[tuple[int, ...], ...]) -> Finding:
         return Finding(
             "alignment",
             "warning",
-            "The diagonal is off by one: no query sees its own key, and query 0 sees none: hide "
-            "torch.ones(n, n).triu(diagonal=1), without the diagonal itself.",
+            Message(
+                "The diagonal is off by one: no query sees its own key, and query 0 sees none: "
+                "hide torch.ones(n, n).triu(diagonal=1), without the diagonal itself."
+            ),
             place,
         )
     return Finding(
         "future",
         "error",
-        "The diagonal is off by one: every query sees the key after its own: show "
-        "torch.ones(n, n).tril(), the diagonal and no further.",
+        Message(
+            "The diagonal is off by one: every query sees the key after its own: show "
+            "torch.ones(n, n).tril(), the diagonal and no further."
+        ),
         place,
     )
 
 
 def _sentence(case: Case, stands: int, expected: int) -> str:
     queries, keys = case.queries, case.keys
-    sizes = f"{counted(queries, 'query', 'queries')} and {counted(keys, 'key')}"
+    sizes = Message(
+        "{queries} and {keys}",
+        queries=counted(queries, "query", "queries"),
+        keys=counted(keys, "key"),
+    )
     if case.layout.offset is None and stands == 0 and queries < keys:
-        return (
-            f"With {sizes} the causal mask begins at the top left: the last query sees {queries} "
-            f"keys, and with a cache it should see all {keys}: use gh.causal(), which ends at the "
-            "bottom right; where the other keys are not written yet, state offset=0."
+        return Message(
+            "With {sizes} the causal mask begins at the top left: the last query sees {queries} "
+            "keys, and with a cache it should see all {keys}: use gh.causal(), which ends at the "
+            "bottom right; where the other keys are not written yet, state offset=0.",
+            sizes=sizes,
+            queries=queries,
+            keys=keys,
         )
     if case.layout.offset == 0 and stands == keys - queries:
-        return (
-            f"With {sizes} the causal mask ends at the bottom right, as if {stands} keys were "
-            "cached before query 0, and offset=0 says there are none: use gh.causal(offset=0)."
+        return Message(
+            "With {sizes} the causal mask ends at the bottom right, as if {stands} keys were "
+            "cached before query 0, and offset=0 says there are none: use gh.causal(offset=0).",
+            sizes=sizes,
+            stands=stands,
         )
-    return (
-        f"With {sizes} query 0 of the causal mask stands at position {stands} among the keys, and "
-        f"{'offset' if case.layout.offset is not None else 'keys - queries'} says {expected}: use "
-        f"gh.causal(offset={expected}), or state offset={stands} where that is meant."
+    return Message(
+        "With {sizes} query 0 of the causal mask stands at position {stands} among the keys, and "
+        "{value} says {expected}: use gh.causal(offset={expected}), or state offset={stands} "
+        "where that is meant.",
+        sizes=sizes,
+        stands=stands,
+        value="offset" if case.layout.offset is not None else "keys - queries",
+        expected=expected,
     )
 
 
@@ -94,19 +124,22 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
     if total == most:
         opposite = ""
         if case.meaning.convention == "attend" and len(case.layout.shape) <= 3:
-            opposite = (
+            opposite = Message(
                 " In torch.nn.MultiheadAttention, where True hides, it would hide everything."
             )
         yield Finding(
             "hides-nothing",
             "note",
-            "The mask hides nothing: leave it out, which is faster." + opposite,
+            Message(
+                "The mask hides nothing: leave it out, which is faster.{opposite}",
+                opposite=opposite,
+            ),
         )
     elif total == 0:
         yield Finding(
             "hides-everything",
             "error",
-            f"The mask hides every key from every query; {_result(case)}.",
+            Message("The mask hides every key from every query; {result}.", result=_result(case)),
         )
     else:
         yield from _dead(case, padded="padding" in kinds)
@@ -128,11 +161,17 @@ def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
         if explained:
             infinite = case.meaning.hiding is not None and case.meaning.hiding.infinite
             severity = "warning" if infinite else "note"
-            why = ", since their own keys are padding: their outputs are to be ignored"
+            why = Message(", since their own keys are padding: their outputs are to be ignored")
         yield Finding(
             "dead-rows",
             severity,
-            f"{queries} no key at all{why}: {where}; {_result(case)}.",
+            Message(
+                "{queries} no key at all{why}: {where}; {result}.",
+                queries=queries,
+                why=why,
+                where=where,
+                result=_result(case),
+            ),
             tuple(case.place(place) for place in first),
         )
 
@@ -154,14 +193,18 @@ def _result(case: Case) -> str:
     """Describe what libraries compute for a query without keys."""
     hiding = case.meaning.hiding
     if hiding is not None and hiding.infinite:
-        return "a softmax over -inf alone is NaN, and spreads; here such a query gives 0"
+        return Message("a softmax over -inf alone is NaN, and spreads; here such a query gives 0")
     if hiding is not None and hiding.large is not None:
-        return "with so finite a number, the softmax sees all keys instead; here it gives 0"
+        return Message(
+            "with so finite a number, the softmax sees all keys instead; here it gives 0"
+        )
     if hiding is not None and hiding.lowest:
-        return "with the lowest number, the softmax weighs all keys alike instead; here it gives 0"
+        return Message(
+            "with the lowest number, the softmax weighs all keys alike instead; here it gives 0"
+        )
     if case.meaning.convention == "hidden":
-        return "nn.MultiheadAttention gives NaN there; here such a query gives 0"
-    return "some libraries give NaN there; here such a query gives 0"
+        return Message("nn.MultiheadAttention gives NaN there; here such a query gives 0")
+    return Message("some libraries give NaN there; here such a query gives 0")
 
 
 # A mask whose queries see a larger share of the future is not causal.
@@ -183,13 +226,21 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
     if not count or count > _CAUSAL * _cells_after(case, lag):
         return
     first = places(later)
-    own = "" if lag == case.layout.position else f" (counted from position {lag} of query 0)"
+    own = (
+        ""
+        if lag == case.layout.position
+        else Message(" (counted from position {lag} of query 0)", lag=lag)
+    )
     yield Finding(
         "future",
         "error",
-        f"The mask is causal but for {counted(count, 'cell')} after the diagonal{own}, where a "
-        f"query sees a later key: {listed(first, case.describe, count)}; hide them, or use "
-        "gh.causal().",
+        Message(
+            "The mask is causal but for {count} after the diagonal{own}, where a query sees a "
+            "later key: {where}; hide them, or use gh.causal().",
+            count=counted(count, "cell"),
+            own=own,
+            where=listed(first, case.describe, count),
+        ),
         tuple(case.place(place) for place in first),
     )
 
@@ -224,8 +275,10 @@ def _whole(inferred: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
         yield Finding(
             "bytes",
             "warning",
-            "The mask has bytes (uint8), of which ~mask makes 255 and 254 instead of False and "
-            "True, and which SDPA refuses: convert it with .bool().",
+            Message(
+                "The mask has bytes (uint8), of which ~mask makes 255 and 254 instead of False "
+                "and True, and which SDPA refuses: convert it with .bool()."
+            ),
         )
     # A list has no chosen dtype; a tokenizer's numbers are whole.
     elif (
@@ -236,8 +289,11 @@ def _whole(inferred: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
         yield Finding(
             "integers",
             "warning",
-            f"The mask has whole numbers ({_name(values)}): SDPA refuses them, and added to the "
-            "scores they raise what they mark by 1 and hide nothing: convert it with .bool().",
+            Message(
+                "The mask has whole numbers ({dtype}): SDPA refuses them, and added to the scores "
+                "they raise what they mark by 1 and hide nothing: convert it with .bool().",
+                dtype=_name(values),
+            ),
         )
 
 
@@ -247,28 +303,46 @@ def _not_finite(inferred: InferredAxes) -> Iterator[Finding]:
         (
             "nan",
             values.isnan(),
-            "NaN: 0 times -inf is NaN, so write it by torch.where(hidden, -torch.inf, 0.0)",
+            Message(
+                "NaN: 0 times -inf is NaN, so write it by torch.where(hidden, -torch.inf, 0.0)"
+            ),
         ),
         (
             "infinity",
             values == torch.inf,
-            "+inf, which makes a row of weights NaN: what hides is -inf",
+            Message("+inf, which makes a row of weights NaN: what hides is -inf"),
         ),
     ):
         count = total(cells)
         if count:
             first = places(cells)
             where = listed(first, inferred.layout.describe, count)
-            cells_have = "cell of the mask has" if count == 1 else "cells of the mask have"
-            yield Finding(kind, "error", f"{count:,} {cells_have} {sentence}; at {where}.", first)
+            cells_have = Message("cells of the mask have")
+            if count == 1:
+                cells_have = Message("cell of the mask has")
+            yield Finding(
+                kind,
+                "error",
+                Message(
+                    "{count:,} {cells_have} {sentence}; at {where}.",
+                    count=count,
+                    cells_have=cells_have,
+                    sentence=sentence,
+                    where=where,
+                ),
+                first,
+            )
 
 
 def _multiplied(values: Tensor) -> Finding:
     return Finding(
         "multiplicative",
         "error",
-        f"The mask has the floats 0.0 and 1.0 ({_name(values)}), and libraries add a float mask to "
-        "the scores: it would raise some by 1 and hide nothing: convert it with .bool().",
+        Message(
+            "The mask has the floats 0.0 and 1.0 ({dtype}), and libraries add a float mask to the "
+            "scores: it would raise some by 1 and hide nothing: convert it with .bool().",
+            dtype=_name(values),
+        ),
     )
 
 
@@ -278,18 +352,26 @@ def _almost(inferred: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
     if other is not None and not inferred.given.typed:
         return
     if other is not None and large is not None and large < -1e30:
-        sentence = (
-            f"The mask hides by {large:.4g}, the lowest number of {_short(other)}, and has "
-            f"{_name(values)}: converted to half precision it may become -inf, and a query that "
-            "sees nothing NaN: make it with torch.finfo(mask.dtype).min, or -inf."
+        sentence = Message(
+            "The mask hides by {large:.4g}, the lowest number of {dtype}, and has {dtype2}: "
+            "converted to half precision it may become -inf, and a query that sees nothing NaN: "
+            "make it with torch.finfo(mask.dtype).min, or -inf.",
+            large=large,
+            dtype=_short(other),
+            dtype2=_name(values),
         )
         yield Finding("other-lowest", "warning", sentence)
         return
-    whose = f", the lowest number of {_short(other)}," if other is not None else ""
-    sentence = (
-        f"The mask hides by the finite number {large:.6g}{whose} in {_name(values)}, which hides "
-        "only almost: a query that should see nothing sees every key, and two such masks add up: "
-        "write -inf."
+    whose = (
+        Message(", the lowest number of {dtype},", dtype=_short(other)) if other is not None else ""
+    )
+    sentence = Message(
+        "The mask hides by the finite number {large:.6g}{whose} in {dtype}, which hides only "
+        "almost: a query that should see nothing sees every key, and two such masks add up: write "
+        "-inf.",
+        large=large,
+        whose=whose,
+        dtype=_name(values),
     )
     hidden = hiding.cells & (values == large)
     yield Finding("almost-hidden", "warning", sentence, places(hidden, 1))
@@ -304,17 +386,20 @@ def _doubled(values: Tensor, hiding: Hiding) -> Iterator[Finding]:
     """Find two masks that were added to each other."""
     added = None
     if hiding.lowest and hiding.infinite:
-        added = f"both {torch.finfo(values.dtype).min:.4g} and -inf, their sum"
+        added = Message("both {min:.4g} and -inf, their sum", min=torch.finfo(values.dtype).min)
     elif hiding.large and hiding.largest and hiding.largest < 1.5 * hiding.large:
-        added = f"{hiding.large:.6g} and {hiding.largest:.6g}"
+        added = Message("{large:.6g} and {largest:.6g}", large=hiding.large, largest=hiding.largest)
     if added is not None:
         cells = values < (hiding.large if hiding.large is not None else -torch.inf) * 1.5
         cells = values.isneginf() if hiding.infinite else cells
         yield Finding(
             "doubled",
             "warning",
-            f"The mask has {added}, as where two masks were added that hide the same pair: join "
-            "them before they become numbers, hidden = first | second.",
+            Message(
+                "The mask has {added}, as where two masks were added that hide the same pair: "
+                "join them before they become numbers, hidden = first | second.",
+                added=added,
+            ),
             places(cells),
         )
 
@@ -325,8 +410,10 @@ def _harmless(values: Tensor) -> Iterator[Finding]:
         yield Finding(
             "unscaled",
             "error",
-            "The mask has 0 and -1, which lowers some scores by 1 and hides nothing: "
-            "(mask - 1) was to be multiplied by a large number; write -inf where it hides.",
+            Message(
+                "The mask has 0 and -1, which lowers some scores by 1 and hides nothing: (mask - "
+                "1) was to be multiplied by a large number; write -inf where it hides."
+            ),
         )
 
 
@@ -356,8 +443,11 @@ def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
         yield Finding(
             "mixed-padding",
             "warning",
-            "Some batch rows are padded to the left and others to the right: "
-            f"{' and '.join(case.layout.describe(row) for row in rows)}; pad all on one side.",
+            Message(
+                "Some batch rows are padded to the left and others to the right: {places}; pad "
+                "all on one side.",
+                places=Message.joined(" + ", [case.layout.describe(row) for row in rows]),
+            ),
             rows,
         )
     elif bool(left.any()):
@@ -379,8 +469,12 @@ def _holes(case: Case, alive: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
     yield Finding(
         "holes",
         "warning",
-        f"{counted(count, 'key is', 'keys are')} hidden between visible ones: {where}; padding "
-        "stands at one end, so check what hides them.",
+        Message(
+            "{count} hidden between visible ones: {where}; padding stands at one end, so check "
+            "what hides them.",
+            count=counted(count, "key is", "keys are"),
+            where=where,
+        ),
         tuple(_of_key(case, place) for place in first),
     )
 
@@ -395,13 +489,17 @@ def _to_the_left(case: Case, left: Bool[Tensor, "*leading"], starts: Tensor) -> 
     rows = places(left) if left.ndim else ((),)
     row = rows[0]
     most = int(starts[row] if row else starts)
-    whose = f" in {case.layout.describe(row)}" if row else ""
+    whose = Message(" in {where}", where=case.layout.describe(row)) if row else ""
     return Finding(
         "left-padding",
         "note",
-        f"{counted(count, 'row is', 'rows are')} padded to the left: the first "
-        f"{counted(most, 'key is', 'keys are')} hidden{whose}. Where the tokens are "
-        "padded to the right, these are real ones: check the tokenizer's padding_side.",
+        Message(
+            "{count} padded to the left: the first {count2} hidden{whose}. Where the tokens are "
+            "padded to the right, these are real ones: check the tokenizer's padding_side.",
+            count=counted(count, "row is", "rows are"),
+            count2=counted(most, "key is", "keys are"),
+            whose=whose,
+        ),
         rows if row else (),
     )
 
@@ -418,13 +516,20 @@ def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Find
     count = int(hidden.sum())
     if count:
         rows = places(hidden) if hidden.ndim else ()
-        where = f" ({listed(rows, case.layout.describe, count)})" if rows else ""
+        where = (
+            Message(" ({where})", where=listed(rows, case.layout.describe, count)) if rows else ""
+        )
         yield Finding(
             "padding-side",
             "warning",
-            f"With {counted(queries, 'query', 'queries')} and {case.keys} keys the last query "
-            f"stands at key {newest}, which right padding hides{where}: to go on from a cache, pad "
-            "to the left.",
+            Message(
+                "With {count} and {keys} keys the last query stands at key {newest}, which right "
+                "padding hides{where}: to go on from a cache, pad to the left.",
+                count=counted(queries, "query", "queries"),
+                keys=case.keys,
+                newest=newest,
+                where=where,
+            ),
             tuple(_of_key(case, (*row, newest)) for row in rows) or ((newest,),),
         )
 
@@ -437,7 +542,10 @@ def shapes(inferred: InferredAxes) -> Iterator[Finding]:
         yield Finding(
             "layout",
             "note",
-            f"The first of three axes, {shape[0]}, is the heads of inputs with heads, the batch of "
-            "those without, and batch * heads in torch.nn.MultiheadAttention, whose mask goes to "
-            "gh.from_torch_mha(mask, num_heads=…).",
+            Message(
+                "The first of three axes, {size}, is the heads of inputs with heads, the batch of "
+                "those without, and batch * heads in torch.nn.MultiheadAttention, whose mask goes "
+                "to gh.from_torch_mha(mask, num_heads=…).",
+                size=shape[0],
+            ),
         )

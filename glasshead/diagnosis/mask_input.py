@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from glasshead.message import Message, _
+
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -138,12 +140,15 @@ class Layout:
         inner = ("key",) if self.by_key else ("query", "key")
         leading = place[: len(self.leading)]
         words = [
-            f"{name} {index}" for name, index in zip(inner, place[len(leading) :], strict=False)
+            _placed(name, index) for name, index in zip(inner, place[len(leading) :], strict=False)
         ]
-        around = [f"{name} {index}" for name, index in zip(self._names(), leading, strict=True)]
+        around = [_placed(name, index) for name, index in zip(self._names(), leading, strict=True)]
         if not words:
-            return ", ".join(around) or "the mask"
-        return ", ".join(words) + (f" ({', '.join(around)})" if around else "")
+            return Message.joined(", ", around) if around else Message("the mask")
+        inside = Message.joined(", ", words)
+        if not around:
+            return inside
+        return Message("{inside} ({around})", inside=inside, around=Message.joined(", ", around))
 
     def _names(self) -> tuple[str, ...]:
         count = len(self.leading)
@@ -372,3 +377,11 @@ def places(cells: Bool[Tensor, "..."], most: int = MOST_PLACES) -> tuple[tuple[i
         if len(found) == most:
             break
     return tuple(found)
+
+
+def _placed(name: str, index: int) -> str:
+    """Name an index of an axis."""
+    return Message("{name} {index}", name=Message(name), index=index)
+
+
+_AXES = _("batch row"), _("row"), _("head"), _("query"), _("key")

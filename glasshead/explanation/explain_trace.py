@@ -224,7 +224,7 @@ def explain(
     )
     steps = [tell(subject) for tell in TELLERS]
     return Explanation(
-        title=say("Attention, step by step: “{query}”"),
+        title=_title(subject),
         language=say.language,
         recipe=_recipe(subject),
         tokens=query_words,
@@ -233,6 +233,13 @@ def explain(
         index=subject.index,
         steps=tuple(step for step in steps if step is not None),
     )
+
+
+def _title(subject: Subject) -> str:
+    say = subject.say
+    if subject.same_words:
+        return say("Self-attention, step by step: “{query}”")
+    return say("Cross-attention, step by step: “{query}”")
 
 
 def module_notes(lang: str, name: str, *, ends: bool) -> Iterator[str]:
@@ -354,12 +361,12 @@ class SentenceAttention:
         if self.sentence.source is VectorSource.MADE_UP:
             yield say(
                 "The embeddings are made up from seed {seed} and mean nothing: what the words "
-                "attend to here says nothing about the words. How it is computed is real.",
+                "attend to here says nothing about the words. The computation is real.",
                 seed=self.seed,
             )
         if self.recipe.heads > 1:
             yield say(
-                "Each vector is cut into {heads} parts of equal width, one for each head. What "
+                "Each vector is cut into {heads} parts of equal dimension, one for each head. What "
                 "follows shows the part of head {head}, counted from 0.",
                 heads=self.recipe.heads,
                 head=head,

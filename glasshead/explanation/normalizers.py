@@ -207,7 +207,7 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
         intro=(
             say(
                 "Hard attention does not share: the key with the largest score gets the whole "
-                "weight, p = 1, and all the others get 0. Of equal scores the first one wins."
+                "weight, p = 1, and all the others get 0. Ties go to the first."
             ),
         ),
         formula=f"p_j = {normalizers.HardMax.formula}",
@@ -341,7 +341,7 @@ def tell_entmax15(subject: Subject) -> NormalizerTelling:
         else (),
         why=say(
             "Why halfway: like sparsemax it gives exactly 0 to keys that do not matter (here to "
-            "{zeros} of the {seen} visible ones); like softmax it is smooth, without a sharp bend, "
+            "{zeros} of {seen} visible); like softmax it is smooth, without a sharp bend, "
             "which makes it easier to train.",
             zeros=len(subject.seen) - len(above),
             seen=len(subject.seen),

@@ -362,8 +362,7 @@ def heat_map(
     if weights.numel() > _MOST_DRAWN:
         return Paragraph(
             subject.say(
-                "This matrix is too large to be drawn here: it has {rows} rows and {columns} "
-                "columns.",
+                "This matrix is too large to be drawn here (rows: {rows}, columns: {columns}).",
                 rows=len(rows),
                 columns=len(subject.key_names),
             )
@@ -401,7 +400,7 @@ def key_table(
     others = sorted(set(range(len(subject.key_names))) - set(shown))
     rows = [[subject.key_names[key], *(figure(c.values[key]) for c in columns)] for key in shown]
     if others:
-        rows.append([say("… and {count} others", count=len(others)), *_sums(columns, others)])
+        rows.append([say("… and {count} more", count=len(others)), *_sums(columns, others)])
     if total:
         rows.append([say("total"), *_sums(columns, range(len(subject.key_names)))])
     return Table([say("key"), *(column.head for column in columns)], rows, caption=caption)

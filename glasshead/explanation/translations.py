@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from glasshead.drawing import Words
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.recipe.part import Description
@@ -49,6 +50,24 @@ class Say:
             for name, place in description.places.items()
         }
         return self(description.sentence, **places)
+
+    def told(self, error: BaseException | str) -> str:
+        """Translate an error, or a text, that is a `Message`; any other is told as it is.
+
+        >>> from glasshead.message import Message
+        >>> Say("es").told(ValueError(Message("{count} more", count=3)))
+        '3 más'
+        """
+        if isinstance(error, BaseException):
+            first = error.args[0] if len(error.args) == 1 else None
+            return self.told(first if isinstance(first, Message) else str(error))
+        if not isinstance(error, Message):
+            return error
+        places = {
+            name: self.told(place) if isinstance(place, Message | BaseException) else place
+            for name, place in error.places.items()
+        }
+        return self(error.sentence, **places)
 
     def after_each_other(self, *sentences: str) -> str:
         """Join sentences to one paragraph; Chinese has no spaces between them.

@@ -12,14 +12,18 @@ from typing import Any, Self
 from fastapi import Request, Response
 from jaxtyping import Float
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
 from torch import Tensor
 
 from glasshead.drawing import printable
 from glasshead.drawing.printable import one_line
+from glasshead.explanation.translations import Say
+from glasshead.message import Message
 from glasshead.out_of_memory import is_out_of_memory
-from glasshead.studio.background_jobs import Cancelled, Refusal, Work
+from glasshead.studio.background_jobs import Cancelled, Work
 from glasshead.studio.page import float32
 from glasshead.studio.studio import Studio
 
@@ -48,7 +52,7 @@ class Faults:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def send_noted(message: Message) -> None:
+        async def send_noted(message: Event) -> None:
             nonlocal begun
             begun = True
             await send(message)
@@ -56,11 +60,12 @@ class Faults:
         try:
             await self._app(scope, receive, send_noted)
         except Cancelled:
-            answer = JSONResponse({"detail": "nobody waits for this any more."}, LEFT)
+            sentence = Message("nobody waits for this any more.")
+            answer = refused(scope, LEFT, sentence)
         except Exception as error:  # noqa: BLE001 - a fault is a fault, whichever it is
             self._report(_error_line(scope, error))
-            sentence = "the studio has a fault here, which its terminal tells: please report it."
-            answer = JSONResponse({"detail": sentence}, 500)
+            sentence = Message("Something went wrong; the terminal tells what: please report it.")
+            answer = refused(scope, 500, sentence)
         else:
             return
         if not begun:
@@ -209,6 +214,23 @@ NUMBERS: dict[int | str, dict[str, Any]] = {
 """The response of `numbers`, for the OpenAPI schema of routes with `response_class=Response`."""
 
 
+def say_of(scope: Scope) -> Say:
+    """Return the translator to the language that a request asks for; the page names its own.
+
+    >>> say_of({"type": "http", "headers": [(b"accept-language", b"xx, zh-TW;q=0.9")]}).language
+    'zh-Hant'
+    """
+    for code in Headers(scope=scope).get("accept-language", "").split(","):
+        with contextlib.suppress(ValueError):
+            return Say(code.partition(";")[0].strip())
+    return Say("en")
+
+
+def refused(scope: Scope, status: int, sentence: str, **of: Any) -> JSONResponse:
+    """Return an error response in the language of the request."""
+    return JSONResponse({"detail": say_of(scope).told(sentence)}, status, **of)
+
+
 def refusal_of(error: BaseException) -> tuple[int, str] | None:
     """Map an error to an HTTP status and a sentence, or to None where it is an internal error.
 
@@ -218,15 +240,14 @@ def refusal_of(error: BaseException) -> tuple[int, str] | None:
     (400, 'beta takes a number, and got none.')
     >>> refusal_of(KeyError("beta"))
     """
-    if isinstance(error, Refusal):
-        return error.status, one_line(str(error))
     if is_out_of_memory(error):
-        return 413, "this takes more memory than there is: take a shorter text."
-    if isinstance(error, OSError):
-        worded = f"{error.filename or 'a file'}: {error.strerror}." if error.strerror else ""
-        return 404, one_line(worded or str(error))
-    if isinstance(error, ValueError | TypeError):
-        return 400, one_line(str(error))
+        return 413, Message("this takes more memory than there is: choose a shorter text.")
+    if isinstance(error, OSError) and error.strerror:
+        return 404, one_line(f"{error.filename or 'a file'}: {error.strerror}.")
+    if isinstance(error, OSError | ValueError | TypeError):
+        status = 404 if isinstance(error, OSError) else getattr(error, "status", 400)
+        sentence = error.args[0] if error.args else ""
+        return status, sentence if isinstance(sentence, Message) else one_line(str(error))
     return None
 
 
@@ -287,7 +308,7 @@ class Streamed(Response):
         self._studio, self._job = studio, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        slots = self._studio.slots
+        slots, say = self._studio.slots, say_of(scope)
         slots.take()
         try:
             background = BackgroundJob(self._studio, self._job, slots.give_back)
@@ -298,14 +319,16 @@ class Streamed(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with DisconnectWatcher(receive) as disconnect:
-                async for line in _lines(background, disconnect):
+                async for line in _lines(background, disconnect, say):
                     await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             background.work.cancel()
 
 
-async def _lines(job: BackgroundJob, disconnect: DisconnectWatcher) -> AsyncIterator[bytes]:
+async def _lines(
+    job: BackgroundJob, disconnect: DisconnectWatcher, say: Say
+) -> AsyncIterator[bytes]:
     sent = None
     while not job.ended.is_set():
         if await disconnect.before(job.ended, _INTERVAL):
@@ -322,7 +345,7 @@ async def _lines(job: BackgroundJob, disconnect: DisconnectWatcher) -> AsyncIter
         if refusal is None:
             raise
         status, sentence = refusal
-        yield _line({"error": sentence, "status": status})
+        yield _line({"error": say.told(sentence), "status": status})
 
 
 def numbers(values: Float[Tensor, "*shape"]) -> Response:

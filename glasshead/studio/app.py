@@ -3,12 +3,14 @@
 import contextlib
 import gzip
 import ipaddress
+import re
 import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -18,7 +20,8 @@ from starlette.exceptions import HTTPException
 
 from glasshead import __version__
 from glasshead.drawing import printable
-from glasshead.studio.answers import Faults, refusal_of
+from glasshead.message import Message
+from glasshead.studio.answers import Faults, refusal_of, refused
 from glasshead.studio.page import page, script, static, style_sheet
 from glasshead.studio.routes import (
     alignment_routes,
@@ -29,6 +32,7 @@ from glasshead.studio.routes import (
     training_routes,
 )
 from glasshead.studio.security import Guard, RequestLimits
+from glasshead.studio.strings import _
 from glasshead.studio.studio import Studio
 
 _LONGEST = 200
@@ -102,12 +106,10 @@ def _compressed(text: Callable[[], str], media_type: str) -> Callable[[Request],
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
     """Answer with the library's refusal; raise internal errors again, for `Faults`."""
-    del request
     refusal = refusal_of(error)
     if refusal is None:
         raise error
-    status, sentence = refusal
-    return JSONResponse({"detail": sentence}, status)
+    return refused(request.scope, *refusal)
 
 
 def _not_served(request: Request, error: Exception) -> JSONResponse:
@@ -115,24 +117,59 @@ def _not_served(request: Request, error: Exception) -> JSONResponse:
     status, headers = getattr(error, "status_code", 400), getattr(error, "headers", None) or {}
     path = printable(request.url.path[:_LONGEST])
     sentences = {
-        404: f"there is nothing at {path}: the page itself is at /.",
-        400: "the request has content that cannot be read.",
-        405: f"{path} takes {headers.get('Allow', 'GET')}, and got {request.method[:_LONGEST]}.",
+        404: Message("there is nothing at {path}: the page itself is at /.", path=path),
+        400: Message("the request has content that cannot be read."),
+        405: Message(
+            "{path} takes {method}, and got {got}.",
+            path=path,
+            method=headers.get("Allow", "GET"),
+            got=request.method[:_LONGEST],
+        ),
     }
-    sentence = sentences.get(status) or f"{getattr(error, 'detail', 'it is refused')}"
-    return JSONResponse({"detail": sentence}, status, headers=headers)
+    sentence = sentences.get(status) or getattr(error, "detail", "it is refused")
+    return refused(request.scope, status, sentence, headers=headers)
 
 
 def _malformed(request: Request, error: Exception) -> JSONResponse:
-    """Answer a validation error of FastAPI's with its first finding, in a sentence."""
-    del request
+    """Answer a validation error of FastAPI's with its first finding, in a sentence of our own."""
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {}
-    if first.get("type") == "json_invalid":
-        why = first.get("ctx", {}).get("error", "it is malformed")
-        return JSONResponse({"detail": f"the request takes JSON, and this is none ({why})."}, 422)
-    where = ".".join(str(part) for part in first.get("loc", ())[1:]) or "the request"
-    sentence = f"{printable(where[:_LONGEST])}: {first.get('msg', 'is malformed')}."
-    return JSONResponse({"detail": sentence}, 422)
+    return refused(request.scope, 422, _validated(first))
+
+
+def _validated(finding: Mapping[str, Any]) -> Message:
+    """Say what a parameter takes, by the kind of pydantic's finding."""
+    of = finding.get("ctx", {})
+    where = ".".join(str(part) for part in finding.get("loc", ())[1:]) or "the request"
+    return Message(
+        _FINDINGS.get(finding.get("type", ""), _OTHER),
+        name=printable(where[:_LONGEST]),
+        got=printable(str(finding.get("input"))[:_SHOWN]),
+        bound=next((of[bound] for bound in ("ge", "le", "lt", "max_length") if bound in of), ""),
+        choices=", ".join(re.findall(r"'([^']*)'", str(of.get("expected", "")))),
+    )
+
+
+_SHOWN = 40
+_WHOLE = _("{name} takes a whole number, and got {got}.")
+_NUMBER = _("{name} takes a number, and got {got}.")
+_OTHER = _("{name} does not take {got}.")
+_FINDINGS = {
+    "json_invalid": _("the request takes JSON, and this is none."),
+    "missing": _("{name} is missing: send it, too."),
+    "string_type": _("{name} takes a text, and got {got}."),
+    "greater_than_equal": _("{name} takes a number of at least {bound}, and got {got}."),
+    "less_than_equal": _("{name} takes a number of at most {bound}, and got {got}."),
+    "less_than": _("{name} takes a number below {bound}, and got {got}."),
+    "literal_error": _("{name} takes one of {choices}, and got {got}."),
+    "string_too_long": _("{name} takes at most {bound} characters."),
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "finite_number": _NUMBER,
+}
 
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with the user's choice

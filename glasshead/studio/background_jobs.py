@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
+from glasshead.message import Message
+
 
 class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
     """A request that cannot be met, with the reason in one sentence.
@@ -125,7 +127,7 @@ class Slots:
     ...     with slots.taken():
     ...         pass
     Traceback (most recent call last):
-    glasshead.studio.background_jobs.Busy: 1 piece of work is under way already, ...
+    glasshead.studio.background_jobs.Busy: as much work is under way already as is allowed ...
     """
 
     def __init__(self, count: int) -> None:
@@ -137,10 +139,13 @@ class Slots:
         Errors: `Busy` where all are taken.
         """
         if not self._free.acquire(blocking=False):
-            pieces = (
-                "1 piece of work is" if self._count == 1 else f"{self._count} pieces of work are"
+            raise Busy(
+                Message(
+                    "as much work is under way already as is allowed at once ({count}): wait for "
+                    "some of it.",
+                    count=self._count,
+                )
             )
-            raise Busy(f"{pieces} under way already, as many as are allowed at once: wait for one.")
 
     def give_back(self) -> None:
         """Release a slot, from any thread."""
@@ -314,12 +319,18 @@ class SizedCache(Cache[_S]):
         """
         if size > self.limit:
             raise TooMuch(
-                f"queries and keys of this text would take {size:,} bytes, and {self.limit:,} "
-                f"are allowed: take a shorter text."
+                Message(
+                    "queries and keys of this text would take {size:,} bytes, and {limit:,} are "
+                    "allowed: choose a shorter text.",
+                    size=size,
+                    limit=self.limit,
+                )
             )
         with self._changed:
             if size + self._reserved > self.limit:
-                raise Busy("another text is being read, which takes the memory: wait for it.")
+                raise Busy(
+                    Message("another text is being read, which takes the memory: wait for it.")
+                )
             self._evict(size)
             self._reserved += size
         try:

@@ -16,6 +16,7 @@ from glasshead.drawing import printable
 from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
+from glasshead.message import Message
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.page import document, float32, framed, icon
 from glasshead.studio.strings import REPORT, words
@@ -250,7 +251,7 @@ def export_steps(answers: Answers, content: ReportContent) -> list[str]:
     """
     whole = [part for part in sentences_of(composed(content.text)) if split(part)]
     if not whole:
-        raise Refusal("a report takes a text of a word at least, and this has none: name another.")
+        raise Refusal(Message("Enter at least one word: a report takes a text."))
     sentence = beginning(whole[0], MOST_WORDS)
     limits = content.studio.limits
     answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)
@@ -334,14 +335,17 @@ class Report:
         # Stored weights are refused here, rather than by an empty page.
         if studio.subject.kind == "weights":
             raise Refusal(
-                f"a report takes the folder of a run or a model, and {studio.subject.name} holds "
-                f"weights alone: open it by glasshead studio."
+                Message(
+                    "a report takes the folder of a run or a model, and {name} holds weights "
+                    "alone: open it by glasshead studio.",
+                    name=studio.subject.name,
+                )
             )
         folder = studio.subject.folder
         if folder is not None:
             require_for_model(folder, "a report of a model")
         elif text is None:
-            raise Refusal("a report without a model takes a text, and got none: name one.")
+            raise Refusal(Message("a report without a model takes a text, and got none: name one."))
         self.sample = studio.subject.sample() if text is None else Sample(text, "given")
         self._text = text = self.sample.text
         content = ReportContent(
@@ -413,14 +417,14 @@ def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers
             try:
                 notes[view] = hold(answers, content)
             except Refusal as error:
-                views[view], refused[view] = str(error), error
+                views[view], refused[view] = Say(content.lang).told(error), error
     of_the_model = [view for view in (*notes, *refused) if view != _WITHOUT_A_MODEL]
     if of_the_model and all(view in refused for view in of_the_model):
         raise refused[of_the_model[0]]
     answers.hold(f"texts/{content.name}", {}, {"text": content.text[:_CHARACTERS]})
     answers.hold("about", {}, _about(description, content, views, notes))
     answers.hold("words", {"lang": content.lang}, spoken)
-    return answers, {view: str(error) for view, error in refused.items()}
+    return answers, {view: views[view] or "" for view in refused}
 
 
 def _tokens(answers: Answers, text: str) -> dict[str, tuple[int, int]]:

@@ -19,6 +19,7 @@ from glasshead.studio.answers import (
     numbers,
     run_job,
     run_reading_job,
+    say_of,
 )
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.strings import words
@@ -86,9 +87,9 @@ def shell_routes(studio: Studio) -> APIRouter:
     described = {**has_a_word(HAS_A_WORD), "maxLength": studio.limits.text}
 
     @routes.get("/about")
-    def description() -> dict[str, Any]:
+    def description(request: Request) -> dict[str, Any]:
         """Describe the studio: its subject, views, limits, languages and colours."""
-        return about(studio)
+        return about(studio, say_of(request.scope))
 
     @routes.get("/sample")
     async def sample(request: Request) -> dict[str, str]:

@@ -10,8 +10,11 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
 
+from glasshead.message import Message
+from glasshead.studio.answers import refused
 from glasshead.studio.studio import Limits
 
 # JSON may escape each byte of a text as six characters.
@@ -37,7 +40,7 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = self._refused(Headers(scope=scope))
+        refused = self._refused(scope)
         if refused is not None:
             await refused(scope, receive, send)
             return
@@ -47,33 +50,35 @@ class RequestLimits:
         finally:
             self._under_way -= 1
 
-    def _refused(self, headers: Headers) -> JSONResponse | None:
+    def _refused(self, scope: Scope) -> JSONResponse | None:
         if self._under_way >= self._limits.requests:
-            return _refusal(
-                429,
-                f"{self._under_way} requests are being answered already, as many as are allowed at "
-                f"once: wait for one.",
+            sentence = Message(
+                "as many requests are being answered already as are allowed at once ({count}): "
+                "wait for one.",
+                count=self._under_way,
             )
-        length = headers.get("content-length", "0")
+            return refused(scope, 429, sentence)
+        length = Headers(scope=scope).get("content-length", "0")
         if not _LENGTH.fullmatch(length) or int(length) > self._largest:
-            return _refusal(413, self._too_large())
+            return refused(scope, 413, self._too_large())
         return None
 
     def _bounded(self, receive: Receive) -> Receive:
         """Wrap `receive` to limit size and time of the body; after it only a disconnect follows."""
         received, complete = 0, False
 
-        async def bounded() -> Message:
+        async def bounded() -> Event:
             nonlocal received, complete
             if complete:
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), self._limits.patience)
             except TimeoutError as error:
-                seconds = f"{self._limits.patience:g} seconds"
-                raise HTTPException(
-                    408, f"nothing more came for {seconds}: send the request again."
-                ) from error
+                sentence = Message(
+                    "nothing more came for {seconds:g} s: send the request again.",
+                    seconds=self._limits.patience,
+                )
+                raise HTTPException(408, sentence) from error
             received += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if received > self._largest:
@@ -82,8 +87,8 @@ class RequestLimits:
 
         return bounded
 
-    def _too_large(self) -> str:
-        return f"a request takes at most {self._largest:,} bytes: send less."
+    def _too_large(self) -> Message:
+        return Message("a request takes at most {most:,} bytes: send less.", most=self._largest)
 
 
 _POLICY = (
@@ -138,7 +143,7 @@ class Guard:
         refused = self._refused(scope, Headers(scope=scope))
         new = refused is None and self._token is not None and self._token in _tokens(scope)
 
-        async def guarded(message: Message) -> None:
+        async def guarded(message: Event) -> None:
             if message["type"] == "http.response.start":
                 own = MutableHeaders(scope=message)
                 own.update(_HEADERS)
@@ -154,13 +159,17 @@ class Guard:
         """Return the refusal of a request, or None where it is allowed."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
-            return _refusal(421, "the studio answers under its own address alone: open that one.")
+            sentence = Message("the studio answers under its own address alone: open that one.")
+            return refused(scope, 421, sentence)
         if not (scope["path"].startswith("/") and scope["path"].isprintable()):
-            return _refusal(400, "a path takes a slash first, and characters that are seen.")
+            sentence = Message("a path takes a slash first, and characters that are seen.")
+            return refused(scope, 400, sentence)
         if not _is_from_own_page(scope, headers, hosts[0]):
-            return _refusal(403, "the studio answers its own page alone: open the page itself.")
+            sentence = Message("the studio answers its own page alone: open the page itself.")
+            return refused(scope, 403, sentence)
         if not self._is_admitted(scope, headers):
-            return _refusal(401, "the address lacks the studio's token: open the one it printed.")
+            sentence = Message("the address lacks the studio's token: open the one it printed.")
+            return refused(scope, 401, sentence)
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -223,7 +232,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _refusal(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse({"detail": sentence}, status)

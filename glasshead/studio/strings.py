@@ -21,7 +21,7 @@ SHELL = {
         "continue by itself."
     ),
     "shell.back": _("The studio is back."),
-    "shell.fault": _("The page has a fault here ({error}): please report it."),
+    "shell.fault": _("Something went wrong on this page ({error}): please report it."),
     "shell.how": _("These commands train a small translator, and open it here:"),
     "shell.again": _("Try again"),
     "shell.choose": _("Choose a text"),
@@ -51,7 +51,7 @@ STEPS = {
     "steps.examples": _("The worked examples"),
     "steps.source": _("As in the text"),
     "steps.choices": _("Choices"),
-    "steps.beta": _("Sharpness β, from soft to hard"),
+    "steps.beta": _("Sharpness β: from soft to hard attention"),
     "steps.mask": _("Mask"),
     "steps.mask.none": _("none"),
     "steps.mask.causal": _("causal"),
@@ -85,7 +85,7 @@ STEPS = {
     "steps.of.values": _("Number {number} of the value of “{word}”"),
     "steps.of.scores": _("Score: how well the key of “{key}” fits the query of “{query}”"),
     "steps.of.scaled": _("Scaled score of “{query}” and “{key}”"),
-    "steps.of.masked": _("Score of “{query}” and “{key}” behind the mask"),
+    "steps.of.masked": _("Score of “{query}” and “{key}” after masking"),
     "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
     "steps.of.context": _("Number {number} of the context of “{word}”"),
     "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
@@ -100,7 +100,7 @@ STEPS = {
     ),
     "steps.nothing": _("The key is hidden, and what is hidden gets no weight."),
     "steps.largest": _("The score is the largest of the row, so its key gets all the weight."),
-    "steps.first": _("Of equal scores the first one wins, so its key gets all the weight."),
+    "steps.first": _("Ties go to the first, so its key gets all the weight."),
     "steps.second": _("An equal score stands before it and wins, so this key gets nothing."),
     "steps.smaller": _("A larger score stands in the row, so this key gets nothing."),
     "steps.sparse": _("τ is chosen so that the weights of the row add up to 1."),
@@ -113,8 +113,8 @@ STEPS = {
 
 
 HEADS = {
-    "heads.title": _("Heads"),
-    "heads.none": _("Heads belong to a model: start the studio with the folder of one."),
+    "heads.title": _("Attention heads"),
+    "heads.none": _("No model loaded. Start the studio with a model folder."),
     # Text
     "heads.opening": _("Loading the model…"),
     "heads.encoding": _("Cutting the text into tokens…"),
@@ -129,14 +129,14 @@ HEADS = {
     "heads.log": _("logarithmic"),
     "heads.sink": _("With the first token"),
     # Grid
-    "heads.grid": _("All heads, a row a layer"),
+    "heads.grid": _("All heads, one row per layer"),
     "heads.layer": _("layer"),
     "heads.head": _("head"),
     "heads.one": _("Layer {layer}, head {head}: {role}, mean entropy {entropy} nats"),
     "heads.absent": _("This file does not hold the whole map of this head."),
     "heads.under": _(
-        "A row of a map is a query, a column a key. Below it stand the head's role and the mean "
-        "entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
+        "In a map, rows are queries and columns are keys. Below it stand the head's role and the "
+        "mean entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
     ),
     # Roles
     "heads.roles": _("Roles"),
@@ -167,8 +167,8 @@ HEADS = {
     "heads.open": _("The head that is open"),
     "heads.named": _("Layer {layer}, head {head}"),
     "heads.map": _(
-        "Map of the head, a row a query, a column a key: arrow keys, Home, End, Page up and Page "
-        "down move the cross-hair"
+        "Map of the head, one row per query, one column per key: arrow keys, Home, End, Page up "
+        "and Page down move the cross-hair"
     ),
     "heads.pooled": _("Each pixel shows the largest of the weights in it."),
     "heads.readout": _("Under the cross-hair"),
@@ -241,7 +241,7 @@ ALIGNMENT = {
     ),
     "alignment.sentence": _("A sentence to translate"),
     "alignment.translate": _("Translate"),
-    "alignment.beam": _("Width of the beam"),
+    "alignment.beam": _("Beam width"),
     "alignment.layer": _("Layer of the decoder"),
     "alignment.head": _("Head"),
     "alignment.mean": _("mean"),
@@ -267,7 +267,7 @@ ALIGNMENT = {
     "alignment.from": _("{weight} from “{word}”"),
     "alignment.to": _("{weight} to “{word}”"),
     "alignment.table": _(
-        "The weights, a row for each word of the translation; each row sums to 1: {what}."
+        "The weights, one row per word of the translation; each row sums to 1: {what}."
     ),
     "alignment.mean_of.layer": _("mean of all layers"),
     "alignment.mean_of.head": _("mean of all heads"),
@@ -288,7 +288,7 @@ TRAINING = {
     ),
     "training.phase.waiting": _("Waiting for the first row"),
     "training.phase.going": _("In progress"),
-    "training.phase.quiet": _("Silent"),
+    "training.phase.quiet": _("No new records"),
     "training.phase.finished": _("Finished"),
     "training.phase.patience": _("Finished early"),
     "training.said.waiting": _("Nothing has been logged yet; the files were made {age} ago."),
@@ -346,9 +346,9 @@ TRAINING = {
     "training.alarms": _("Alarms"),
     "training.alarms.none": _("No head has raised an alarm."),
     "training.alarms.some": _("The last {shown} of {count} alarms."),
-    "training.sentence": _("What it says"),
+    "training.sentence": _("Message"),
     "training.said.entropy_collapse": _(
-        "step {step}: the entropy of head {head} in {layer} is {value} of what it can be, below "
+        "step {step}: the entropy of head {head} in {layer} is {value} of its maximum, below "
         "{threshold}: lower the learning rate, warm up for longer, or normalise queries and keys."
     ),
     "training.said.maximum_logit": _(

@@ -9,6 +9,8 @@ from weakref import WeakSet
 
 from glasshead import __version__
 from glasshead.drawing.page import LEVELS, hexadecimal, paint
+from glasshead.explanation.translations import Say
+from glasshead.message import Message
 from glasshead.studio.background_jobs import (
     Cache,
     Forgotten,
@@ -75,11 +77,15 @@ class SentTexts:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         content = text.encode()
         if not text.strip():
-            raise Refusal("a text takes a word at least, and this has none: write or choose one.")
+            raise Refusal(Message("Enter at least one word, or choose a text."))
         if len(content) > self._limits.text:
             raise TooMuch(
-                f"a text takes at most {self._limits.text:,} bytes, and this has "
-                f"{len(content):,}: cut it."
+                Message(
+                    "The limit is {most:,} bytes, and this text has {count:,}: choose a shorter "
+                    "text.",
+                    most=self._limits.text,
+                    count=len(content),
+                )
             )
         name = hashlib.sha256(content).hexdigest()[:16]
         self._texts.put(name, text)
@@ -92,7 +98,7 @@ class SentTexts:
         """
         text = self._texts.find(name)
         if text is None:
-            raise Forgotten("this text is no longer here: open it again.")
+            raise Forgotten(Message("this text is no longer here: open it again."))
         return text
 
 
@@ -173,12 +179,12 @@ def first_view(subject: StudioSubject, kind: Kind | None) -> str:
     return "heads" if kind == "model" or RunFolder(subject.folder).weights.exists() else "training"
 
 
-def about(studio: Studio) -> dict[str, Any]:
+def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
     """Describe a studio as JSON: its subject, views, limits, languages and colours.
 
     `views` maps each view to None, or to the name of the string that says why it is unavailable;
     `first` is the view that the page opens with;
-    `problem` says what is wrong with the folder.
+    `problem` says what is wrong with the folder, in the language of `say`.
 
     >>> told = about(Studio())
     >>> told["subject"], told["views"]["steps"], told["views"]["training"]
@@ -188,7 +194,7 @@ def about(studio: Studio) -> dict[str, Any]:
     try:
         kind = subject.kind
     except (ValueError, OSError) as error:
-        problem = str(error)
+        problem = str(error) if say is None else say.told(error)
     return {
         "version": __version__,
         "id": studio.id,

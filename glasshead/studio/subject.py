@@ -17,8 +17,10 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.files import read_regular
+from glasshead.message import Message
 from glasshead.models.pretrained import is_llama2c, llama2c_file
 from glasshead.studio.background_jobs import NotThere, Refusal
+from glasshead.studio.strings import _
 from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories
@@ -152,12 +154,23 @@ Kind = Literal["classify", "translate", "write", "model", "weights"]
 _TASKS: tuple[Kind, ...] = ("classify", "translate", "write")
 # What a folder or a file of each kind holds, for sentences.
 _HELD: dict[Kind, str] = {
-    "classify": "a classifier",
-    "translate": "a translator",
-    "write": "a language model",
-    "model": "a model without its training",
-    "weights": "stored weights alone",
+    "classify": _("a classifier"),
+    "translate": _("a translation model"),
+    "write": _("a language model"),
+    "model": _("a model without its training"),
+    "weights": _("stored weights alone"),
 }
+# Why a view cannot be had here.
+_NO_TRANSLATOR = _(
+    "an alignment needs a translation model, and {here}: start the studio with the folder of one."
+)
+_NO_MODEL = _(
+    "a text needs a model that reads it, and {here}: start the studio with the folder of one."
+)
+_NO_WEIGHTS = _(
+    "a map without a text needs stored weights, and {here}: start the studio with a file of them."
+)
+_NO_RUN = _("a learning curve needs a run, and {here}: start the studio with the folder of one.")
 # The files of a model; the logs of a training change all the time and do not count.
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _WEIGHTS = (".safetensors", ".bin")
@@ -201,27 +214,37 @@ class StudioSubject:
             return None
         if self.is_file:
             if not self.folder.is_file():
-                raise NotThere(f"{self.name} is not there: check its name.")
+                raise NotThere(Message("{name} is not there: check its name.", name=self.name))
             return "weights"
         if self.folder.suffix == ".bin" and self.folder.is_file():
             if is_llama2c(self.folder):
                 return "model"
             raise NotThere(
-                f"{self.name} is no model of llama2.c, in its first format: name another file, or "
-                f"the folder of a run or a model."
+                Message(
+                    "{name} is no model of llama2.c, in its first format: name another file, or "
+                    "the folder of a run or a model.",
+                    name=self.name,
+                )
             )
         if not self.folder.is_dir():
             raise NotThere(
-                f"{self.name} is no folder: name one of a run, or of a model of Hugging Face or "
-                f"llama2.c."
+                Message(
+                    "{name} is no folder: name one of a run, or of a model of Hugging Face or "
+                    "llama2.c.",
+                    name=self.name,
+                )
             )
         if is_of_huggingface(self.folder) or llama2c_file(self.folder) is not None:
             return "model"
         task = RunFolder(self.folder).read_config().get("task")
         if task not in _TASKS:
             raise NotThere(
-                f"{self.name} is to hold a run of {', '.join(_TASKS)}, and holds one of "
-                f"{printable(str(task))}: name another."
+                Message(
+                    "{name} is to hold a run of {tasks}, and holds one of {task}: name another.",
+                    name=self.name,
+                    tasks=", ".join(_TASKS),
+                    task=printable(str(task)),
+                )
             )
         return task
 
@@ -252,7 +275,7 @@ class StudioSubject:
         Errors: an OSError or ValueError in one sentence where it cannot be loaded.
         """
         if (kind := self.kind) != "translate":
-            raise self._without("an alignment", "a translator", kind)
+            raise self._without(_NO_TRANSLATOR, kind)
         from glasshead.tasks.translate import TextTranslator
 
         return self._opened("translator", TextTranslator.load)
@@ -276,9 +299,9 @@ class StudioSubject:
         with self._lock:
             kind = self.kind
             if self.folder is None or (kind == "weights" and what != "weights"):
-                raise self._without("a text", "a model that reads it", kind)
+                raise self._without(_NO_MODEL, kind)
             if kind != "weights" and what == "weights":
-                raise self._without("a map without a text", "stored weights", kind)
+                raise self._without(_NO_WEIGHTS, kind)
             version, loaded = self.version, self._open.get(what)
             if loaded is None or loaded[0] != version:
                 loaded = self._open[what] = (version, load(self.folder))
@@ -294,14 +317,13 @@ class StudioSubject:
         except (OSError, ValueError):  # the log of the run says what is missing
             return
         if kind not in _TASKS:
-            raise self._without("a learning curve", "a run", kind)
+            raise self._without(_NO_RUN, kind)
 
-    def _without(self, what: str, needed: str, kind: Kind | None) -> NotThere:
-        here = "there is none here" if kind is None else f"{self.name} holds {_HELD[kind]}"
-        return NotThere(
-            f"{what} needs {needed}, and {here}: start the studio with "
-            f"{'a file of them' if needed == 'stored weights' else 'the folder of one'}."
-        )
+    def _without(self, sentence: str, kind: Kind | None) -> NotThere:
+        here = Message("there is none here")
+        if kind is not None:
+            here = Message("{name} holds {held}", name=self.name, held=Message(_HELD[kind]))
+        return NotThere(Message(sentence, here=here))
 
     def _files(self) -> list[Path]:
         """Return the files whose change calls for reloading."""
@@ -444,4 +466,11 @@ def check_place(what: str, number: int, count: int) -> None:
     Errors: a `Refusal` where it is out of range.
     """
     if not 0 <= number < count:
-        raise Refusal(f"{what} takes one from 0 to {count - 1}, and got {number}: take another.")
+        raise Refusal(
+            Message(
+                "{what} takes one from 0 to {most}, and got {number}: take another.",
+                what=Message(what),
+                most=count - 1,
+                number=number,
+            )
+        )

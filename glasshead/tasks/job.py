@@ -192,8 +192,10 @@ class Job(Generic[S]):
     prepare: Callable[[S, Any, Tokenizer], Prepared[S]]
     model: Callable[[Any], nn.Module]
 
-    def begin(self, settings: S, folder: RunFolder, command: str) -> Prepared[S]:
+    def begin(self, settings: S, folder: RunFolder, command: str, lang: str = "en") -> Prepared[S]:
         """Start a new run: read examples, train the tokenizer, and write the folder's config.
+
+        The README of the folder names `command`, in the language `lang`.
 
         Errors: an OSError or ValueError where the folder has a run, a file cannot be read, or there
         are too few examples or too little memory. Then no new folder is left behind.
@@ -207,7 +209,7 @@ class Job(Generic[S]):
             prepared = self._prepared(dataclasses.replace(settings, data=data), examples, tokenizer)
             if leads():
                 tokenizer.save(folder.tokenizer)
-            folder.write_readme(self.title, command)
+            folder.write_readme(self.title, command, lang)
             folder.write_config(prepared.settings.to_json(prepared.config))
             return prepared
 

@@ -222,21 +222,34 @@ class RunFolder:
         self._check_validated(self.weights)
         return self.weights
 
-    def write_readme(self, title: str, command: str) -> None:
-        """Write a README that lists the files and the command that started the run."""
-        self.write_text(
-            self.readme,
-            f"# {title}\n\nMade by\n\n    {command}\n\n"
-            "and, where that was interrupted, the same command with `--resume`.\n\n"
-            "| file | what it has |\n|---|---|\n"
-            "| `config.json` | what the model is |\n"
-            "| `model.safetensors` | the weights of the best validation |\n"
-            "| `tokenizer.json` | what makes tokens of a text |\n"
-            "| `metrics.json` | the figures of the best validation and of the last |\n"
-            "| `log.csv`, `curve.png` | the learning curve |\n"
-            "| `attention.csv`, `alarms.jsonl` | what the heads did, where `--watch` was given |\n"
-            "| `checkpoints/last.safetensors` | what resuming needs; to use the model, nothing |\n",
-        )
+    def write_readme(self, title: str, command: str, lang: str = "en") -> None:
+        """Write a README that lists the files and the command that started the run.
+
+        Args:
+            title: Its title, translated where there is a translation.
+            command: The command.
+            lang: Its language.
+
+        Errors: as of `write_text`, and a ValueError where there is no such language.
+        """
+        from glasshead.explanation.translations import Say
+
+        say = Say(lang)
+        files = {
+            "`config.json`": say("what the model is"),
+            "`model.safetensors`": say("the weights of the best validation"),
+            "`tokenizer.json`": say("what makes tokens of a text"),
+            "`metrics.json`": say("the figures of the best validation and of the last"),
+            "`log.csv`, `curve.png`": say("the learning curve"),
+            "`attention.csv`, `alarms.jsonl`": say("what the heads did, where `--watch` was given"),
+            "`checkpoints/last.safetensors`": say("what resuming needs; to use the model, nothing"),
+        }
+        rows = "".join(f"| {file} | {what} |\n" for file, what in files.items())
+        made_by = say("Made by")
+        resumed = say("and, where that was interrupted, the same command with `--resume`.")
+        file, has = say("file"), say("what it has")
+        text = f"# {say.told(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
+        self.write_text(self.readme, f"{text}| {file} | {has} |\n|---|---|\n{rows}")
 
     def write_json(self, file: Path, value: Mapping[str, Any]) -> None:
         """Write JSON, replacing an older file atomically."""

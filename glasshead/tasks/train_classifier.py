@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.message import Message
 from glasshead.models import Classifier, ClassifierConfig
 from glasshead.models.config import closest
 from glasshead.tasks.data.batches import by_length, pad, shuffled
@@ -371,4 +372,6 @@ def prepare(
     )
 
 
-CLASSIFY = Job("A classifier", ClassifySettings, read_corpus, make_tokenizer, prepare, Classifier)
+CLASSIFY = Job(
+    Message("A classifier"), ClassifySettings, read_corpus, make_tokenizer, prepare, Classifier
+)

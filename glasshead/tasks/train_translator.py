@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.message import Message
 from glasshead.models import Translator, TranslatorConfig
 from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, ending, shown
@@ -376,4 +377,6 @@ def prepare(
     )
 
 
-TRANSLATE = Job("A translator", TranslateSettings, read_corpus, make_tokenizer, prepare, Translator)
+TRANSLATE = Job(
+    Message("A translator"), TranslateSettings, read_corpus, make_tokenizer, prepare, Translator
+)

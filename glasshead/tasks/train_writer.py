@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.message import Message
 from glasshead.models import LanguageModel, LanguageModelConfig
 from glasshead.tasks.data.tables import TEXT_COLUMN, read_texts
 from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
@@ -350,4 +351,6 @@ def prepare(
     )
 
 
-WRITE = Job("A language model", WriteSettings, read_corpus, make_tokenizer, prepare, LanguageModel)
+WRITE = Job(
+    Message("A language model"), WriteSettings, read_corpus, make_tokenizer, prepare, LanguageModel
+)

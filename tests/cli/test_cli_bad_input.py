@@ -66,7 +66,10 @@ CASES = [
     (["explain", "--vectors", "no/none.csv"], "no file no/none.csv: there is no folder no either."),
     (["explain", "--vectors", "folder"], "folder is a folder: name a file in it."),
     (["explain", "--vectors", "good.csv/x"], "good.csv/x cannot be read: Not a directory."),
-    (["explain", "--vectors", "ragged.csv"], "ragged.csv, line 2: expected 2 numbers as on line 1"),
+    (
+        ["explain", "--vectors", "ragged.csv"],
+        "ragged.csv, line 2: expected a vector of dimension 2 as on line 1",
+    ),
     (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors: give it a token and its"),
     (["explain", "--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, and got nan"),
     (["explain", "--vectors", "words.csv"], "words.csv, line 2: expected a number for 'sun', and"),

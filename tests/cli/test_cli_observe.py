@@ -56,8 +56,8 @@ def test_the_worked_example_and_any_text_are_observed(command):
     outcome = command("observe")
     assert (outcome.code, outcome.err) == (0, "")
     assert "The attention of Hello shiny sun" in outcome.out
-    assert "1 head, with 3 queries and 3 keys of 3 float64 numbers each: softmax" in outcome.out
-    assert re.search(r"Engine: \w+, \d pass(es)? over the scores, [\d.]+ MB beyond", outcome.out)
+    assert "queries: 3; keys: 3; dimension: 3" in outcome.out
+    assert re.search(r"Engine: \w+; passes over the scores: \d; [\d.]+ MB beyond", outcome.out)
     outcome = command("observe", TEXT, "--mask", "causal")
     assert "made up from seed 123 and mean nothing" in outcome.out
     assert "with the mask causal()" in " ".join(outcome.out.split())
@@ -99,7 +99,7 @@ def test_the_numbers_are_those_of_python(command, place):
 
 def test_each_head_has_a_row_and_one_can_be_drawn(command, place):
     outcome = command("observe", "--vectors", "heads.safetensors", "--mask", "causal")
-    assert "4 heads, with 13 queries and 17 keys of 5 float32 numbers each" in outcome.out
+    assert "Heads: 4 (of keys: 4); batch rows: 1; queries: 13; keys: 17; dim" in outcome.out
     assert "entropy, nats: of each head over all queries" in outcome.out
     assert "received, weight: of each head over all keys" in outcome.out
     assert len(rows(outcome.out, r"   [0-3]( +[\d.e-]+){3} *$")) == 4 * len(DEFAULT)
@@ -123,7 +123,7 @@ def test_the_map_is_the_matrix_where_that_is_small(command, place):
 
 def test_a_batch_and_grouped_heads_are_told(command, place):
     out = " ".join(command("observe", "--vectors", "batch.safetensors").out.split())
-    assert "4 heads on 2 of keys in each of 2 batch rows, with 13 queries and 17 keys" in out
+    assert "Heads: 4 (of keys: 2); batch rows: 2; queries: 13; keys: 17; " in out
     assert "Weights, mean over 4 heads, mean over 2 batch rows" in out
 
 
@@ -250,7 +250,7 @@ def test_the_page_and_the_text_are_written(command, place):
 def test_engines_agree(command, place, engine):
     arguments = ("observe", "--vectors", "heads.safetensors", "--mask", "causal")
     outcome = command(*arguments, "--engine", engine, "--save", "seen.safetensors")
-    assert f"Engine: {engine}, " in outcome.out
+    assert f"Engine: {engine}; " in outcome.out
     seen = gh.Observation.load("seen.safetensors")
     command(*arguments, "--save", "other.safetensors")
     torch.testing.assert_close(seen.entropy, gh.Observation.load("other.safetensors").entropy)
@@ -259,7 +259,7 @@ def test_engines_agree(command, place, engine):
 
 def test_a_text_is_looked_up_in_a_file(command, place):
     outcome = command("observe", "sun Hello", "--vectors", "words.csv")
-    assert "1 head, with 2 queries and 2 keys of 2 float64 numbers" in outcome.out
+    assert "queries: 2; keys: 2; dimension: 2" in outcome.out
     assert rows(outcome.out, "sun ")[0][0].startswith("sun")
 
 
@@ -280,8 +280,8 @@ def bad(name, **others):
 
 
 BAD = [
-    ({"query": None}, "expected query, key and perhaps value, and query is missing (the file has"),
-    ({"query": None, "key": None}, "and query, key are missing (the file has value)"),
+    ({"query": None}, "expected query, key and perhaps value; missing: query (the file has"),
+    ({"query": None, "key": None}, "value; missing: query, key (the file has value)"),
     ({"mask": torch.ones(3)}, "and got mask beside them: leave out what is neither."),
     ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key takes float16, bfloat16, float32 or"),
     ({"query": torch.ones(5)}, "query takes [length, dim], [heads, length, dim] or [batch, heads,"),
@@ -336,15 +336,15 @@ REFUSED = [
     (["--save", "heads.safetensors"], "--save takes another place than heads.safetensors, which"),
     (
         ["--html", "seen.PDF"],
-        "--html writes the page as .html, and seen.PDF is to end in .PDF: nam",
+        "--html writes a file that ends in .html, and seen.PDF is to end in .PDF: nam",
     ),
     (
         ["--html", "a.json"],
-        "--html writes the page as .html, and a.json is to end in .json: name i",
+        "--html writes a file that ends in .html, and a.json is to end in .json: name i",
     ),
     (
         ["--save", "a.html"],
-        "the observation as .safetensors, and a.html is to end in .html: name it",
+        "writes a file that ends in .safetensors, and a.html is to end in .html: name it",
     ),
     (["--html", "a", "--save", "./a"], "--html and --save take a file each, and both got a: name"),
     (["--save", "-"], "--save takes a file to write, and - is standard output"),

@@ -110,7 +110,7 @@ def test_the_numbers_are_those_of_eager_weights(command, place, kind):
     for name, value in right.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-5)
     count = sum(map(len, pieces))
-    assert f"{count} tokens in {len(pieces)} pieces of 11, the last of {len(pieces[-1])}" in out
+    assert f"tokens: {count} in {len(pieces)} pieces of 11, the last of {len(pieces[-1])}" in out
     assert f"The attention of {kind} over text.txt" in out
     assert ("· hidden" in out) == (kind == "llama")
     with safe_open("seen.safetensors", "pt") as opened:
@@ -148,7 +148,7 @@ def test_whole_texts_are_read_each_on_its_own(command, place):
     options = ("--text", "texts.jsonl", "--length", "whole", *asked("entropy", "received"))
     out = observe(command, "llama", *options, "--save", "seen.safetensors").out
     said = " ".join(out.replace("│", " ").split())
-    assert "16 tokens in 3 texts of 4 to 7, each read whole" in said
+    assert "tokens: 16 in 3 texts of 4 to 7, each read whole" in said
     assert "Texts of several lengths have no map in common" in said
     found = saved("seen.safetensors", layers_of("llama"))
     assert set(found) == {"entropy", "received"}
@@ -166,7 +166,7 @@ def test_a_single_whole_text_has_a_map_with_its_tokens(command, place):
     options = ("--length", "whole", "--layer", 1, "--head", 2, "--width", 200)
     out = observe(command, "llama", "--text", "short.txt", *options).out
     assert re.search(r"^fox +(\d\.\d\d *){4}$", out, re.MULTILINE)
-    assert "Weights, of layer 1, head 2: a row a query" in out
+    assert "Weights, of layer 1, head 2: one row per query" in out
 
 
 def test_a_model_whose_positions_begin_later_reads_as_many_fewer(command, place):
@@ -210,7 +210,7 @@ def test_the_limit_of_a_tokenizer_counts_where_positions_are_distances_alone(com
     transformers.FalconForCausalLM(config).save_pretrained(place / "falcon")
     tokenizer.save_pretrained(place / "falcon")
     out = " ".join(observe(command, "falcon", "--text", "text.txt").out.split())
-    assert "25 tokens in 1 piece" in out
+    assert "tokens: 25 in 1 piece" in out
     limited(place / "falcon", 7)
     out = " ".join(observe(command, "falcon", "--text", "text.txt").out.split())
     assert "pieces of 7" in out
@@ -243,12 +243,13 @@ def test_whole_texts_that_are_too_long_are_cut_and_counted(command, folder, kind
     beyond = sum(max(len(one) - room, 0) for one in texts)
     for printed in (outcome.err, outcome.out.replace("│", " ")):
         said = " ".join(printed.split())
-        assert f"3 of 5 texts were cut to the 11 tokens that the model reads at once: {beyond}" in (
-            said
-        )
-        assert "1 text without a token was left out." in said
+        assert (
+            "Texts cut to the 11 tokens that the model reads at once: 3 of 5; "
+            f"tokens left out: {beyond}."
+        ) in said
+        assert "Texts without a token, left out: 1." in said
     # It is the last that is told.
-    assert outcome.err.splitlines()[-1] == "1 text without a token was left out."
+    assert outcome.err.splitlines()[-1] == "Texts without a token, left out: 1."
     P = eager(folder / kind, [[*begin, *one[:room], *end] for one in texts if one])
     result = gh.load("seen.safetensors")
     assert result.source["cut"] == {"texts": 3, "tokens": beyond}

@@ -111,8 +111,9 @@ def test_a_table_has_the_mean_over_all_tokens_of_each_layer_and_head(command, pl
     assert shown.shape == (LAYERS, HEADS)
     torch.testing.assert_close(shown.double(), found, atol=1e-3, rtol=1e-3)
     assert len(TEXT) == 58
-    assert "2 layers of 3 heads, 58 tokens in 6 pieces of 11, the last of 3, each read from" in (
-        " ".join(out.split())
+    assert (
+        "Layers: 2; heads of each: 3; tokens: 58 in 6 pieces of 11, the last of 3, each read from"
+        in (" ".join(out.split()))
     )
 
 
@@ -205,7 +206,7 @@ def test_whose_map_and_keys_are_drawn_can_be_chosen(command, place, options, sai
     mean = torch.stack(weights()[:-1]).mean(0)
     P = mean[chosen].reshape(-1, CONTEXT, CONTEXT).mean(0)
     over = "mean over 5 pieces of 11"
-    assert f"Weights, {said}, {over}: a row a query, a column a key" in out
+    assert f"Weights, {said}, {over}: one row per query, one column per key" in out
     drawn = [line.split() for line in out.splitlines() if re.match(r"\d+ +\d\.\d\d ", line)]
     for query, cells in enumerate(drawn):
         shown = [f"{weight:.2f}" if key <= query else "·" for key, weight in enumerate(P[query])]
@@ -230,22 +231,22 @@ def test_a_histogram_has_a_column_for_each_layer_or_head(command, place):
 def test_the_tokens_of_a_single_piece_are_named(command, place):
     (place / "short.txt").write_text("the fox!")
     out = observe(command, *asked("received"), "--width", 200, text="short.txt").out
-    assert "8 tokens in 1 piece, in" in out
+    assert "tokens: 8 in 1 piece; " in out
     assert re.search(r"^f +(\d\.\d\d +){5}(· *){3}$", out, re.MULTILINE)
     assert re.search(r"^<unk> ", out, re.MULTILINE)
     said = " ".join(out.replace("│", " ").split())
-    assert "The model does not know 1 token of the text, 12.5 %, and takes all such for one" in said
+    assert "takes all for one and the same: 1 (12.5 %)." in said
     (place / "longer.txt").write_text("the quick brown")
     out = observe(command, *asked("received"), "--width", 200, text="longer.txt").out
-    assert "Weights, mean over all 6 heads, over the first 11 tokens: a row a query" in out
+    assert "Weights, mean over all 6 heads, over the first 11 tokens: one row per query" in out
     assert re.search(r"^q +(\d\.\d\d +){5}(· *){6}$", out, re.MULTILINE)
-    assert "does not know" not in out
+    assert "takes all for one and the same" not in out
 
 
 def test_texts_of_a_table_follow_each_other_each_with_its_end(command, place):
     (place / "texts.jsonl").write_text('{"text": "the fox"}\n{"text": "a dog"}\n')
     out = observe(command, *asked("entropy"), text="texts.jsonl").out
-    assert "14 tokens in 2 pieces of 11, the last of 3" in " ".join(out.split())
+    assert "tokens: 14 in 2 pieces of 11, the last of 3" in " ".join(out.split())
 
 
 def test_many_heads_stand_below_each_other_and_none_is_left_out(command, place):

@@ -228,10 +228,10 @@ REFUSED = [
     ),
     (["run", "--text", "text.txt", "--json", "text.txt"], "--json takes another place than text.t"),
     (["run", "--png", "a", "--json", "a"], "--png and --json take a file each, and both got a"),
-    (["run", "--png", "a.pdf"], "--png writes the picture as .png, and a.pdf is to end in .pdf: n"),
+    (["run", "--png", "a.pdf"], "--png writes a file that ends in .png, and a.pdf is to end in "),
     (
         ["run", "--json", "a.png"],
-        "the file of scores as .json, and a.png is to end in .png: name i",
+        "--json writes a file that ends in .json, and a.png is to end in .png: name i",
     ),
     (["run", "--width", "3"], "--width takes 20 to 1000 columns, and got 3"),
 ]

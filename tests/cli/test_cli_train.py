@@ -403,7 +403,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(command, tmp_path):
 
 TITLES = (
     "glasshead: attention you can see through",
-    "Attention, step by step: “shiny”",
+    "Self-attention, step by step: “shiny”",
     "A translator, trained from nothing",
     "A sentence that it has never seen",
 )

@@ -201,7 +201,7 @@ def test_the_search_is_as_wide_as_it_is_asked_to_be(command, run, translator):
 def test_attention_is_shown_below_each_translation(command, run, translator):
     outcome = command("translate", run, *TEXTS, "--attention", "--layer", 0, "--head", 2)
     assert outcome.code == 0
-    parts = outcome.out.split("Each word of the translation (a row)")
+    parts = outcome.out.split("Cross-attention: each word of the translation (rows)")
     assert len(parts) == 4
     for text, before, part in zip(GERMAN, parts, parts[1:], strict=False):
         (translation,) = translator.translate([text])

@@ -105,12 +105,12 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.csv",
             "a,1,2\nb,1\n",
-            "v.csv, line 2: expected 2 numbers as on line 1, and got 1 for 'b'",
+            "v.csv, line 2: expected a vector of dimension 2 as on line 1, and got 1 for 'b'",
         ),
         (
             "v.csv",
             "t,x,y\na,1,2\n\nb,1,2,3\n",
-            "v.csv, line 4: expected 2 numbers as on line 2, and",
+            "v.csv, line 4: expected a vector of dimension 2 as on line 2, and",
         ),
         ("v.csv", "a,1,2\nb\n", "v.csv, line 2: expected numbers after 'b', and got none"),
         ("v.csv", "Hello shiny sun\n", "v.csv, line 1: expected numbers after 'Hello shiny sun'"),
@@ -120,7 +120,7 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.csv",
             "a,1,2,\nb,1,2,\n",
-            "and got an empty cell at the end: remove the comma at the end, or add a number.",
+            "and got an empty cell at the end: remove the delimiter there (a comma), or add a",
         ),
         ("v.csv", "a,1\n".encode("utf-16-le"), "v.csv, line 1: expected UTF-8 text, and got the "),
         (
@@ -173,7 +173,7 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.json",
             '[["a", [1]],\n["b", [1, 2]]]',
-            "v.json, line 2: expected 1 number as on line 1",
+            "v.json, line 2: expected a vector of dimension 1 as on line 1",
         ),
         ("v.json", '[["a", [1]],\n["b", []]]', "v.json, line 2: expected numbers after 'b'"),
         (
@@ -270,15 +270,18 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
-        ({"W_query": torch.ones(3, 2)}, "and W_key, W_value are missing (the file has W_query)"),
+        ({"W_query": torch.ones(3, 2)}, "; missing: W_key, W_value (the file has W_query)"),
         (
             {"W_q": torch.ones(3, 2)},
-            "expected W_query, W_key, W_value, and W_query, W_key, W_value are",
+            "expected W_query, W_key, W_value; missing: W_query, W_key, W_value",
         ),
-        (matrices(out_proj=torch.ones(2, 2)), "out_proj has no place in a projection of W_query"),
+        (
+            matrices(out_proj=torch.ones(2, 2)),
+            "in a projection, and got out_proj beside them: leave",
+        ),
         (
             matrices(W_query__bias=torch.ones(2)),
-            "W_query.bias has no place in a projection of W_query, W_key, W_value: leave it",
+            "in a projection, and got W_query.bias beside them: leave",
         ),
         (
             matrices(W_key=torch.ones(3, 4)),

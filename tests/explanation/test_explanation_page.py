@@ -121,7 +121,9 @@ def test_it_is_frozen_and_says_what_it_is():
     explanation = worked_example()
     with pytest.raises(dataclasses.FrozenInstanceError):
         explanation.title = "x"
-    assert repr(explanation).startswith("Explanation('Attention, step by step: “shiny”', steps: op")
+    assert repr(explanation).startswith(
+        "Explanation('Self-attention, step by step: “shiny”', steps: op"
+    )
     assert repr(explanation["scores"]) == ("Step('scores', 'Scores: how well does each key fit?')")
 
 
@@ -229,7 +231,7 @@ def test_tables_of_many_keys_add_up_the_others():
     table = next(part for part in explanation["weights"].figures if hasattr(part, "rows"))
     assert len(table.rows) == 12
     *shown, others, together = table.rows
-    assert others[0] == "… and 30 others"
+    assert others[0] == "… and 30 more"
     weights = trace.weights[7]
     assert float(others[-1]) == pytest.approx(weights.sort().values[:30].sum().item(), abs=1e-4)
     assert together[-1] == "1"

@@ -241,8 +241,8 @@ def test_a_softmax_of_one_visible_key_has_nothing_to_mix():
 @pytest.mark.parametrize(
     ("query", "keys", "said"),
     [
-        (1, "12", "Only the keys that “2” may see are written out; the other 7 "),
-        (3, "1234", "Only the keys that “4” may see are written out; the other 5 "),
+        (1, "12", "Only the keys that “2” may see are written out; the others (7) "),
+        (3, "1234", "Only the keys that “4” may see are written out; the others (5) "),
         (8, None, "Only the 4 keys that will get the largest weights are written out"),
     ],
 )

@@ -101,10 +101,10 @@ LONG = "ja " * (LIMITS.words + 1)
 @pytest.mark.parametrize(
     ("sentence", "kind", "said"),
     [
-        ("", Refusal, "a translation takes a sentence, and this has no word: write one"),
-        (" \n\t", Refusal, "has no word"),
-        (LONG, TooMuch, "a sentence has at most 24 words here, and this has 25: cut it"),
-        ("a" * 501, TooMuch, "a sentence has at most 500 characters here, and this has 501"),
+        ("", Refusal, "Enter at least one word"),
+        (" \n\t", Refusal, "at least one word"),
+        (LONG, TooMuch, "The limit is 24 words, and this sentence has 25"),
+        ("a" * 501, TooMuch, "The limit is 500 characters, and this sentence has 501"),
     ],
 )
 def test_sentences_that_are_refused(translator, sentence, kind, said):
@@ -181,8 +181,8 @@ def test_another_model_has_no_alignment(tmp_path):
     answer = client.get("/api/alignment", params={"sentence": "ja"})
     assert answer.status_code == 404
     assert answer.json()["detail"] == (
-        f"an alignment needs a translator, and {folder} holds a language model: start the studio "
-        f"with the folder of one."
+        f"an alignment needs a translation model, and {folder} holds a language model: start the "
+        f"studio with the folder of one."
     )
 
 

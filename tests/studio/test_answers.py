@@ -144,7 +144,7 @@ def test_nothing_stays_taken_by_those_who_leave_at_once(doing, way):
         (ValueError("beta takes a number."), 400, "beta takes a number."),
         (TooMuch("cut it."), 413, "cut it."),
         (Forgotten("send it again."), 410, "send it again."),
-        (MemoryError(), 413, "this takes more memory than there is: take a shorter text."),
+        (MemoryError(), 413, "this takes more memory than there is: choose a shorter text."),
         (FileNotFoundError(2, "No such file", "run/x"), 404, "run/x: No such file."),
         (FileNotFoundError("there is no run."), 404, "there is no run."),
     ],
@@ -165,7 +165,7 @@ def test_a_fault_is_told_in_one_line_where_the_studio_was_started(doing, capfd, 
     jobs.raises = error
     status, body = got(served, "waited")
     assert status == 500
-    assert json.loads(body)["detail"].startswith("the studio has a fault here, which its terminal")
+    assert json.loads(body)["detail"].startswith("Something went wrong; the terminal tells what")
     told = capfd.readouterr().err
     assert told.startswith(f"glasshead: fault in GET /api/waited: {type(error).__name__}: ")
     assert "test_answers.py, line " in told
@@ -182,7 +182,7 @@ def test_a_text_too_many_is_refused_until_one_is_done(doing):
     status, body = got(served, "streamed")
     assert status == 429
     assert json.loads(body)["detail"] == (
-        "2 pieces of work are under way already, as many as are allowed at once: wait for one."
+        "as much work is under way already as is allowed at once (2): wait for some of it."
     )
     first.close()
     jobs.may_end.set()

@@ -117,9 +117,9 @@ def test_a_long_text_is_cut_to_the_context_and_keeps_what_stands_around(model):
 
 
 def test_a_text_without_a_token_is_refused(model):
-    with pytest.raises(Refusal, match=r"finds no token in this text that it reads: take another"):
+    with pytest.raises(Refusal, match=r"finds no token in this text that it reads: choose another"):
         tokens_of(letters(model), "", 100)
-    with pytest.raises(Refusal, match=r"finds no token in this text that it reads: take another"):
+    with pytest.raises(Refusal, match=r"finds no token in this text that it reads: choose another"):
         tokens_of(letters(model, context=3, around=((25,), (24, 23))), "abc", 100)
 
 
@@ -207,9 +207,9 @@ def test_what_cannot_be_seen_is_refused_in_the_words_of_watch():
 def test_more_memory_than_allowed_is_refused(folder, model):
     studio = Studio(folder, Limits(memory=1000))
     text = studio.texts.add("a dog and a cat")
-    with pytest.raises(TooMuch, match=r"would take 2,808 bytes, and 1,000 are allowed: take a"):
+    with pytest.raises(TooMuch, match=r"would take 2,808 bytes, and 1,000 are allowed: choose a"):
         read(studio, text, Work(), 1024)
-    with pytest.raises(TooMuch, match=r"would take more memory than is allowed: take a shorter"):
+    with pytest.raises(TooMuch, match=r"would take more memory than is allowed: choose a shorter"):
         run(letters(model), torch.arange(LENGTH), (), budget=1000)
     readings = SizedCache(1000)
     with (
@@ -378,8 +378,8 @@ def test_a_file_that_is_gone_and_a_run_that_does_not_translate_are_told(tmp_path
         with pytest.raises(NotThere) as refused:
             StudioSubject(folder).translator()
         assert str(refused.value) == (
-            f"an alignment needs a translator, and {holds}: start the studio with the folder of "
-            f"one."
+            f"an alignment needs a translation model, and {holds}: start the studio with the "
+            f"folder of one."
         )
 
 

@@ -44,7 +44,7 @@ def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, servi
     own = serving(written(tmp_path / "run").path)
     look = looking(own.url)
     page = look.open()
-    assert page.locator("h1").inner_text() == "Heads"
+    assert page.locator("h1").inner_text() == "Attention heads"
     assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
     assert page.locator("textarea").input_value() == own.studio.subject.sample().text
     assert page.locator(".brand").get_attribute("href") == "#heads"
@@ -145,9 +145,9 @@ def test_the_views_are_reached_by_keyboard_and_say_where_one_is(looking, serving
     page.locator("nav a", has_text="Heads").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".view.heads .body[data-drawn]")
-    assert page.title() == "Heads · glasshead studio"
+    assert page.title() == "Attention heads · glasshead studio"
     assert page.evaluate("document.activeElement.id") == "title"
-    assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Heads"]
+    assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Attention heads"]
     # Nothing is open, so it is told how to open something.
     assert page.locator("pre.formula").inner_text() == (
         "glasshead demo\nglasshead studio demo/translator"

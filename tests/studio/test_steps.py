@@ -240,11 +240,17 @@ def test_the_query_is_told_of_and_changes_no_matrix():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"text": " "}, "a word at least, and this has none"),
-        ({"text": "a" * 501}, "at most 500 characters here, and this has 501: cut it"),
-        ({"text": "a " * 25}, "at most 24 words and marks here, and this has 25: cut it"),
+        ({"text": " "}, "Enter at least one word"),
+        (
+            {"text": "a" * 501},
+            "limit is 500 characters, and this sentence has 501: choose a shorter",
+        ),
+        (
+            {"text": "a " * 25},
+            "limit is 24 words and marks, and this sentence has 25: choose a shorter",
+        ),
         ({"text": "a\ud800"}, "whole characters, and this has halves of some"),
-        ({"heads": 2}, "2 heads do not divide vectors of 3 numbers .* take one of 1, 3"),
+        ({"heads": 2}, "dimension 3 are not divided evenly by 2 heads: take one of 1, 3"),
         ({"text": SENTENCE, "heads": 2, "head": 2}, "head takes one from 0 to 1, and got 2"),
         ({"query": 3}, "query takes a position from 0 to 2, and got 3"),
         ({"beta": "inf", "normalizer": "sigmoid"}, "which Sigmoid never reaches: leave one"),
@@ -297,7 +303,7 @@ def test_a_report_offers_much_where_there_is_room():
 
 
 def test_a_report_refuses_a_sentence_that_is_too_long():
-    with pytest.raises(Refusal, match="at most 12 words, and got 13: cut it"):
+    with pytest.raises(Refusal, match="limit is 12 words and marks, and this sentence has 13"):
         next(iter(steps_stored("a " * 13, "en", LIMITS)))
 
 

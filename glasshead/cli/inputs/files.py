@@ -14,6 +14,7 @@ from typing import BinaryIO
 from glasshead.cli.inputs.messages import print_stderr
 from glasshead.drawing.printable import printable
 from glasshead.files import open_regular
+from glasshead.message import Message
 from glasshead.tasks.data import files
 
 
@@ -59,10 +60,21 @@ def output_folder(written: str, option: str) -> Path:
     ValueError: --folder takes a folder, and got nothing: name one, or leave it out.
     """
     if not written.strip():
-        raise ValueError(f"{option} takes a folder, and got nothing: name one, or leave it out.")
+        raise ValueError(
+            Message(
+                "{option} takes a folder, and got nothing: name one, or leave it out.",
+                option=option,
+            )
+        )
     path = Path(written)
     if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{option} takes a folder, and {written} is a file: name another.")
+        raise NotADirectoryError(
+            Message(
+                "{option} takes a folder, and {written} is a file: name another.",
+                option=option,
+                written=written,
+            )
+        )
     return path
 
 
@@ -80,12 +92,19 @@ def output_file(written: str | None, option: str) -> Path | None:
     _check_given(written, option)
     if written == "-":
         raise ValueError(
-            f"{option} takes a file to write, and - is standard output, which has the text: name "
-            f"a file, as in page.html."
+            Message(
+                "{option} takes a file to write, and - is standard output, which has the text: "
+                "name a file, as in page.html.",
+                option=option,
+            )
         )
     if written.endswith("/"):
         raise ValueError(
-            f"{option} takes a file to write, and {written} is a folder: name a file in it."
+            Message(
+                "{option} takes a file to write, and {written} is a folder: name a file in it.",
+                option=option,
+                written=written,
+            )
         )
     return Path(written)
 
@@ -103,24 +122,35 @@ def check_sentence(text: str | None) -> None:
         in_folder = len(path.parts) > 1 and path.parent.is_dir()
     except OSError:  # no file may have a name as long as a sentence
         return
-    opening = "TEXT takes a sentence, and"
     if is_folder:
         raise ValueError(
-            f"{opening} {name} is a folder: look into the model in it by glasshead observe {name} "
-            f"--text FILE, or glasshead studio {name}."
+            Message(
+                "TEXT takes a sentence, and {name} is a folder: look into the model in it by "
+                "glasshead observe {name} --text FILE, or glasshead studio {name}.",
+                name=name,
+            )
         )
     if exists:
         raise ValueError(
-            f"{opening} {name} is a file: write the sentence itself, or have a model read the file "
-            f"by glasshead observe MODEL --text {name}."
+            Message(
+                "TEXT takes a sentence, and {name} is a file: write the sentence itself, or have "
+                "a model read the file by glasshead observe MODEL --text {name}.",
+                name=name,
+            )
         )
     if in_folder:
-        raise ValueError(f"{opening} there is no {name}: check its name.")
+        raise ValueError(
+            Message("TEXT takes a sentence, and there is no {name}: check its name.", name=name)
+        )
 
 
 def _check_given(written: str, option: str) -> None:
     if not written:
-        raise ValueError(f"{option} takes a file, and got nothing: name one, or leave it out.")
+        raise ValueError(
+            Message(
+                "{option} takes a file, and got nothing: name one, or leave it out.", option=option
+            )
+        )
 
 
 # More than this is no table for a reader, and a pipe may never end.
@@ -148,25 +178,41 @@ def read_bytes(path: Path) -> bytes:
             is_pipe = stat.S_ISFIFO(state.st_mode)
     except FileNotFoundError as error:
         parent = path.parent
-        hint = "check its name" if parent.is_dir() else f"there is no folder {shown(parent)} either"
-        raise FileNotFoundError(f"there is no file {shown(path)}: {hint}.") from error
+        hint = Message("check its name")
+        if not parent.is_dir():
+            hint = Message("there is no folder {name} either", name=shown(parent))
+        raise FileNotFoundError(
+            Message("there is no file {path}: {hint}.", path=shown(path), hint=hint)
+        ) from error
     except IsADirectoryError as error:
-        raise IsADirectoryError(f"{shown(path)} is a folder: name a file in it.") from error
+        raise IsADirectoryError(
+            Message("{path} is a folder: name a file in it.", path=shown(path))
+        ) from error
     except PermissionError as error:
         raise PermissionError(
-            f"{shown(path)} may not be read by this user: change its permissions."
+            Message(
+                "{path} may not be read by this user: change its permissions.", path=shown(path)
+            )
         ) from error
     except OSError as error:
-        raise OSError(f"{shown(path)} cannot be read: {error.strerror}.") from error
+        raise OSError(
+            Message("{path} cannot be read: {strerror}.", path=shown(path), strerror=error.strerror)
+        ) from error
     if too_large or len(content) > _MOST_BYTES:
         raise ValueError(
-            f"expected at most 1 GiB, and {shown(path)} is larger, or never ends: keep only what "
-            f"you need of it."
+            Message(
+                "expected at most 1 GiB, and {path} is larger, or never ends: keep only what you "
+                "need of it.",
+                path=shown(path),
+            )
         )
     if is_pipe and not content:
         raise ValueError(
-            f"expected a file, and {shown(path)} is a pipe into which nobody writes: fill it "
-            f"first, or name a file."
+            Message(
+                "expected a file, and {path} is a pipe into which nobody writes: fill it first, "
+                "or name a file.",
+                path=shown(path),
+            )
         )
     return content
 
@@ -253,7 +299,9 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         yield Lines([*arguments], [f"text {number}" for number in range(1, len(arguments) + 1)])
         return
     if sys.stdin is None:
-        raise OSError("standard input is closed: give a TEXT, or the file that has them by <FILE.")
+        raise OSError(
+            Message("standard input is closed: give a TEXT, or the file that has them by <FILE.")
+        )
     if os.isatty(0):
         print_stderr("Type a text and Enter; Ctrl-D at the beginning of a line ends.")
     lines = _arriving()
@@ -267,11 +315,21 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         for number, line in enumerate(filter(None, some), number + 1):  # noqa: B020 - it goes on
             name = f"standard input, line {number}"
             if isinstance(line, OSError):
-                raise OSError(f"{name} cannot be read ({line.strerror}): give it a file.") from line
+                raise OSError(
+                    Message(
+                        "{name} cannot be read ({strerror}): give it a file.",
+                        name=name,
+                        strerror=line.strerror,
+                    )
+                ) from line
             if len(line) > _LONGEST:
                 raise ValueError(
-                    f"{name}: expected a line of at most {_LONGEST:,} bytes, and got a longer one: "
-                    f"break it."
+                    Message(
+                        "{name}: expected a line of at most {longest:,} bytes, and got a longer "
+                        "one: break it.",
+                        name=name,
+                        longest=_LONGEST,
+                    )
                 )
             found.names.append(name)
             found.texts.append(_decoded(line, name, "utf-8-sig" if number == 1 else "utf-8"))
@@ -288,8 +346,11 @@ def _check_no_files(texts: Sequence[str]) -> None:
             continue
         if is_file:
             raise ValueError(
-                f"TEXT takes a text, and {shown(path)} is a file: have its lines read by "
-                f"<{shown(path)}, without TEXT."
+                Message(
+                    "TEXT takes a text, and {path} is a file: have its lines read by <{path}, "
+                    "without TEXT.",
+                    path=shown(path),
+                )
             )
 
 
@@ -320,6 +381,9 @@ def _decoded(line: bytes, name: str, encoding: str) -> str:
         return line.decode(encoding).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{name}: expected UTF-8 text, and got the byte 0x{error.object[error.start]:02x}: "
-            "save it as UTF-8."
+            Message(
+                "{name}: expected UTF-8 text, and got the byte 0x{value:02x}: save it as UTF-8.",
+                name=name,
+                value=error.object[error.start],
+            )
         ) from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from glasshead.drawing.printable import nearest
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -89,8 +90,18 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
     if value in choices:
         return value
     alike = nearest(value, choices)
-    hint = f"did you mean {alike!r}?" if alike else "take one of the list."
-    raise ValueError(f"{option} takes one of {', '.join(choices)}, and got {quoted(value)}: {hint}")
+    hint = Message("take one of the list.")
+    if alike:
+        hint = Message("did you mean {name}?", name=repr(alike))
+    raise ValueError(
+        Message(
+            "{option} takes one of {choices}, and got {value}: {hint}",
+            option=option,
+            choices=", ".join(choices),
+            value=quoted(value),
+            hint=hint,
+        )
+    )
 
 
 # What a strategy of decoding calls an argument, before what it takes.
@@ -167,9 +178,17 @@ def check_task(folder: Path, task: str, command: str) -> None:
         holds, used = "a model of Hugging Face", "glasshead observe {} --text FILE"
     name = shlex.quote(str(folder))
     raise ValueError(
-        f"glasshead {command} needs {_TASKS[task][0]}, and {folder} holds {holds}: look into that "
-        f"by {used.format(name)} or glasshead studio {name}, or name a run of glasshead train "
-        f"{task}."
+        Message(
+            "glasshead {command} needs {value}, and {folder} holds {holds}: look into that by "
+            "{format} or glasshead studio {name}, or name a run of glasshead train {task}.",
+            command=command,
+            value=_TASKS[task][0],
+            folder=folder,
+            holds=holds,
+            format=used.format(name),
+            name=name,
+            task=task,
+        )
     )
 
 

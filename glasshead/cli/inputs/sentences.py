@@ -19,6 +19,7 @@ from glasshead.drawing.printable import nearest
 from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.ladder.worked_example import WorkedExample, example_of, worked_example
+from glasshead.message import Message, _
 
 # A whole number of no more digits is also a float.
 _MOST_DIGITS = 300
@@ -49,25 +50,34 @@ def json_rows(text: str) -> Iterator[Row]:
         whole = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f", line {error.lineno}: malformed JSON ({error.msg}, column {error.colno}): "
-            f"check brackets, commas and quotes there."
+            Message(
+                ", line {lineno}: malformed JSON ({msg}, column {colno}): check brackets, commas "
+                "and quotes there.",
+                lineno=error.lineno,
+                msg=error.msg,
+                colno=error.colno,
+            )
         ) from error
     except RecursionError as error:
         raise ValueError(
-            ", line 1: expected lists of numbers, and got too many brackets."
+            Message(", line 1: expected lists of numbers, and got too many brackets.")
         ) from error
     if not isinstance(whole, dict | list):
-        raise ValueError(f", line 1: {_form(whole)}")  # noqa: TRY004 - as of any malformed file
+        raise ValueError(Message(", line 1: {form}", form=_form(whole)))  # noqa: TRY004 - as of any malformed file
     yield from _of_object(text) if isinstance(whole, dict) else _of_list(text)
 
 
 def _of_object(text: str) -> Iterator[Row]:
     values, seen = _values(text), set()
-    for (line, token), (_, numbers) in zip(values, values, strict=True):
+    for (line, token), (_line, numbers) in zip(values, values, strict=True):
         if token in seen:
             raise ValueError(
-                f", line {line}: {quoted(token)} stands twice, and an object has each name once: "
-                f'write a list of pairs, as in [["sun", [0.1, 0.2]], …].'
+                Message(
+                    ", line {line}: {token} stands twice, and an object has each name once: write "
+                    'a list of pairs, as in [["sun", [0.1, 0.2]], …].',
+                    line=line,
+                    token=quoted(token),
+                )
             )
         seen.add(token)
         yield Row(line, token, _numbers(line, token, numbers))
@@ -81,7 +91,7 @@ def _of_list(text: str) -> Iterator[Row]:
             case {"token": str(token), "vector": list(numbers), **others} if not others:
                 yield Row(line, token, _numbers(line, token, numbers))
             case _:
-                raise ValueError(f", line {line}: {_form(item)}")
+                raise ValueError(Message(", line {line}: {form}", line=line, form=_form(item)))
 
 
 def _values(text: str) -> Iterator[tuple[int, Any]]:
@@ -107,12 +117,17 @@ def _after_gap(text: str, place: int) -> int:
 
 def _numbers(line: int, token: str, numbers: Any) -> list[float]:
     if not isinstance(numbers, list):
-        raise ValueError(f", line {line}: {_form(numbers)}")  # noqa: TRY004 - as above
+        raise ValueError(Message(", line {line}: {form}", line=line, form=_form(numbers)))  # noqa: TRY004 - as above
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(  # noqa: TRY004 - as above
-                f", line {line}: expected a number for {quoted(token)}, and got "
-                f"{json.dumps(number, ensure_ascii=False)[:40]}: write it as in 0.34."
+                Message(
+                    ", line {line}: expected a number for {token}, and got {value}: write it as "
+                    "in 0.34.",
+                    line=line,
+                    token=quoted(token),
+                    value=json.dumps(number, ensure_ascii=False)[:40],
+                )
             )
     return [float(number) for number in numbers]
 
@@ -120,9 +135,9 @@ def _numbers(line: int, token: str, numbers: Any) -> list[float]:
 def _form(got: Any) -> str:
     written = json.dumps(got, ensure_ascii=False)
     shortened = written if len(written) <= 40 else f"{written[:39]}…"
-    return (
-        'expected {"token": [numbers], …}, [["token", [numbers]], …] or '
-        f'[{{"token": …, "vector": [numbers]}}, …], and got {shortened}: write it in one of them.'
+    forms = '{"token": […], …}, [["token", […]], …] or [{"token": …, "vector": […]}, …]'
+    return Message(
+        "expected {forms}, and got {got}: write it in one of them.", forms=forms, got=shortened
     )
 
 
@@ -172,11 +187,19 @@ def _records(text: str, delimiter: str) -> Iterator[Record]:
     except csv.Error as error:
         if "field limit" in str(error):
             raise ValueError(
-                f", line {reader.line_num}: expected cells of at most {csv.field_size_limit():,} "
-                f"characters, and got a longer one: close its quotes, or shorten it."
+                Message(
+                    ", line {line_num}: expected cells of at most {field_size_limit:,} "
+                    "characters, and got a longer one: close its quotes, or shorten it.",
+                    line_num=reader.line_num,
+                    field_size_limit=csv.field_size_limit(),
+                )
             ) from error
         raise ValueError(
-            f", line {reader.line_num}: the row cannot be read ({error}): check its quotes."
+            Message(
+                ", line {line_num}: the row cannot be read ({error}): check its quotes.",
+                line_num=reader.line_num,
+                error=error,
+            )
         ) from error
 
 
@@ -224,13 +247,24 @@ def _row(record: Record, delimiter: str) -> Row:
         if number is None:
             if cell is cells[-1] and not cell.strip() and len(cells) > 1:
                 raise ValueError(
-                    f", line {line}: expected a number for {quoted(token)}, and got an empty cell "
-                    f"at the end: remove the {_named(delimiter)[2:]} at the end, or add a number."
+                    Message(
+                        ", line {line}: expected a number for {token}, and got an empty cell at "
+                        "the end: remove the delimiter there ({named}), or add a number.",
+                        line=line,
+                        token=quoted(token),
+                        named=_named(delimiter),
+                    )
                 )
             got = quoted(cell.strip()) if cell.strip() else "an empty cell"
             raise ValueError(
-                f", line {line}: expected a number for {quoted(token)}, and got {got}: "
-                f"write it as in 0.34, or put quotes around a token with {_named(delimiter)} in it."
+                Message(
+                    ", line {line}: expected a number for {token}, and got {got}: write it as in "
+                    "0.34, or put quotes around a token with {named} in it.",
+                    line=line,
+                    token=quoted(token),
+                    got=got,
+                    named=_named(delimiter),
+                )
             )
         numbers.append(number)
     return Row(line, token, numbers)
@@ -250,8 +284,11 @@ def _number(cell: str, delimiter: str) -> float | None:
     return None
 
 
-def _named(delimiter: str) -> str:
-    return {"\t": "a tab", ";": "a semicolon", ",": "a comma", " ": "a space"}[delimiter]
+def _named(delimiter: str) -> Message:
+    return Message(_DELIMITER_NAMES[delimiter])
+
+
+_DELIMITER_NAMES = {"\t": _("a tab"), ";": _("a semicolon"), ",": _("a comma"), " ": _("a space")}
 
 
 _OPENS_WITH_BRACKET = re.compile(r"\s*[\[{]")
@@ -277,7 +314,7 @@ def read_vectors(path: Path, *, most: int | None = None) -> Embeddings:
     try:
         return _embeddings(_checked(rows), most)
     except ValueError as error:
-        raise ValueError(f"{shown(path)}{error}") from error
+        raise ValueError(Message("{path}{error}", path=shown(path), error=error)) from error
 
 
 def _is_json(path: Path, text: str) -> bool:
@@ -291,25 +328,43 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
     first = None
     for row in rows:
         first = first or row
-        where = f", line {row.line}: "
+        where = Message(", line {line}: ", line=row.line)
         if not row.token:
-            raise ValueError(f"{where}expected a token, and got an empty one: give it a name.")
+            raise ValueError(
+                Message(
+                    "{where}expected a token, and got an empty one: give it a name.", where=where
+                )
+            )
         if not row.numbers:
             raise ValueError(
-                f"{where}expected numbers after {quoted(row.token)}, and got none: add them."
+                Message(
+                    "{where}expected numbers after {token}, and got none: add them.",
+                    where=where,
+                    token=quoted(row.token),
+                )
             )
         if len(row.numbers) != len(first.numbers):
-            numbers = "number" if len(first.numbers) == 1 else "numbers"
             raise ValueError(
-                f"{where}expected {len(first.numbers)} {numbers} as on line {first.line}, and got "
-                f"{len(row.numbers)} for {quoted(row.token)}: give every token a vector of one "
-                f"width."
+                Message(
+                    "{where}expected a vector of dimension {count} as on line {line}, and got "
+                    "{count2} for {token}: give every token a vector of one dimension.",
+                    where=where,
+                    count=len(first.numbers),
+                    line=first.line,
+                    count2=len(row.numbers),
+                    token=quoted(row.token),
+                )
             )
         for number in row.numbers:
             if not math.isfinite(number):
                 raise ValueError(
-                    f"{where}expected finite numbers, and got {number} for {quoted(row.token)}: "
-                    f"correct the number or leave the token out."
+                    Message(
+                        "{where}expected finite numbers, and got {number} for {token}: correct "
+                        "the number or leave the token out.",
+                        where=where,
+                        number=number,
+                        token=quoted(row.token),
+                    )
                 )
         yield row
 
@@ -320,13 +375,16 @@ def _embeddings(rows: Iterable[Row], most: int | None) -> Embeddings:
     for row in rows:
         if len(tokens) == most:
             raise ValueError(
-                f": more than {most:,} tokens are too many to explain in full: give at most "
-                f"{most:,}, or a TEXT whose words are looked up there."
+                Message(
+                    ": more than {most:,} tokens are too many to explain in full: give at most "
+                    "{most:,}, or a TEXT whose words are looked up there.",
+                    most=most,
+                )
             )
         tokens.append(composed(row.token))
         numbers.extend(row.numbers)
     if not tokens:
-        raise ValueError(" has no vectors: give it a token and its numbers a row.")
+        raise ValueError(Message(" has no vectors: give it a token and its numbers a row."))
     vectors = torch.frombuffer(numbers, dtype=torch.float64).reshape(len(tokens), -1)
     return Embeddings(tuple(tokens), vectors)
 
@@ -371,12 +429,17 @@ def sentence_of(
 
 def _words(text: str) -> list[str]:
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise ValueError("TEXT takes UTF-8, and got other bytes: set the terminal to UTF-8.")
+        raise ValueError(
+            Message("TEXT takes UTF-8, and got other bytes: set the terminal to UTF-8.")
+        )
     words = split(composed(text))
     if not words:
         raise ValueError(
-            f"TEXT takes a sentence, and got {quoted(text)}, which has no word: write one, as in "
-            f'"Hello shiny sun!", or leave TEXT out.'
+            Message(
+                "TEXT takes a sentence, and got {text}, which has no word: write one, as in "
+                '"Hello shiny sun!", or leave TEXT out.',
+                text=quoted(text),
+            )
         )
     return words
 
@@ -384,8 +447,13 @@ def _words(text: str) -> list[str]:
 def _made_up(words: list[str], dim: int, seed: int) -> Embeddings:
     if len(words) * dim > _MAX_NUMBERS:
         raise ValueError(
-            f"{len(words):,} tokens with {dim:,} made-up numbers each are too many: give at most "
-            f"{_MAX_NUMBERS // dim:,} tokens, or a smaller --dim."
+            Message(
+                "{count:,} tokens with {dim:,} made-up numbers each are too many: give at most "
+                "{value:,} tokens, or a smaller --dim.",
+                count=len(words),
+                dim=dim,
+                value=_MAX_NUMBERS // dim,
+            )
         )
     return Embeddings.made_up(words, dim=dim, seed=seed)
 
@@ -395,15 +463,21 @@ def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:
     missing = [word for word in dict.fromkeys(words) if word not in have]
     if missing:
         alike = nearest(missing[0], known.tokens)
-        hint = f"did you mean {quoted(alike)}? Or add" if alike else "add"
-        rows = "a row for it" if len(missing) == 1 else "a row for each"
+        hint = Message("add a row for each.")
+        if alike:
+            hint = Message("did you mean {name}? Or add a row for each.", name=quoted(alike))
         raise ValueError(
-            f"{shown(path)} has no vector for {listed(map(quoted, missing))}: {hint} {rows}."
+            Message(
+                "{path} has no vector for {choices}: {hint}",
+                path=shown(path),
+                choices=listed(map(quoted, missing)),
+                hint=hint,
+            )
         )
     try:
         return known.look_up(words)
     except ValueError as error:
-        raise ValueError(f"{shown(path)}: {error}") from error
+        raise ValueError(Message("{path}: {error}", path=shown(path), error=error)) from error
 
 
 _POSITION = re.compile(r"#([0-9]{1,9})")
@@ -432,12 +506,24 @@ def query_position(tokens: Sequence[str], asked: str) -> int:
     if not places and _LIKE_A_POSITION.fullmatch(asked):
         raise _outside(tokens, asked)
     if not places:
-        raise ValueError(f"{quoted(asked)} is not in the sentence: {_hint(tokens, asked)}.")
+        raise ValueError(
+            Message(
+                "{asked} is not in the sentence: {hint}.",
+                asked=quoted(asked),
+                hint=_hint(tokens, asked),
+            )
+        )
     if len(places) > 1:
         named = listed(f"#{place + 1}" for place in places)
         raise ValueError(
-            f"{quoted(asked)} stands {len(places)} times in the sentence, at {named}: "
-            f"ask for one of them, as in --query '#{places[0] + 1}'."
+            Message(
+                "{asked} stands {count} times in the sentence, at {named}: ask for one of them, "
+                "as in --query '#{value}'.",
+                asked=quoted(asked),
+                count=len(places),
+                named=named,
+                value=places[0] + 1,
+            )
         )
     return places[0]
 
@@ -450,17 +536,28 @@ def _at(tokens: Sequence[str], position: int) -> int:
 
 def _outside(tokens: Sequence[str], asked: str) -> ValueError:
     return ValueError(
-        f"positions go from #1 to #{len(tokens)}, and --query got {asked}: the sentence is "
-        f"{listed(map(quoted, tokens))}."
+        Message(
+            "positions go from #1 to #{most}, and --query got {asked}: the sentence is {words}.",
+            most=len(tokens),
+            asked=asked,
+            words=listed(map(quoted, tokens)),
+        )
     )
 
 
 def _hint(tokens: Sequence[str], asked: str) -> str:
     parts = split(asked)
     if len(parts) > 1 and all(part in tokens for part in parts):
-        return f"it is {len(parts)} tokens here, so ask for one of {listed(map(quoted, parts))}"
+        return Message(
+            "it is {count} tokens here, so ask for one of {words}",
+            count=len(parts),
+            words=listed(map(quoted, parts)),
+        )
     if asked.isdecimal():
-        return f"for a position, write --query '#{asked}'"
-    alike = nearest(asked, tokens)
-    question = f"did you mean {quoted(alike)}? It" if alike else "it"
-    return f"{question} takes one of {listed(map(quoted, dict.fromkeys(tokens)))}"
+        return Message("for a position, write --query '#{asked}'", asked=asked)
+    alike, words = nearest(asked, tokens), listed(map(quoted, dict.fromkeys(tokens)))
+    if alike:
+        return Message(
+            "did you mean {name}? It takes one of {words}", name=quoted(alike), words=words
+        )
+    return Message("it takes one of {words}", words=words)

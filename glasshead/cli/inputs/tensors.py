@@ -14,6 +14,7 @@ from glasshead.cli.inputs.files import STANDARD_INPUT, read_bytes, shown
 from glasshead.cli.inputs.messages import listed
 from glasshead.explanation.embeddings import Projection
 from glasshead.files import read_regular
+from glasshead.message import Message
 from glasshead.recipe.validation import FLOATS, check_inputs
 
 _SUFFIX = ".safetensors"
@@ -49,13 +50,20 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (KeyError, AttributeError, RuntimeError) as error:
         # What types of numbers end in that torch does not know.
         raise ValueError(
-            f"{shown(path)} has numbers of a type that torch cannot read ({error}): save it as "
-            f"float32."
+            Message(
+                "{path} has numbers of a type that torch cannot read ({error}): save it as "
+                "float32.",
+                path=shown(path),
+                error=error,
+            )
         ) from error
     except SafetensorError as error:
         raise ValueError(
-            f"{shown(path)} is no safetensors file ({error}): write it by "
-            f"safetensors.torch.save_file."
+            Message(
+                "{path} is no safetensors file ({error}): write it by safetensors.torch.save_file.",
+                path=shown(path),
+                error=error,
+            )
         ) from error
 
 
@@ -92,7 +100,7 @@ def read_attention(path: Path) -> AttentionInputs:
         value = _four_axes(tensors["value"]) if "value" in tensors else key
         check_inputs(query, key, value)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{shown(path)}: {error}") from error
+        raise ValueError(Message("{path}: {error}", path=shown(path), error=error)) from error
     return AttentionInputs(query, key, value, has_value="value" in tensors)
 
 
@@ -100,34 +108,58 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
     missing = [name for name in _NEEDED if name not in tensors]
     if missing:
         raise ValueError(
-            f"expected query, key and perhaps value, and {listed(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing (the file has "
-            f"{listed(tensors) or 'nothing'}): rename or add what it takes."
+            Message(
+                "expected query, key and perhaps value; missing: {missing} (the file has "
+                "{found}): rename or add what it takes.",
+                missing=listed(missing),
+                found=listed(tensors) or Message("nothing"),
+            )
         )
     unknown = [name for name in tensors if name not in _INPUT_ROLES]
     if unknown:
         raise ValueError(
-            f"expected query, key and perhaps value, and got {listed(unknown)} beside them: leave "
-            f"out what is neither."
+            Message(
+                "expected query, key and perhaps value, and got {choices} beside them: leave out "
+                "what is neither.",
+                choices=listed(unknown),
+            )
         )
 
 
 def _check_tensor(name: str, tensor: Tensor) -> None:
     if tensor.dtype not in FLOATS:
         raise ValueError(
-            f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: convert "
-            f"it by .float()."
+            Message(
+                "{name} takes float16, bfloat16, float32 or float64, and got {dtype}: convert it "
+                "by .float().",
+                name=name,
+                dtype=tensor.dtype,
+            )
         )
     if not 2 <= tensor.ndim <= 4 or 0 in tensor.shape:
-        raise ValueError(f"{name} takes {_LAYOUT}, and got {list(tensor.shape)}.")
+        raise ValueError(
+            Message(
+                "{name} takes {layout}, and got {list}.",
+                name=name,
+                layout=_LAYOUT,
+                list=list(tensor.shape),
+            )
+        )
     if not tensor.isfinite().all():
-        raise ValueError(f"{name} takes finite numbers, and has NaN or infinity: correct it.")
+        raise ValueError(
+            Message("{name} takes finite numbers, and has NaN or infinity: correct it.", name=name)
+        )
 
 
 def _check_axes(tensors: dict[str, Tensor]) -> None:
     if len({tensor.ndim for tensor in tensors.values()}) > 1:
         shapes = listed(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
-        raise ValueError(f"query, key and value take the same number of axes, and got {shapes}.")
+        raise ValueError(
+            Message(
+                "query, key and value take the same number of axes, and got {shapes}.",
+                shapes=shapes,
+            )
+        )
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
@@ -157,7 +189,9 @@ class Matrices:
         try:
             return Projection(inputs=inputs, **self.tensors)
         except ValueError as error:
-            raise ValueError(f"{shown(self.path)}: {error}") from error
+            raise ValueError(
+                Message("{path}: {error}", path=shown(self.path), error=error)
+            ) from error
 
 
 def read_weights(path: Path) -> Matrices:
@@ -176,7 +210,7 @@ def read_weights(path: Path) -> Matrices:
         named = _matrices(tensors)
         _check_fit(named)
     except ValueError as error:
-        raise ValueError(f"{shown(path)}: {error}") from error
+        raise ValueError(Message("{path}: {error}", path=shown(path), error=error)) from error
     return Matrices(path, named)
 
 
@@ -192,20 +226,27 @@ def _check_names(tensors: dict[str, Tensor]) -> None:
     linear = _is_linear(tensors)
     needed = [f"W_{role}.weight" if linear else f"W_{role}" for role in _ROLES]
     allowed = {*needed, *(f"W_{role}.bias" for role in _ROLES if linear)}
-    found = listed(tensors) or "nothing"
+    found = listed(tensors) or Message("nothing")
     missing = [name for name in needed if name not in tensors]
     if missing:
-        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         raise ValueError(
-            f"expected {listed(needed)}, and {listed(missing)} {are} missing (the file has "
-            f"{found}): rename or add {them}."
+            Message(
+                "expected {needed}; missing: {missing} (the file has {found}): rename or add what "
+                "is missing.",
+                needed=listed(needed),
+                missing=listed(missing),
+                found=found,
+            )
         )
     unknown = [name for name in tensors if name not in allowed]
     if unknown:
-        have, them = ("has", "it") if len(unknown) == 1 else ("have", "them")
         raise ValueError(
-            f"{listed(unknown)} {have} no place in a projection of {listed(needed)}: leave {them} "
-            f"out."
+            Message(
+                "expected {needed} in a projection, and got {unknown} beside them: leave out what "
+                "is neither.",
+                needed=listed(needed),
+                unknown=listed(unknown),
+            )
         )
 
 
@@ -216,13 +257,27 @@ def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         shape = ("[d_out, d_in]" if linear else "[d_in, d_out]") if axes == 2 else "[d_out]"
         if not tensor.is_floating_point():
             raise ValueError(
-                f"{name} takes floating-point numbers, and got {tensor.dtype}: convert it by "
-                f".float()."
+                Message(
+                    "{name} takes floating-point numbers, and got {dtype}: convert it by .float().",
+                    name=name,
+                    dtype=tensor.dtype,
+                )
             )
         if tensor.ndim != axes or 0 in tensor.shape:
-            raise ValueError(f"{name} takes the shape {shape}, and got {list(tensor.shape)}.")
+            raise ValueError(
+                Message(
+                    "{name} takes the shape {shape}, and got {list}.",
+                    name=name,
+                    shape=shape,
+                    list=list(tensor.shape),
+                )
+            )
         if not tensor.double().isfinite().all():
-            raise ValueError(f"{name} takes finite numbers, and has NaN or infinity: correct it.")
+            raise ValueError(
+                Message(
+                    "{name} takes finite numbers, and has NaN or infinity: correct it.", name=name
+                )
+            )
         matrix = tensor.to(torch.float64)
         role = name.removeprefix("W_").split(".")[0]
         named[f"{'b' if axes == 1 else 'W'}_{role}"] = matrix.T if linear and axes == 2 else matrix
@@ -233,17 +288,28 @@ def _check_fit(named: dict[str, Tensor]) -> None:
     d_in, d_out = named["W_query"].shape
     if named["W_key"].shape != (d_in, d_out):
         raise ValueError(
-            f"W_key takes the shape of W_query, {[d_in, d_out]} as [d_in, d_out], and got "
-            f"{list(named['W_key'].shape)}."
+            Message(
+                "W_key takes the shape of W_query, {value} as [d_in, d_out], and got {list}.",
+                value=[d_in, d_out],
+                list=list(named["W_key"].shape),
+            )
         )
     if named["W_value"].shape[0] != d_in:
         raise ValueError(
-            f"W_value takes the d_in of W_query, {d_in}, and got {list(named['W_value'].shape)} "
-            f"as [d_in, d_out]."
+            Message(
+                "W_value takes the d_in of W_query, {d_in}, and got {list} as [d_in, d_out].",
+                d_in=d_in,
+                list=list(named["W_value"].shape),
+            )
         )
     for role in _ROLES:
         width, bias = named[f"W_{role}"].shape[1], named.get(f"b_{role}")
         if bias is not None and len(bias) != width:
             raise ValueError(
-                f"the bias of W_{role} takes {width} numbers, as its d_out, and got {len(bias)}."
+                Message(
+                    "the bias of W_{role} takes {width} numbers, as its d_out, and got {count}.",
+                    role=role,
+                    width=width,
+                    count=len(bias),
+                )
             )

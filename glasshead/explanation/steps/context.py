@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.normalizers import is_hard_max, tell_normalizer
+from glasshead.explanation.normalizers import is_hard_max, is_softmax, tell_normalizer
 from glasshead.explanation.printed_numbers import four, printed_context, printed_row
 from glasshead.explanation.subject import (
     MOST_ROWS,
@@ -29,8 +29,7 @@ from glasshead.ladder.worked_example import WorkedExample
 
 def tell_weights(subject: Subject) -> Step:
     """Explain the normalizer's formula with its numbers, and the weights."""
-    say = subject.say
-    title, data = say("Weights: how much of each?"), {"weights": subject.matrix("weights")}
+    title, data = _weights_title(subject), {"weights": subject.matrix("weights")}
     if not subject.seen:
         return Step(
             name="weights",
@@ -54,6 +53,15 @@ def tell_weights(subject: Subject) -> Step:
     )
 
 
+def _weights_title(subject: Subject) -> str:
+    say = subject.say
+    if is_hard_max(subject):
+        return say("Weights (hard attention): how much of each?")
+    if is_softmax(subject):
+        return say("Weights (soft attention): how much of each?")
+    return say("Weights: how much of each?")
+
+
 def _nothing_seen(subject: Subject) -> str:
     return subject.say(
         "“{query}” can see no key at all, so there is nothing to share out, and by convention all "
@@ -75,21 +83,32 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
     best = [key for key in subject.by_weight if weights[key] > 0][:2]
     if not best:
         return ()
-    first = best[0]
+    itself = [subject.same_words and key == subject.position for key in best]
+    places = {"first": subject.key_names[best[0]], "weight": figure(weights[best[0]])}
     if len(best) == 1:
+        if itself[0]:
+            text = say("“{query}” looks at itself alone, with a weight of {weight}.", **places)
+        else:
+            text = say("“{query}” looks at “{first}” alone, with a weight of {weight}.", **places)
+        return (Paragraph(text),)
+    places |= {"second": subject.key_names[best[1]], "second_weight": figure(weights[best[1]])}
+    if itself[0]:
         text = say(
-            "“{query}” looks at “{first}” alone, with a weight of {weight}.",
-            first=subject.key_names[first],
-            weight=figure(weights[first]),
+            "“{query}” looks most at itself (weight {weight}), and next at “{second}” "
+            "({second_weight}).",
+            **places,
+        )
+    elif itself[1]:
+        text = say(
+            "“{query}” looks most at “{first}” (weight {weight}), and next at itself "
+            "({second_weight}).",
+            **places,
         )
     else:
         text = say(
             "“{query}” looks most at “{first}” (weight {weight}), and next at “{second}” "
             "({second_weight}).",
-            first=subject.key_names[first],
-            weight=figure(weights[first]),
-            second=subject.key_names[best[1]],
-            second_weight=figure(weights[best[1]]),
+            **places,
         )
     return (Paragraph(text),)
 
@@ -242,11 +261,11 @@ def _printed(subject: Subject) -> tuple[Block, ...]:
         number = f"c{place + 1}".translate(_SUBSCRIPTS)
         rows.append([number, say("exact"), *map(four, exact), four(context[place])])
         marked = [_marked(a, b) for a, b in zip(given, exact, strict=True)]
-        rows.append(["", say("printed"), *marked, four(printed.printed_context[place])])
+        rows.append(["", say("published"), *marked, four(printed.printed_context[place])])
     table = Table(
         ["", "", *(f"p·v({name})" for name in subject.key_names), say("sum")],
         rows,
-        caption=say("The terms of each sum, exact and as a text prints them"),
+        caption=say("The terms of each sum, exact and as published"),
         align=["left", "left", *("right" for _ in subject.key_names), "right"],
     )
     return (table, *_slips(printed, subject, terms))
@@ -290,11 +309,11 @@ def _slips(printed: WorkedExample, subject: Subject, terms: _Matrix) -> Iterator
         if abs(given - exact) > _ROUNDING
     ]
     if not pairs:
-        yield Paragraph(say("The printed numbers agree with the exact ones, up to rounding."))
+        yield Paragraph(say("The published numbers agree with the exact ones, up to rounding."))
         return
     sentences = [
         say(
-            "For “{word}” it prints {printed} where {exact} is right, which makes the sum "
+            "For “{word}” the source prints {printed} where {exact} is right, which makes the sum "
             "{printed_sum} instead of {exact_sum}.",
             word=subject.key_names[key],
             printed=four(given),
@@ -304,8 +323,13 @@ def _slips(printed: WorkedExample, subject: Subject, terms: _Matrix) -> Iterator
         )
         for place, key, given, exact in pairs
     ]
-    opening = say("The numbers marked ≠ are slips in the text.")
-    yield Paragraph(say.after_each_other(opening, *sentences))
+    opening = say("The numbers marked ≠ are errors in the source.")
+    closing = say(
+        "A difference of up to {rounding} is not marked: numbers that are rounded on the way "
+        "move a term by about as much.",
+        rounding=f"{_ROUNDING:.4f}",
+    )
+    yield Paragraph(say.after_each_other(opening, *sentences, closing))
 
 
 def _marked(given: float, exact: float) -> str:
@@ -322,7 +346,7 @@ def tell_heads(subject: Subject) -> Step | None:
     names = tuple(say("head {head}", head=head) for head in range(subject.heads))
     return Step(
         name="heads",
-        title=say("What each head looks at"),
+        title=say("Multi-head attention: what each head looks at"),
         intro=(
             say(
                 "This attention has {heads} heads; explained above is head {head}, counted from 0. "
@@ -378,10 +402,10 @@ def tell_matrix(subject: Subject) -> Step:
         title=say("All words at once"),
         intro=(
             say(
-                "So far it was one word. Every other word is treated in just the same way, and "
-                "together all the weights make a matrix P: a row for each query, a column for each "
-                "key. The row of “{query}” is marked; it is the one explained above. P times the "
-                "matrix V of all values gives all context vectors C at once."
+                "So far we followed one word. Every other word is treated in just the same way, "
+                "and together all the weights make a matrix P: a row for each query, a column for "
+                "each key. The row of “{query}” is marked; it is the one explained above. P times "
+                "the matrix V of all values gives all context vectors C at once."
             ),
         ),
         formula="C = P·V",

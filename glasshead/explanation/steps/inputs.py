@@ -33,27 +33,33 @@ _MOST_WORDS = 40
 
 def tell_opening(subject: Subject) -> Step:
     """Introduce the explanation and its words."""
-    say = subject.say
     return Step(
         name="opening",
-        title=say("What attention does"),
+        title=_title(subject),
         intro=(_whom(subject), _how(subject)),
         figures=(_result(subject), *_recipe(subject)),
         data={"query_names": subject.query_names, "key_names": subject.key_names},
     )
 
 
+def _title(subject: Subject) -> str:
+    say = subject.say
+    if subject.same_words:
+        return say("What self-attention does")
+    return say("What cross-attention does")
+
+
 def _whom(subject: Subject) -> str:
     say = subject.say
     if subject.same_words:
         return say(
-            "Attention lets every word look at the words of its sentence, itself included, and "
-            "take from each as much as it needs. Here it is shown for one word, “{query}”, with "
-            "every number."
+            "Self-attention lets every word look at the words of its own sentence, itself "
+            "included, and take from each as much as it needs. Here it is shown for one word, "
+            "“{query}”, with every number."
         )
     return say(
-        "Attention lets a word look at other words and take from each as much as it needs. Here "
-        "queries and keys come from two different lists of words, which is cross-attention. It is "
+        "Cross-attention lets a word of one text look at the words of another, and take from each "
+        "as much as it needs: queries and keys come from two different lists of words. Here it is "
         "shown for one query, “{query}”, with every number."
     )
 
@@ -88,7 +94,7 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         (say("mask"), say("none") if problem.mask is None else repr(problem.mask)),
         (say("weights"), _part(problem.normalizer)),
         *([(say("dropout"), figure(problem.dropout))] if problem.dropout else []),
-        (say("numbers in a vector"), _widths(subject)),
+        (say("dimension d"), _widths(subject)),
         *_place(subject),
     ]
     return (
@@ -315,7 +321,7 @@ def _table(subject: Subject, *, alike: bool) -> Table:
     ]
     others = len(subject.key_names) - len(subject.shown)
     if others:
-        rows.append([say("… and {count} others", count=others), *("" for _ in columns)])
+        rows.append([say("… and {count} more", count=others), *("" for _ in columns)])
     here = (
         subject.shown.index(subject.position)
         if alike and subject.position in subject.shown

@@ -18,6 +18,7 @@ from glasshead.explanation.subject import (
 )
 from glasshead.recipe.biases import ANY_BIAS, Bias
 from glasshead.recipe.masks.base import picture
+from glasshead.recipe.scores import Dot
 from glasshead.recipe.tile import Tile
 
 
@@ -76,20 +77,20 @@ def _written_scores(subject: Subject, others: int) -> str:
     say, count = subject.say, len(subject.written)
     if not subject.seen:
         return say(
-            "Only the first {count} keys are written out; the other {others} are computed the same "
-            "way.",
+            "Only the first {count} keys are written out; the others ({others}) are computed the "
+            "same way.",
             count=count,
             others=others,
         )
     if count == len(subject.seen):
         return say(
-            "Only the keys that “{query}” may see are written out; the other {others} are computed "
-            "the same way.",
+            "Only the keys that “{query}” may see are written out; the others ({others}) are "
+            "computed the same way.",
             others=others,
         )
     return say(
-        "Only the {count} keys that will get the largest weights are written out; the other "
-        "{others} are computed the same way.",
+        "Only the {count} keys that will get the largest weights are written out; the others "
+        "({others}) are computed the same way.",
         count=count,
         others=others,
     )
@@ -106,8 +107,8 @@ def tell_scaling(subject: Subject) -> Step:
     width = subject.queries.shape[-1]
     if by_width:
         intro = say(
-            "Every score is divided by √d, the square root of the width of the vectors; here d = "
-            "{width}. In other words, it is multiplied by β = 1/√{width} = {beta}.",
+            "Every score is divided by √d, the square root of the dimension of the vectors; here d "
+            "= {width}. In other words, it is multiplied by β = 1/√{width} = {beta}.",
             width=width,
             beta=beta,
         )
@@ -115,7 +116,7 @@ def tell_scaling(subject: Subject) -> Step:
         intro = say("Every score is multiplied by β = {beta}, the inverse temperature.", beta=beta)
     return Step(
         name="scaled",
-        title=say("Scaling: how sharp?"),
+        title=_scaling_title(subject),
         intro=(intro,),
         formula="s ← β·s,   β = 1/√d" if by_width else "s ← β·s",
         numbers=subject.by_key(
@@ -126,12 +127,19 @@ def tell_scaling(subject: Subject) -> Step:
     )
 
 
+def _scaling_title(subject: Subject) -> str:
+    say = subject.say
+    if subject.is_scaled_by_width and isinstance(subject.problem.score, Dot):
+        return say("Scaling (scaled dot-product attention): how sharp?")
+    return say("Scaling: how sharp?")
+
+
 def _unscaled(subject: Subject, data: dict) -> Step:
     say = subject.say
     text = say("The inverse temperature β is 1 here, so the scores stay as they are.")
     usual = say(
-        "Most models multiply them by β = 1/√d at this point, where d is the width of the vectors; "
-        "the last section shows why."
+        "Most models multiply them by β = 1/√d at this point, where d is the dimension of the "
+        "vectors; the last section shows why."
     )
     return Step(
         name="scaled",
@@ -147,8 +155,8 @@ def _why_root(subject: Subject, width: int) -> str:
         "Why √d: a score is a sum of d products. If the numbers in the vectors are independent, "
         "with mean 0 and variance 1, each product has variance 1 and their sum has variance d, so "
         "that scores typically lie about √d from 0; here √{width} = {here}. Divided by √d they lie "
-        "about 1 from 0 however wide the vectors are, and no weight swallows all the others merely "
-        "because of the width.",
+        "about 1 from 0 whatever the dimension, and no weight swallows all the others merely "
+        "because of it.",
         width=width,
         here=figure(width**0.5),
     )

@@ -117,8 +117,8 @@ def _numbers(
 def _introduction(subject: Subject) -> str:
     return subject.say(
         "A model learns by derivatives: if the score of key j grows a little, how much does the "
-        "weight of key i change? For a softmax the answer is made of the weights themselves. Here "
-        "it is, with the weights of “{query}”."
+        "weight of key i change? For a softmax the derivative depends only on the weights; here "
+        "they are those of “{query}”."
     )
 
 
@@ -152,8 +152,9 @@ def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ..
     return (
         Paragraph(
             say(
-                "Now let the same scores grow, as they do in wide vectors that are not scaled. The "
-                "largest weight goes to 1, all others go to 0, and the derivatives vanish."
+                "Now let the same scores grow, as they do where the dimension is large and nothing "
+                "is scaled. The largest weight goes to 1, all others go to 0, and the derivatives "
+                "vanish."
             )
         ),
         _growth_table(subject, grown, places, names, own),

@@ -111,6 +111,7 @@ export class Page {
   async speak(language) {
     this.words = await this.source.json("words", { lang: language });
     this.language = language;
+    this.source.language = language;
     document.documentElement.lang = language;
     this.layOut();
   }

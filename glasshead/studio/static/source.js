@@ -16,6 +16,7 @@ import { given } from "./dom.js";
 /**
  * @typedef {object} Source
  * @property {boolean} offline
+ * @property {string} [language]  That of refusals; the browser's until the page has one
  * @property {(text: string) => Promise<string>} send  Sends a text; gives its name
  * @property {(path: string, params?: Parameters, options?: Options) => Promise<any>} json
  * @property {(path: string, params?: Parameters, options?: Options) => Promise<Tensor>} numbers
@@ -47,6 +48,8 @@ const ENDING = 499;
 /** The data of a studio that runs. @implements {Source} */
 class Server {
   offline = false;
+  /** @type {string} */
+  language;
 
   /** @param {string} text */
   async send(text) {
@@ -109,7 +112,9 @@ class Server {
   async ask(path, params, request) {
     const query = new URLSearchParams(given(params));
     const url = `api/${path}${query.size ? `?${query}` : ""}`;
-    const answer = await fetch(url, request).catch(unreached);
+    const language = this.language && { "Accept-Language": this.language };
+    const headers = { ...request.headers, ...language };
+    const answer = await fetch(url, { ...request, headers }).catch(unreached);
     if (answer.ok) return answer;
     if (await this.sendAgain(answer.status, params)) return this.ask(path, params, request);
     const { detail } = await answer.json().catch(() => ({}));
@@ -181,6 +186,8 @@ async function* jsonLines(body) {
 /** The data that a report holds. @implements {Source} */
 class Report {
   offline = true;
+  /** @type {string} */
+  language;
 
   /** @param {Answers} answers */
   constructor({ told, numbers, missing }) {

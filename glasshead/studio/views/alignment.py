@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing.printable import printable, visible
+from glasshead.message import Message
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.studio import Limits
 
@@ -20,7 +21,7 @@ WIDTHS = range(1, 11)
 
 USUAL_WIDTH = 5
 _NAME = "this sentence"
-_WORDLESS = "a translation takes a sentence, and this has no word: write one."
+_WORDLESS = Message("Enter at least one word.")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
 
 
@@ -95,8 +96,12 @@ def weights(
     room = translator.model.config.context_length
     if len(source) > room:
         raise TooMuch(
-            f"{_NAME} has {len(source)} tokens, and the model reads {room} at most: cut it into "
-            "sentences."
+            Message(
+                "this sentence has {count} tokens, and the model reads {room} at most: cut it "
+                "into sentences.",
+                count=len(source),
+                room=room,
+            )
         )
     return cross_attention(
         translator, Translation(sentence, "", tuple(source), tuple(tokens))
@@ -134,8 +139,11 @@ def stored_alignment(
             break
     if not translated:
         raise Refusal(
-            f"the text is to begin with a sentence of at most {limits.words} words that the model "
-            "can read, and has none: choose another."
+            Message(
+                "the text is to begin with a sentence of at most {most} words that the model can "
+                "read, and has none: choose another.",
+                most=limits.words,
+            )
         )
     yield "alignment/stored", {}, {"sentences": translated, "beam": width}
 
@@ -156,28 +164,46 @@ def check_sentence(sentence: str, limits: Limits) -> None:
     """
     if not sentence.strip():
         raise Refusal(_WORDLESS)
-    for what, count, most in (
-        ("characters", len(sentence), limits.sentence),
-        ("words", len(sentence.split()), limits.words),
-    ):
-        if count > most:
-            raise TooMuch(
-                f"a sentence has at most {most} {what} here, and this has {count}: cut it."
+    if len(sentence) > limits.sentence:
+        raise TooMuch(
+            Message(
+                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+                "shorter one.",
+                most=limits.sentence,
+                count=len(sentence),
             )
+        )
+    if (count := len(sentence.split())) > limits.words:
+        raise TooMuch(
+            Message(
+                "The limit is {most:,} words, and this sentence has {count:,}: choose a shorter "
+                "one.",
+                most=limits.words,
+                count=count,
+            )
+        )
 
 
 def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
     config = translator.model.config
     if len(tokens) > config.context_length:
         raise TooMuch(
-            f"a translation has at most {config.context_length} tokens, and this has "
-            f"{len(tokens)}: take one of the candidates."
+            Message(
+                "a translation has at most {most} tokens, and this has {count}: take one of the "
+                "candidates.",
+                most=config.context_length,
+                count=len(tokens),
+            )
         )
     unknown = [token for token in tokens if not 0 <= token < config.vocab_size]
     if unknown:
         raise Refusal(
-            f"tokens are numbers from 0 to {config.vocab_size - 1}, and one is {unknown[0]}: take "
-            "those of one of the candidates."
+            Message(
+                "tokens are numbers from 0 to {most}, and one is {token}: take those of one of "
+                "the candidates.",
+                most=config.vocab_size - 1,
+                token=unknown[0],
+            )
         )
 
 

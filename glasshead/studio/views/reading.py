@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import glasshead as gh
+from glasshead.message import Message
 from glasshead.statistics import Statistic
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.studio import Studio
@@ -58,8 +59,10 @@ def run(
             reader.read(tokens[None])
     except BudgetError as error:
         raise TooMuch(
-            "queries, keys and masks of this text would take more memory than is allowed: take a "
-            "shorter text."
+            Message(
+                "queries, keys and masks of this text would take more memory than is allowed: "
+                "choose a shorter text."
+            )
         ) from error
     except UnseenError as error:
         raise Refusal(str(error)) from error
@@ -127,7 +130,7 @@ def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
         if (call.queries, call.keys) == (length, length)
     }
     if not layers:
-        raise Refusal("the model has no attention of a text to itself: name another.")
+        raise Refusal(Message("the model has no self-attention over a text: name another."))
     return gh.Seen(layers)
 
 
@@ -205,6 +208,8 @@ def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int],
     around = len(before) + len(after)
     room = min(most_tokens, reader.context or most_tokens) - around
     if not own or room < 1:
-        raise Refusal("the model finds no token in this text that it reads: take another text.")
+        raise Refusal(
+            Message("the model finds no token in this text that it reads: choose another text.")
+        )
     kept = own if len(own) <= room or reader.shorten is None else reader.shorten(own)
     return [*before, *kept[:room], *after], len(own) + around

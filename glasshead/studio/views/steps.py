@@ -21,6 +21,7 @@ from glasshead.ladder.worked_example import (
     example_of,
     text_of,
 )
+from glasshead.message import Message
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
@@ -183,13 +184,22 @@ def _decimals(request: StepsRequest, words: int) -> int:
 def _check_heads(request: StepsRequest, width: int) -> None:
     if request.heads < 1 or width % request.heads:
         raise Refusal(
-            f"{request.heads} heads do not divide vectors of {width} numbers into equal parts: "
-            f"take one of {', '.join(map(str, head_counts(width)))}."
+            Message(
+                "vectors of dimension {width} are not divided evenly by {heads} heads: take one "
+                "of {counts}.",
+                width=width,
+                heads=request.heads,
+                counts=", ".join(map(str, head_counts(width))),
+            )
         )
     if not 0 <= request.head < request.heads:
         raise Refusal(
-            f"head takes one from 0 to {request.heads - 1}, and got {request.head}: there are "
-            f"{request.heads} of them."
+            Message(
+                "{what} takes one from 0 to {most}, and got {number}: take another.",
+                what=Message("head"),
+                most=request.heads - 1,
+                number=request.head,
+            )
         )
 
 
@@ -295,8 +305,12 @@ def steps_stored(
     words = data["words"]
     if len(words) > MOST_WORDS:
         raise TooMuch(
-            f"a report takes a sentence of at most {MOST_WORDS} words, and got {len(words)}: cut "
-            f"it."
+            Message(
+                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+                "shorter one.",
+                most=MOST_WORDS,
+                count=len(words),
+            )
         )
     choices = _fitting(request, data, steps_words(request, lang, limits), most)
     for each in _combinations(request, choices, len(data["matrices"]["queries"][0])):

@@ -17,6 +17,7 @@ from glasshead.ladder.worked_example import (
     text_of,
     worked_example,
 )
+from glasshead.message import Message
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.studio import Limits
 
@@ -74,7 +75,13 @@ class StepsRequest:
         name = example_of(self.text)
         if self.source is not None and self.source not in EXAMPLES.get(name or "", ()):
             texts = f"one of {', '.join(EXAMPLES[name])}" if name else "none, as no text works it"
-            raise Refusal(f"this sentence takes a text of {texts}, and got {self.source}.")
+            raise Refusal(
+                Message(
+                    "this sentence takes a text of {texts}, and got {text}.",
+                    texts=texts,
+                    text=self.source,
+                )
+            )
         if name is None:
             return None
         return worked_example(name, text_of(name, self.source), causal=self.mask == "causal")
@@ -103,8 +110,11 @@ class StepsRequest:
         if beta == "inf":
             if normalizer not in HARDENING:
                 raise Refusal(
-                    f"β = ∞ is the hardest attention, which {NORMALIZERS[normalizer]} never "
-                    f"reaches: leave one of the two out."
+                    Message(
+                        "β = ∞ is hard attention, which {normalizer} never reaches: leave one of "
+                        "the two out.",
+                        normalizer=NORMALIZERS[normalizer],
+                    )
                 )
             beta, normalizer = self.default_beta, "hardmax"
         own = beta == self.default_beta
@@ -150,8 +160,12 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
     count = len(sentence.embeddings.tokens)
     if not 0 <= request.query < count:
         raise Refusal(
-            f"query takes a position from 0 to {count - 1}, and got {request.query}: the sentence "
-            f"has {count} words."
+            Message(
+                "query takes a position from 0 to {most}, and got {place}: the sentence has that "
+                "many words.",
+                most=count - 1,
+                place=request.query,
+            )
         )
     return request.query
 
@@ -159,18 +173,28 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
 def _words(text: str, limits: Limits) -> list[str]:
     if len(text) > limits.sentence:
         raise TooMuch(
-            f"a sentence takes at most {limits.sentence:,} characters here, and this has "
-            f"{len(text):,}: cut it."
+            Message(
+                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+                "shorter one.",
+                most=limits.sentence,
+                count=len(text),
+            )
         )
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise Refusal("a sentence takes whole characters, and this has halves of some: retype it.")
+        raise Refusal(
+            Message("a sentence takes whole characters, and this has halves of some: retype it.")
+        )
     words = split(composed(text))
     if not words:
-        raise Refusal("a sentence takes a word at least, and this has none: write one.")
+        raise Refusal(Message("Enter at least one word."))
     if len(words) > limits.words:
         raise TooMuch(
-            f"a sentence takes at most {limits.words} words and marks here, and this has "
-            f"{len(words)}: cut it."
+            Message(
+                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+                "shorter one.",
+                most=limits.words,
+                count=len(words),
+            )
         )
     return words
 

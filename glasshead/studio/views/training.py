@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from glasshead.drawing.printable import printable
+from glasshead.message import Message
 from glasshead.studio.background_jobs import NotThere
 from glasshead.studio.views.training_log import (
     NO_ROWS,
@@ -423,9 +424,14 @@ class TrainingLog:
     def _check_there(self) -> None:
         run = self._run
         if not run.path.is_dir():
-            raise NotThere(f"there is no folder {printable(str(run.path))} at the moment.")
+            raise NotThere(
+                Message("there is no folder {name} at the moment.", name=printable(str(run.path)))
+            )
         if not run.config.exists():
             raise NotThere(
-                f"there is no run in {printable(str(run.path))} at the moment: it has no "
-                f"{run.config.name}."
+                Message(
+                    "there is no run in {name} at the moment: it has no {file}.",
+                    name=printable(str(run.path)),
+                    file=run.config.name,
+                )
             )

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.readers.distributed import default_device
 from glasshead.tasks.readers.open_reader import reader_of_model
@@ -49,9 +50,13 @@ class Repeated:
     def description(self) -> str:
         """The texts, in words."""
         rows, length = self.tokens.shape
-        return (
-            f"{rows} texts of {length} tokens: {self.period} at random, none of them special or "
-            f"twice, and the same again, {self.times} times in all."
+        return Message(
+            "{rows} texts of {length} tokens: {period} at random, none of them special or twice, "
+            "and the same again, {times} times in all.",
+            rows=rows,
+            length=length,
+            period=self.period,
+            times=self.times,
         )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from glasshead.attention.observe import import_pandas
 from glasshead.drawing import ENGLISH, Block, Canvas, Document, Table, Words
+from glasshead.message import Message, _
 from glasshead.recipe.validation import finite
 from glasshead.watching.seen import Printed, counted, short
 
@@ -90,10 +91,12 @@ class Strips(Block):
     layers: Sequence[str]
     cells: Sequence[Sequence[str]]
     caption: str
+    layer: str = Message("layer")
+    head: str = Message("head {head}", head="{head}")
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the table in strips, one below the other."""
-        first = max(map(cell_len, ("layer", *self.layers)))
+        first = max(map(cell_len, (self.layer, *self.layers)))
         widest = max(cell_len(cell) for row in (self._heads(), *self.cells) for cell in row)
         side = max(1, (canvas.width - first) // (widest + _BETWEEN))
         for begin in range(0, len(self._heads()), side):
@@ -107,13 +110,13 @@ class Strips(Block):
 
     def _table(self, part: slice, captioned: bool) -> Table:
         return Table(
-            ["layer", *self._heads()[part]],
+            [self.layer, *self._heads()[part]],
             [[name, *row[part]] for name, row in zip(self.layers, self.cells, strict=True)],
             caption=self.caption if captioned else None,
         )
 
     def _heads(self) -> list[str]:
-        return [f"head {head}" for head in range(len(self.cells[0]))]
+        return [self.head.format(head=head) for head in range(len(self.cells[0]))]
 
 
 # Of several roles a head has the first of these: a broad head has no other role, a repeated key may
@@ -210,26 +213,44 @@ class HeadRoles(Printed):
         names, pattern = short(self.names)
         cells = [
             [
-                f"{role} {float(self.scores[role][layer, head]):.2f}" if role else "·"
+                Message(
+                    "{role} {score:.2f}",
+                    role=Message(role),
+                    score=float(self.scores[role][layer, head]),
+                )
+                if role
+                else "·"
                 for head, role in enumerate(row)
             ]
             for layer, row in enumerate(self.roles)
         ]
-        caption = f"role and score of each head{pattern and f' of {pattern}'}; · none"
-        return Strips([name or "the model" for name in names], cells, caption)
+        caption = Message("role and score of each head; · none")
+        if pattern:
+            caption = Message("role and score of each head of {layers}; · none", layers=pattern)
+        return Strips([name or Message("the model") for name in names], cells, caption)
 
     def _of_roles(self) -> Table:
         rows = []
         for role in ROLES:
-            row = [role, f"{len(self.heads(role))}", "–", "–", "no query counts"]
+            row = [Message(role), f"{len(self.heads(role))}", "–", "–", Message("no query counts")]
             if not self.scores[role].isnan().all():
                 name, head = self.best(role)
                 layer = self.names.index(name)
                 score, bar = float(self.scores[role][layer, head]), self._bar(role, layer, head)
-                row[2:] = [f"{score:.3f}", f"{bar:.3f}", f"{name or 'the model'}, head {head}"]
+                row[2:] = [f"{score:.3f}", f"{bar:.3f}", _place(name, head)]
             rows.append(row)
-        columns = ["role", "heads", "highest", "asked", "of"]
-        return Table(columns, rows, caption="highest score of each role, and which is asked of it")
+        columns = ["role", "heads", "highest", "threshold", "head"]
+        caption = Message("highest score of each role, its threshold, and the head that has it")
+        return Table([*map(Message, columns)], rows, caption=caption)
+
+
+_MARKED = _("role"), _("heads"), _("highest"), _("threshold"), _("head")
+_ROLES = _("previous"), _("first"), _("induction"), _("duplicate"), _("local"), _("broad")
+
+
+def _place(name: str, head: int) -> str:
+    """Name a head and its layer."""
+    return Message("{layer}, head {head}", layer=name or Message("the model"), head=head)
 
 
 def thresholds_of(given: Mapping[str, float] | None) -> Mapping[str, float]:

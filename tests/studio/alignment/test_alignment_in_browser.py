@@ -50,7 +50,7 @@ def test_every_control_shows_the_librarys_numbers(url, looking, translator):
     page.locator("label.row").nth(2).click()
     drawn(page)
     check_numbers(page, seen[2], seen[2].weights.mean((0, 1)))
-    page.get_by_label("Width of the beam").fill("1")
+    page.get_by_label("Beam width").fill("1")
     expect(page.locator("label.row")).to_have_count(2)
     drawn(page)
     (first, _) = found_by(translator, width=2)
@@ -228,7 +228,7 @@ def test_hostile_words_are_words(url, looking):
 def test_what_is_refused_is_told_and_can_be_mended(url, looking):
     look = looking(url, expected=("413",))
     page = look.open(f"#alignment?sentence={'ja+' * 30}")
-    assert "a sentence has at most 24 words here" in page.locator(".refused").text_content()
+    assert "The limit is 24 words" in page.locator(".refused").text_content()
     assert not page.locator(".saving").is_visible()
     assert look.violations() == []
     page.get_by_label("A sentence to translate").fill(GERMAN)

@@ -159,7 +159,7 @@ def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_p
     choose.click()
     page.locator("textarea").fill("   ")
     page.get_by_role("button", name="Read", exact=True).click()
-    expect(page.locator(".wrong")).to_contain_text("a text takes a word at least")
+    expect(page.locator(".wrong")).to_contain_text("Enter at least one word")
     (tmp_path / "text.txt").write_text("Tom saw a ball. " * 4)
     page.locator('input[type="file"]').set_input_files(tmp_path / "text.txt")
     expect(page.locator(".said")).to_contain_text(

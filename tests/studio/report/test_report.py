@@ -177,7 +177,7 @@ def test_a_studio_lends_its_model(studio, report):
 
 
 def test_errors(run, tmp_path):
-    with pytest.raises(Refusal, match="a text takes a word at least, and this has none"):
+    with pytest.raises(Refusal, match="Enter at least one word, or choose a text."):
         gh.Report(run, " \n")
     with pytest.raises(ValueError, match="lang takes one of en, tr, es, zh-Hant, zh-Hans"):
         gh.Report(run, "text", lang="de")

@@ -1,0 +1,138 @@
+"""Refusals, the demo and the pages of the commands speak the language of --lang and of LANG."""
+
+import re
+
+import pytest
+
+from glasshead.explanation.translations import LANGUAGES, Say
+from glasshead.tasks.run_folder import RunFolder
+from written import written
+
+OTHERS = [lang for lang in LANGUAGES if lang != "en"]
+# Wrong in one way each, with what stands in the sentence of every language.
+MISTAKES = {
+    ("--score", "cosin"): ("--score", "cosine", "'cosin'"),
+    ("--mask", "round"): ("--mask", "causal", "'round'"),
+    ("--beta", "-1"): ("--beta", "auto", "1/√d"),
+    ("--heads", "2"): ("--heads", "1, 3"),
+    ("--head", "7"): ("--head", "7"),
+    ("--query", "moon"): ("'moon'",),
+    ("--dim", "3"): ("--dim",),
+    ("--width", "7"): ("--width", "20", "1000"),
+    ("--vectors", "nowhere.csv"): ("nowhere.csv",),
+    ("--html", "page.json"): ("--html", "page.html"),
+    ("...", "--dim", "0"): ("--dim", "4096"),
+    (" ",): ("TEXT", "Hello shiny sun!"),
+    ("--beta", "inf", "--normalizer", "sigmoid"): ("--beta inf", "sigmoid"),
+}
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=" ".join)
+def test_explain_refuses_in_the_language_that_is_asked_for(
+    command, mistake, lang, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    english = command("explain", *mistake)
+    told = command("explain", *mistake, "--lang", lang)
+    assert (english.code, told.code) == (2, 2)
+    assert english.err.startswith("glasshead: error: ")
+    assert told.err.startswith(f"glasshead: {Say(lang)('error')}: ")
+    assert told.err != english.err
+    assert told.err.count("\n") == 1
+    for part in MISTAKES[mistake]:
+        assert part in english.err
+        assert part in told.err
+    assert not re.search(r"\b(takes|there is|did you|expected|and got|leave)\b", told.err), told.err
+
+
+def test_the_environment_says_the_language_too(command, monkeypatch):
+    monkeypatch.setenv("LANG", "tr_TR.UTF-8")
+    assert "0 ile 0 arasında bir baş alır" in command("explain", "--head", "1").err
+    assert "debe" not in command("explain", "--head", "1", "--lang=es").err
+    assert "admite una cabeza" in command("explain", "--head", "1", "--lang=es").err
+
+
+def test_a_language_that_is_not_there_is_refused_in_the_one_of_the_environment(
+    command, monkeypatch
+):
+    monkeypatch.setenv("LANG", "es_MX.UTF-8")
+    outcome = command("explain", "--lang", "xx")
+    assert outcome.code == 2
+    assert "--lang admite uno de en, tr, es, zh-Hant, zh-Hans y recibió 'xx'" in outcome.err
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+def test_the_demo_refuses_in_its_language(command, lang, tmp_path):
+    outcome = command("demo", "--folder", tmp_path, "--resume", "--lang", lang)
+    assert outcome.code == 2
+    assert "--resume" in outcome.err
+    assert "no run to resume" not in outcome.err
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_readme_of_a_run_is_in_its_language(lang, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    folder.write_readme("A model", "glasshead demo", lang)
+    text = folder.readme.read_text("utf-8")
+    assert "\n    glasshead demo\n" in text
+    assert text.count("\n| `") == 7
+    assert ("the learning curve" in text) == (lang == "en")
+    assert Say(lang)("the learning curve") in text
+
+
+# Words that only English reports have.
+ENGLISH = re.compile(
+    r"\b(the|of|and|which|keys?|queries|query|weights?|layers?|heads?|mean|over|from|row)\b"
+)
+# Names of statistics, of layers and of PyTorch's functions, and formulas, are of no language.
+NAMES = re.compile(r"mass-on|mean-distance|top-k|entropy|\w+\.\w[\w.*]*|\w+\([^)]*\)|/[\w./-]+")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "text.txt").write_text("Once upon a time there was a fox. The fox ran.\n" * 3)
+    return written(folder / "run").path
+
+
+def reported(command, page, *arguments):
+    """What a command prints, and what stands on its page, without names and formulas."""
+    outcome = command(*arguments)
+    assert outcome.code in (0, 1), outcome.err
+    texts = [outcome.out]
+    if page is not None:
+        texts.append(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page.read_text("utf-8"), flags=16))
+    return [NAMES.sub("", text) for text in texts]
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+def test_the_reports_are_in_the_language_that_is_asked_for(command, run, lang, tmp_path):
+    page, text = tmp_path / "page.html", run.parent / "text.txt"
+    mask = tmp_path / "mask.csv"
+    mask.write_text("1,0,0\n1,1,1\n0,0,0\n")
+    for arguments, file in (
+        (("observe", "göz üç", "--html", page), page),
+        (("observe", run, "--text", text, "--html", page), page),
+        (("roles", run, "--text", text), None),
+        (("diagnose", mask, "--convention", "attend", "--html", page), page),
+    ):
+        for told in reported(command, file, *arguments, "--lang", lang):
+            left = [found for found in ENGLISH.findall(told) if found not in {"the", "of"}]
+            # The text itself is English, and so is the path of a file.
+            assert len(left) <= 2, (arguments[0], left, told)
+        if file is not None:
+            assert f'<html lang="{lang}">' in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+def test_an_alignment_is_told_in_the_language(command, word_translator, lang, tmp_path):
+    page = tmp_path / "page.html"
+    arguments = ("translate", word_translator, "ich helfe dir", "--attention", "--html", page)
+    english, told = command(*arguments), command(*arguments, "--lang", lang)
+    assert (english.code, told.code) == (0, 0)
+    assert "Cross-attention: each word of the translation" in english.out
+    assert "each word" not in told.out
+    assert "cross-attention" in told.out
+    assert f'<html lang="{lang}">' in page.read_text("utf-8")

@@ -1,0 +1,183 @@
+"""The terms of each language are those of its field, in catalogues and pages, and stay so."""
+
+import re
+
+import catalogues
+import pytest
+from babel.messages.pofile import read_po
+from explanation_told import traced
+
+import glasshead as gh
+
+ROOT = catalogues.ROOT
+PAGES = {
+    "tr": ("README.tr.md", "docs/readers/a.tr.md", "docs/readers/d.tr.md", "docs/errata.tr.md"),
+    "es": ("README.es.md", "docs/readers/b.es.md", "docs/errata.es.md"),
+    "zh_Hant": ("README.zh-Hant.md", "docs/readers/c.zh-Hant.md", "docs/errata.zh-Hant.md"),
+    "zh_Hans": ("README.zh-Hans.md", "docs/readers/e.zh-Hans.md", "docs/errata.zh-Hans.md"),
+}
+# What a reader of the field would not write, by language.
+FORBIDDEN = {
+    "tr": (
+        r"[Ss]ert dikkat|[Kk]od çözücü|çevirmen model|[Ss]özcü|[Bb]asılı|Ne diyor|söner|kısaltıldı",
+        r"Maske bir (pencere|önek)|üssü o skor|\byaygın\b|transformer model",
+    ),
+    "es": (
+        r"[Ff]rase|[Oo]rdenador|\b[Óó]rden(es)?\b|la orden|manuales|Suavización|\btraductor\b",
+        r"\b[Ii]mpres[oa]s?\b|es una ventana:|es un prefijo:",
+        r"\b[Hh]an? (mirado|encontrado|dado)\b",
+        r"\b(tú|vosotros|vuestr[oa])\b",
+    ),
+    "zh_Hant": (r"次方」|「分數」次方|印出|印成|配方|走過每一對|沒有動靜|要看頭|信息|視頻|默認",),
+    "zh_Hans": (
+        r"“分数”次幂|(?<!打)印出|印成|配方|走过每一对|遍历每一对|没有动静|要看头|维数|資訊|程式",
+    ),
+}
+# What each language says somewhere, with the English term beside it where it is first met.
+REQUIRED = {
+    "tr": (
+        "keskin dikkat, hard attention",
+        "yumuşak dikkat, soft attention",
+        "Öz dikkat (self-attention)",
+        "Çapraz dikkat (cross-attention)",
+        "Çok başlı dikkat (multi-head attention)",
+        "scaled dot-product attention",
+        "skor (puan)",
+        "yanlılık (bias)",
+        "tümevarım (induction)",
+        "Dikkat başları",
+        "gradyan kaybolur",
+        "Keskinlik β: yumuşaktan keskine",
+    ),
+    "es": (
+        "autoatención (self-attention)",
+        "atención cruzada (cross-attention)",
+        "atención dura, hard attention",
+        "atención suave, soft attention",
+        "multicabeza (multi-head attention)",
+        "scaled dot-product attention",
+        "oración",
+        "comandos",
+        "libros de texto",
+        "Suavizado",
+        "tope suave (softcap)",
+        "modelo de traducción",
+    ),
+    "zh_Hant": (
+        "自注意力（self-attention）",
+        "交叉注意力（cross-attention）",
+        "硬注意力，hard attention",
+        "軟注意力，soft attention",
+        "多頭注意力（multi-head attention）",
+        "縮放點積注意力，scaled dot-product attention",
+        "查詢（query）",
+        "鍵（key）",
+        "值（value）",
+        "上下文向量（context vector）",
+        "權重矩陣",
+        "注意力頭",
+        "歸納（induction）",
+        "無新記錄",
+    ),
+    "zh_Hans": (
+        "自注意力（self-attention）",
+        "交叉注意力（cross-attention）",
+        "硬注意力，hard attention",
+        "软注意力，soft attention",
+        "多头注意力（multi-head attention）",
+        "缩放点积注意力，scaled dot-product attention",
+        "查询（query）",
+        "词元（token）",
+        "参数矩阵",
+        "维度",
+        "nat",
+        "归纳（induction）",
+        "无新记录",
+    ),
+}
+LANGUAGES = tuple(FORBIDDEN)
+
+
+def translations(language):
+    """The sentences of a catalogue, by the English ones."""
+    path = catalogues.LOCALES / language / "LC_MESSAGES" / "glasshead.po"
+    with path.open("rb") as file:
+        return {str(m.id): str(m.string) for m in read_po(file) if m.id}
+
+
+def pages(language):
+    """The prose of a language's pages, by name: without blocks of code, code and addresses."""
+    found = {}
+    for name in PAGES[language]:
+        text = (ROOT / name).read_text("utf-8")
+        text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+        found[name] = re.sub(r"`[^`]*`|\]\([^)]*\)|https?:\S+", "", text)
+    return found
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_terms_that_were_corrected_do_not_come_back(language):
+    texts = [*translations(language).values(), *pages(language).values()]
+    for pattern in FORBIDDEN[language]:
+        assert [found[0] for text in texts for found in re.finditer(pattern, text)] == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_fields_terms_are_said(language):
+    texts = "\n".join(translations(language).values())
+    assert [term for term in REQUIRED[language] if term not in texts] == []
+
+
+def test_english_has_one_term_for_each_thing():
+    wrong = (
+        r"rows? look|looks? are columns|behind the mask|a row a |lets go|takes a word at least"
+        r"|in the midst|So far it was|how it is computed is real|choice / here|has a fault here"
+    )
+    assert [text for text in catalogues.collected() if re.search(wrong, text, re.IGNORECASE)] == []
+
+
+def test_the_context_of_values_is_pulled_and_not_in_their_midst():
+    # Values 0, 10, 5 with weights 0.4, 0.4, 0.2 give 5: exactly the value with the least weight.
+    assert 0.4 * 0 + 0.4 * 10 + 0.2 * 5 == 5.0
+    for language, pulled in {
+        "tr": "ağırlığı en büyük olan değerler kendine çeker",
+        "es": "tiran más de él los que tienen los pesos más grandes",
+        "zh_Hant": "權重愈大的值對它的牽引愈強",
+        "zh_Hans": "权重越大的值对它的牵引越强",
+    }.items():
+        assert any(pulled in text for text in translations(language).values())
+
+
+WORDS = {"word", "query", "key", "first", "second", "source", "name", "mask", "layer", "normalizer"}
+
+
+def test_no_turkish_suffix_hangs_on_a_word_that_is_filled_in():
+    # After “üç” it would be ’e, after “göz” ’e, after “kol” ’a: no fixed suffix fits all of them.
+    for english, turkish in translations("tr").items():
+        for place, after in re.findall(r"\{(\w+)\}[”»]?(\S?)", turkish):
+            if place in WORDS or place in re.findall(r"“\{(\w+)\}”", english):
+                assert not re.match(r"[’'a-zçğıöşü]", after), turkish
+
+
+@pytest.mark.parametrize("word", ["üç", "göz", "kol", "1"])
+def test_turkish_reads_right_for_words_of_every_vowel(word):
+    explanation = gh.explain(traced(mask=gh.causal()), tokens=[word] * 5, query=3, lang="tr")
+    text = explanation.text(width=100)
+    assert f"“{word}₄” kelimesi" in text
+    assert not re.search(rf"“{word}[₁₂₃₄₅]?”[’'a-zçğıöşü]", text)
+
+
+@pytest.mark.parametrize("language", ["en", "es"])
+def test_one_is_no_plural(language):
+    """A number that may be 1 has no noun in the plural after it."""
+    texts = catalogues.collected() if language == "en" else set(translations("es").values())
+    one = r"\{(others|zeros|others|words|of_words|done)\} \w+s\b"
+    assert [text for text in texts if re.search(one, text)] == []
+
+
+@pytest.mark.parametrize("language", ["zh_Hant", "zh_Hans"])
+def test_chinese_punctuation_is_full_width(language):
+    for name, text in [*translations(language).items(), *pages(language).items()]:
+        assert not re.search(r"[一-鿿][,;:?!]", text), name
+        assert not re.search(r"[一-鿿]\(|\)[一-鿿]", text), name
+        assert not re.search(r"[一-鿿]\.(\s|$)", text), name
