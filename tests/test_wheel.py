@@ -23,11 +23,11 @@ from scripts import ROOT, script
 ADDRESS = "https://example.org/owner/glasshead"
 README_LINK = re.compile(r"\]\(([^)]+)\)")
 TITLES = {
-    "en": "Attention, step by step",
-    "tr": "Dikkat mekanizması, adım adım",
-    "es": "La atención, paso a paso",
-    "zh-Hant": "一步一步看注意力：「",
-    "zh-Hans": "一步一步看注意力：“",
+    "en": "Self-attention, step by step",
+    "tr": "Öz dikkat (self-attention), adım adım",
+    "es": "La autoatención (self-attention), paso a paso",
+    "zh-Hant": "一步一步看自注意力（self-attention）：「",
+    "zh-Hans": "一步一步看自注意力（self-attention）：“",
 }
 
 

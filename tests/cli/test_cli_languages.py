@@ -86,8 +86,10 @@ def test_the_readme_of_a_run_is_in_its_language(lang, tmp_path):
 ENGLISH = re.compile(
     r"\b(the|of|and|which|keys?|queries|query|weights?|layers?|heads?|mean|over|from|row)\b"
 )
-# Names of statistics, of layers and of PyTorch's functions, and formulas, are of no language.
-NAMES = re.compile(r"mass-on|mean-distance|top-k|entropy|\w+\.\w[\w.*]*|\w+\([^)]*\)|/[\w./-]+")
+# Names of statistics, layers and PyTorch's functions, shapes and formulas are of no language.
+NAMES = re.compile(
+    r"\[[\w, ]+\]|mass-on|mean-distance|top-k|entropy|\w+\.\w[\w.*]*|\w+\([^)]*\)|/[\w./-]+"
+)
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ class Alarm:
         where = f"head {self.head} in {self.layer or 'the model'}"
         if self.kind == "entropy_collapse":
             text = (
-                f"the entropy of {where} is {self.value:.2g} of what it can be, below "
+                f"the entropy of {where} is {self.value:.2g} of its maximum, below "
                 f"{self.threshold:.2g}"
             )
         else:
