@@ -13,7 +13,8 @@ from watching.ranks import RANKS, of_ranks
 
 transformers = pytest.importorskip("transformers")
 
-HEADS, KV_HEADS, WIDTH, LENGTH, VOCAB = 6, 2, 7, 13, 101
+# An even vocabulary: two ranks share the logits.
+HEADS, KV_HEADS, WIDTH, LENGTH, VOCAB = 6, 2, 7, 13, 106
 TOKENS = torch.arange(2 * LENGTH).reshape(2, LENGTH) * 29 % VOCAB
 LAYER = "model.layers.1.self_attn"
 STATISTICS = [
