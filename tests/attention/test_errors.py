@@ -43,6 +43,9 @@ def test_dtypes_and_kinds_that_do_not_meet():
         gh.Attention()(query, key.double(), value)
     with pytest.raises(TypeError, match=r"key takes a torch\.Tensor, and got list"):
         gh.Attention()(query, key.tolist(), value)
+    rows = torch.nested.nested_tensor([query[0, 0], query[1, 0, :3]], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"query takes rows of one length.*to_padded_tensor\(query"):
+        gh.Attention()(rows, key, value)
     with pytest.raises(ValueError, match="one device.*value meta"):
         gh.Attention()(query, key, value.to("meta"))
 
@@ -111,6 +114,7 @@ def test_masks_that_do_not_fit(mask, error, match):
             "sink takes a number.*got str 'deep'",
         ),
         (lambda: gh.Attention(softcap=0), ValueError, "softcap.*above 0, and got 0"),
+        (lambda: gh.Attention(softcap=1e-31), ValueError, "softcap.*least 1e-30, and got 1e-31"),
         (lambda: gh.Attention(softcap="x"), TypeError, "softcap takes a number.*'x'"),
         (lambda: gh.Attention(softcap=float("nan")), ValueError, "softcap.*finite"),
         (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*below 1, and got 1.0"),
