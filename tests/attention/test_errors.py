@@ -213,3 +213,20 @@ def test_a_trace_beyond_its_budget_is_refused_before_it_is_made():
     assert gh.Attention().trace(small, small, small, budget=needed).weights.shape == (1, 1, 3, 3)
     with pytest.raises(ValueError, match=f"would need {needed} for scores of shape"):
         gh.Attention().trace(small, small, small, budget=needed - 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "gradient", "error", "match"),
+    [
+        ([1.0], torch.zeros(2, 3), TypeError, r"WeightGradients\(value\).*and got list"),
+        (torch.zeros(2, 3), torch.zeros(2, 3).int(), TypeError, r"output_gradient\).*int32"),
+        (torch.zeros(3), torch.zeros(3), ValueError, r"take.*got \[3\] and \[3\]"),
+        (torch.zeros(2, 3, 5), torch.zeros(2, 7, 3), ValueError, "those of one call"),
+        (torch.zeros(3, 3, 5), torch.zeros(4, 7, 5), ValueError, "those of one call"),
+        (torch.zeros(0, 3, 5), torch.zeros(4, 7, 5), ValueError, "those of one call"),
+        (torch.zeros(2, 1, 3, 5), torch.zeros(3, 1, 7, 5), ValueError, "those of one call"),
+    ],
+)
+def test_gradients_of_weights_that_no_call_has(value, gradient, error, match):
+    with pytest.raises(error, match=match):
+        gh.WeightGradients(value, gradient)
