@@ -44,6 +44,13 @@ def check_trace(trace: Any) -> None:
             )
 
 
+def _check_kind(name: str, given: Any, kind: type, example: str) -> None:
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(
+            f"{name} takes a {kind.__name__} such as {example}, and got {type(given).__name__}."
+        )
+
+
 def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...]:
     """Check the words of the caller; without any, number them "1", "2" and so on.
 
@@ -175,6 +182,8 @@ def explain(
     Arguments, errors and an example are those of `glasshead.explain`, which takes modules, too.
     """
     check_trace(trace)
+    _check_kind("projection", projection, Projection, "Projection(inputs=x, W_query=…)")
+    _check_kind("printed", printed, WorkedExample, "HELLO_SHINY_SUN")
     query_count, key_count = trace.scores.shape[-2:]
     query_words = words(tokens, query_count, "tokens", "queries")
     same_words = keys is None and query_count == key_count
