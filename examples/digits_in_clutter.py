@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.drawing import Block, Document, Overlay, Paragraph, Table
-from glasshead.files import whole_file
+from picture_command import file_and_seed, picture_file, refused
 
 FILE = Path("build") / "digits_in_clutter.png"
 SIDE, DIGIT, PIECES = 48, 8, 14
@@ -201,22 +201,6 @@ def picture(model: nn.Module, scene: Scene, count: int = 6) -> Figure:
     return figure
 
 
-def asked(arguments: Sequence[str]) -> tuple[Path, int]:
-    """Return the file that the picture is written to, and the seed.
-
-    >>> asked([]), asked(["digits.png", "3"])
-    ((PosixPath('build/digits_in_clutter.png'), 0), (PosixPath('digits.png'), 3))
-    """
-    file, seed, *_ = (*arguments, *(str(FILE), str(SEED))[len(arguments) :], "")
-    whole = seed.isdecimal() and int(seed) < 2**63
-    if len(arguments) > 2 or not file.lower().endswith(".png") or not whole:
-        raise ValueError(
-            f"a file that ends in .png is expected, and perhaps a seed, and got "
-            f"{' '.join(arguments)}: name them so."
-        )
-    return Path(file), int(seed)
-
-
 def main(arguments: Sequence[str], steps: int = STEPS) -> int:
     """Train, tell and draw; the exit code is 2 where that cannot be.
 
@@ -224,26 +208,17 @@ def main(arguments: Sequence[str], steps: int = STEPS) -> int:
     2
     """
     try:
-        file, seed = asked(arguments)
+        file, seed = file_and_seed(arguments, FILE, SEED)
         known, unseen = digits()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Opened before training, so that nobody waits for a picture that cannot be written.
-        with whole_file(file) as beside:
+        with picture_file(file) as beside:
             model = learned(known, seed, steps)
             scene = scattered(unseen, SHOWN, torch.Generator().manual_seed(1))
             picture(model, scene).savefig(beside, format="png", dpi=110)
-    except (ValueError, ImportError) as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"the picture cannot be written: {error.strerror}: name another file.")
+    except (ValueError, ImportError, OSError) as error:
+        return refused("digits_in_clutter", error)
     Console(highlight=False).print(Document(told(model, scene), title="Digits in clutter"))
     print(f"\nwrote {file}")
     return 0
-
-
-def _refuse(sentence: str) -> int:
-    print(f"digits_in_clutter: error: {sentence}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.drawing import Block, Document, Heading, Paragraph, Table
-from glasshead.files import whole_file
+from picture_command import file_and_seed, picture_file, refused
 
 FILE = Path("build") / "induction_heads.png"
 LETTERS = string.ascii_letters + string.digits + "+/"  # a token each
@@ -255,26 +255,6 @@ def draw_losses(axes: Axes, model: gh.LanguageModel, roles: gh.HeadRoles) -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def asked(arguments: Sequence[str]) -> tuple[Path, int]:
-    """The file that the picture is written to, and the seed.
-
-    >>> asked([]), asked(["heads.png", "3"])
-    ((PosixPath('build/induction_heads.png'), 2), (PosixPath('heads.png'), 3))
-    >>> asked(["2"])
-    Traceback (most recent call last):
-    ValueError: a file that ends in .png is expected, and perhaps a seed, and got 2: name them so.
-    """
-    file, seed, *_ = (*arguments, *(str(FILE), str(SEED))[len(arguments) :], "")
-    # PyTorch has no longer seeds.
-    whole = seed.isdecimal() and int(seed) < 2**63
-    if len(arguments) > 2 or not file.lower().endswith(".png") or not whole:
-        raise ValueError(
-            f"a file that ends in .png is expected, and perhaps a seed, and got "
-            f"{' '.join(arguments)}: name them so."
-        )
-    return Path(file), int(seed)
-
-
 def main(arguments: Sequence[str], steps: int = STEPS) -> int:
     """Train, tell and draw; the exit code is 2 where the picture cannot be written.
 
@@ -282,25 +262,16 @@ def main(arguments: Sequence[str], steps: int = STEPS) -> int:
     2
     """
     try:
-        file, seed = asked(arguments)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Opened before training, so that nobody waits for a picture that cannot be written.
-        with whole_file(file) as beside:
+        file, seed = file_and_seed(arguments, FILE, SEED)
+        with picture_file(file) as beside:
             model, moments = learned(seed, steps)
             roles = roles_of(model)
             picture(model, roles, moments).savefig(beside, format="png", dpi=120)
-    except ValueError as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"the picture cannot be written: {error.strerror}: name another file.")
+    except (ValueError, OSError) as error:
+        return refused("induction_heads", error)
     Console(highlight=False).print(Document([*told(model, roles)], title="Induction heads"))
     print(f"\nwrote {file}")
     return 0
-
-
-def _refuse(sentence: str) -> int:
-    print(f"induction_heads: error: {sentence}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.drawing import Block, Document, Heading, HeatMap, Paragraph, Table
-from glasshead.files import whole_file
 from glasshead.ladder import (
     AttentionContext,
     FixedContext,
     SequenceToSequence,
     sentences_to_reverse,
 )
+from picture_command import picture_file, refused
 
 FILE = Path("build") / "why_attention.png"
 TEXT = "attention"
@@ -186,24 +186,15 @@ def main(arguments: Sequence[str]) -> int:
     """
     try:
         file = asked(arguments)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Opened before training, so that nobody waits for a picture that cannot be written.
-        with whole_file(file) as beside:
+        with picture_file(file) as beside:
             models = {name: learned(name) for name in CONTEXTS}
             found = {name: accuracy(model) for name, model in models.items()}
             picture(found).savefig(beside, format="png", dpi=120)
-    except ValueError as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"the picture cannot be written: {error.strerror}: name another file.")
+    except (ValueError, OSError) as error:
+        return refused("why_attention", error)
     Console(highlight=False).print(Document([*told(models, found)], title="Why attention"))
     print(f"\nwrote {file}")
     return 0
-
-
-def _refuse(sentence: str) -> int:
-    print(f"why_attention: error: {sentence}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ IGNORED = (
     "ignore:Guards may run slower:RuntimeWarning",
 )
 NEEDED_DISK = 9 * 10**9
+# How many of the tests that failed are named, the last ones of the log.
+_NAMED = 30
 _TABLE = re.compile(r"(?<=<!-- cells -->\n).*(?=<!-- end of cells -->)", re.DOTALL)
 
 
@@ -223,6 +225,13 @@ def test(
     return counted
 
 
+def failed_tests(log: str) -> list[str]:
+    """Return the lines of pytest's short summary that name what failed, at most 30, the last."""
+    _, header, summary = log.rpartition(" short test summary info ")
+    lines = summary.splitlines() if header else []
+    return [line for line in lines if line.startswith(("FAILED ", "ERROR "))][-_NAMED:]
+
+
 def results() -> dict[str, Any]:
     """Return what came out of each cell that was run."""
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
@@ -330,7 +339,9 @@ def main() -> int:
             "in {seconds} s".format(cell.name, **found)
         )
         if found["failed"]:
-            print(f"{cell.name}: see {(BUILD / cell.name).with_suffix('.log')}")
+            log = (BUILD / cell.name).with_suffix(".log")
+            print(f"{cell.name}: see {log}")
+            print(*failed_tests(log.read_text(encoding="utf-8", errors="replace")), sep="\n")
         failed |= bool(found["failed"])
         write({**results(), cell.name: found}, cells)
     return int(failed)

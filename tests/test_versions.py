@@ -72,6 +72,38 @@ def test_a_table_has_the_green_cells_and_tells_why_others_are_not_in_it(matrix):
     assert "**red**" not in drawn
 
 
+def test_a_cell_that_fails_names_its_tests_from_the_end_of_the_log(matrix, tmp_path):
+    body = "import pytest\n\n@pytest.fixture\ndef none():\n    raise OSError('no disk')\n"
+    body += "def test_error(none): pass\ndef test_passes(): print('FAILED only a word')\n"
+    body += "@pytest.mark.parametrize('n', range(37))\ndef test_failed(n): assert n == -1\n"
+    (tmp_path / "test_of_cell.py").write_text(body)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    log = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    named = matrix.failed_tests(log)
+    assert len(named) == 30
+    assert named[0].startswith("FAILED test_of_cell.py::test_failed[8] ")
+    assert named[-1].startswith("ERROR test_of_cell.py::test_error - OSError: no disk")
+    assert matrix.failed_tests("FAILED before the summary\n1 passed") == []
+
+
+def test_a_run_that_fails_prints_the_names_and_its_log(matrix, monkeypatch, tmp_path, capsys):
+    log = tmp_path / "newest.log"
+    log.write_text("=== short test summary info ===\nFAILED tests/test_a.py::test_b - assert 2\n")
+    versions = {"torch": "2.13.0"}
+    counted = {"passed": 7, "failed": 1, "skipped": 3, "mended": 0, "seconds": 5}
+    monkeypatch.setattr(matrix, "BUILD", tmp_path)
+    monkeypatch.setattr(matrix, "results", dict)
+    monkeypatch.setattr(matrix, "write", lambda *_: None)
+    monkeypatch.setattr(matrix, "run", lambda *_, **__: {**counted, "versions": versions})
+    monkeypatch.setattr(sys, "argv", ["run.py", "newest"])
+    assert matrix.main() == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "newest: 7 passed (0 mended), 1 failed, 3 skipped, in 5 s",
+        f"newest: see {log}",
+        "FAILED tests/test_a.py::test_b - assert 2",
+    ]
+
+
 def test_a_cell_without_its_python_is_skipped_with_a_sentence(matrix, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))

@@ -20,9 +20,9 @@ from glasshead.recipe.validation import (
     cast_inputs,
     check_inputs,
     offset_of,
-    positive,
     probability,
     register_value,
+    softcap_of,
     whole_number,
 )
 from glasshead.statistics import Statistic
@@ -43,7 +43,7 @@ class Attention(nn.Module):
 
     Args:
         score: The score function of a query and a key; `ScaledDot()` if not given.
-        softcap: Scores become softcap · tanh(score / softcap).
+        softcap: Scores become softcap · tanh(score / softcap); above 1e30 they stay as they are.
         bias: A tensor `[..., heads, queries, keys]`, or a `Bias`, added to the scores.
         mask: Which pairs may see each other; True = may attend in a boolean tensor.
         normalizer: Turns scores into weights; `Softmax()` if not given.
@@ -78,7 +78,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.score = _part(score, "score", Score, ScaledDot)
-        self.softcap = None if softcap is None else positive(softcap, "softcap")
+        self.softcap = softcap_of(softcap)
         register_value(self, "bias", as_bias(bias))
         self.mask = as_mask(mask)
         self.normalizer = _part(normalizer, "normalizer", Normalizer, Softmax)

@@ -29,6 +29,8 @@ class WeightGradients(LazyMatrix):
         output_gradient: Gradient of the loss with respect to the context of each head,
             `[..., heads, queries, value_dim]`.
 
+    Errors: a TypeError or ValueError where these are not tensors of such shapes.
+
     >>> import glasshead as gh
     >>> G = gh.WeightGradients(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [10.0]]]))
     >>> G.dense()
@@ -41,6 +43,27 @@ class WeightGradients(LazyMatrix):
 
     value: Float[Tensor, "*batch kv_heads keys value_dim"]
     output_gradient: Float[Tensor, "*batch heads queries value_dim"]
+
+    def __post_init__(self) -> None:
+        value, gradient = self.value, self.output_gradient
+        for name, given in (("value", value), ("output_gradient", gradient)):
+            if not isinstance(given, Tensor) or not given.is_floating_point():
+                got = given.dtype if isinstance(given, Tensor) else type(given).__name__
+                raise TypeError(
+                    f"WeightGradients({name}) takes a floating-point tensor, and got {got}."
+                )
+        # Query heads share key heads in groups.
+        fits = 2 <= value.ndim == gradient.ndim and value.shape[:-3] == gradient.shape[:-3]
+        fits = fits and value.shape[-1] == gradient.shape[-1]
+        if fits and value.ndim > 2:
+            heads, kv_heads = gradient.shape[-3], value.shape[-3]
+            fits = heads == kv_heads or (kv_heads > 0 and heads % kv_heads == 0)
+        if not fits:
+            raise ValueError(
+                "WeightGradients takes value [..., kv_heads, keys, value_dim] and output_gradient "
+                f"[..., heads, queries, value_dim], and got {list(value.shape)} and "
+                f"{list(gradient.shape)}: take those of one call."
+            )
 
     @property
     def shape(self) -> torch.Size:
@@ -67,7 +90,7 @@ class WeightGradients(LazyMatrix):
     @property
     def _group(self) -> int:
         heads, kv_heads = (x.shape[:-2].numel() for x in (self.output_gradient, self.value))
-        return heads // kv_heads
+        return heads // kv_heads if kv_heads else 1
 
     def _gradients(self, rows: range) -> Tensor:
         return self.output_gradient[..., rows.start : rows.stop, :].to(self.dtype)

@@ -30,7 +30,7 @@ from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Score
 from glasshead.recipe.tile import Span, with_heads
-from glasshead.recipe.validation import check_inputs, offset_of, positive, whole_number
+from glasshead.recipe.validation import check_inputs, offset_of, softcap_of, whole_number
 from glasshead.statistics.reductions import BlockSum, Largest, LogSum, TimesQueries
 
 _KIND = "weights"
@@ -265,8 +265,7 @@ class Weights(LazyMatrix):
         recipe = {name: deserialize(data[name], name, tensors) for name in _RECIPE}
         recipe["offset"] = offset_of(recipe["offset"], "offset")
         recipe["axes"] = whole_number(recipe["axes"], "axes", least=2)
-        if recipe["softcap"] is not None:
-            recipe["softcap"] = positive(recipe["softcap"], "softcap")
+        recipe["softcap"] = softcap_of(recipe["softcap"])
         query, key = tensors["query"], tensors["key"]
         problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
         rows = KnownRows(*(tensors[name] for name in _ROWS)) if {*_ROWS} & {*tensors} else None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import output_file, shown, texts_of
+from glasshead.cli.inputs.files import Run, output_file, shown, texts_of
 from glasshead.cli.inputs.messages import check_task, print_stderr, print_unknown
 from glasshead.cli.output import check_target, print_drawing, print_json, print_text, write_page
 from glasshead.extras import require
@@ -18,7 +18,7 @@ _CAPTION = "What each word received, the mean over words and heads; a row is a l
 
 
 def classify(
-    run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
+    run: Run,
     texts: Annotated[
         list[str] | None,
         Argument(

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from glasshead.cli.inputs.files import output_file, shown
+from glasshead.cli.inputs.files import Run, output_file, shown
 from glasshead.cli.inputs.messages import (
     check_task,
     listed,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from glasshead.drawing import Table
     from glasshead.tasks.classify import LabelEvaluation
 
-_Run = Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")]
 _Files = Annotated[
     list[str] | None,
     Argument(
@@ -81,7 +80,7 @@ def _evaluate(context: typer.Context) -> None:
 
 
 @evaluate.command("classify")
-def classify(run: _Run, files: _Files = None, *, json: _Json = False) -> None:
+def classify(run: Run, files: _Files = None, *, json: _Json = False) -> None:
     """Accuracy, F1 and the confusion matrix."""
     require("glasshead evaluate", "tokenizers", "torchmetrics")
     from glasshead.tasks.classify import TextClassifier
@@ -119,7 +118,7 @@ _TRANSLATIONS = Kind("--save", "the translations", "translations.txt")
 
 @evaluate.command("translate")
 def translate(
-    run: _Run,
+    run: Run,
     files: _Files = None,
     *,
     beam: Annotated[
@@ -173,7 +172,7 @@ def translate(
 
 @evaluate.command("write")
 def write(
-    run: _Run,
+    run: Run,
     files: _Files = None,
     *,
     field: Annotated[

@@ -1,6 +1,7 @@
 """The command `explain`: explain one attention step by step."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from glasshead.cli.inputs.messages import listed, number_option, one_of, print_s
 from glasshead.cli.output import (
     OUTPUT,
     Html,
+    Lang,
     Width,
     check_apart,
     check_language,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 # Wider vectors than these are read from a file; a seed is what a generator takes.
 _WIDEST_VECTOR, _LARGEST_SEED = 4096, 2**63 - 1
 _SENTENCE, _RECIPE = "The sentence", "The attention"
+_sentence_option = partial(Option, show_default=False, rich_help_panel=_SENTENCE)
+_recipe_option = partial(Option, rich_help_panel=_RECIPE)
 
 
 def explain(
@@ -57,21 +61,17 @@ def explain(
     *,
     example: Annotated[
         str | None,
-        Option(
+        _sentence_option(
             metavar="E",
-            show_default=False,
-            rich_help_panel=_SENTENCE,
             help='A worked example of the texts: shiny ("Hello shiny sun!") or journey ("Your '
             'journey starts with one step"), beside the numbers that they print.',
         ),
     ] = None,
     source: Annotated[
         str | None,
-        Option(
+        _sentence_option(
             "--text",
             metavar="T",
-            show_default=False,
-            rich_help_panel=_SENTENCE,
             help="The text that works the example, with its matrices and its seed: A (Dikkat "
             "Mekanizmaları), B (Mecanismos de Atención), C (Day 13), D (Dikkat ve Dönüştürücü) or "
             "E (缩放点积注意力机制). If not given, A for shiny and E for journey.",
@@ -79,19 +79,16 @@ def explain(
     ] = None,
     vectors: Annotated[
         str | None,
-        Option(
+        _sentence_option(
             metavar="FILE",
-            rich_help_panel=_SENTENCE,
             help="Your own vectors: a token and its numbers a row (CSV, tabs or semicolons too), "
             "or JSON; - reads standard input. Without TEXT, the rows in order are the sentence.",
         ),
     ] = None,
     query: Annotated[
         str | None,
-        Option(
+        _sentence_option(
             metavar="WORD",
-            show_default=False,
-            rich_help_panel=_SENTENCE,
             help="The query to explain: a word, or a position, as in #2, the second token. If not "
             "given, the last word.",
         ),
@@ -108,39 +105,32 @@ def explain(
     ] = None,
     mask: Annotated[
         str,
-        Option(
+        _recipe_option(
             metavar="M",
-            rich_help_panel=_RECIPE,
             help="Attention mask: none; causal; window:3: each query's own key and 3 before; "
             "window:3:1: and 1 after; causal+window:3:1: the keys that both show.",
         ),
     ] = "none",
     beta: Annotated[
         str | None,
-        Option(
+        _recipe_option(
             metavar="B",
-            show_default=False,
-            rich_help_panel=_RECIPE,
             help="Scale β of the scores: a number above 0, auto (1/√d), or inf (hardmax). If not "
             "given, auto for scaled-dot and 1 for others.",
         ),
     ] = None,
     score: Annotated[
         str | None,
-        Option(
+        _recipe_option(
             metavar="S",
-            show_default=False,
-            rich_help_panel=_RECIPE,
             help="Score function: scaled-dot, dot, cosine, gaussian or additive. If not given, "
             "scaled-dot, and dot for the worked example.",
         ),
     ] = None,
     normalizer: Annotated[
         str | None,
-        Option(
+        _recipe_option(
             metavar="N",
-            show_default=False,
-            rich_help_panel=_RECIPE,
             help="Normalizer of the scores: softmax, softmax-one, hardmax, sparsemax, entmax15 or "
             "sigmoid. If not given, softmax.",
         ),
@@ -151,9 +141,8 @@ def explain(
     head: Annotated[int, number_option("The head to explain, from 0.", _RECIPE)] = 0,
     weights: Annotated[
         str | None,
-        Option(
+        _recipe_option(
             metavar="FILE",
-            rich_help_panel=_RECIPE,
             help="Projections, as safetensors: W_query, W_key and W_value \\[d_in, d_out], or "
             "the state dict of nn.Linear layers, W_query.weight … with or without biases.",
         ),
@@ -166,16 +155,7 @@ def explain(
             help="Show the result in columns too, H = XA, as text D writes it.",
         ),
     ] = False,
-    lang: Annotated[
-        str | None,
-        Option(
-            metavar="L",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-            help="Language: en, tr, es, zh-Hant or zh-Hans. If not given, that of LC_ALL, "
-            "LC_MESSAGES or LANG, else en.",
-        ),
-    ] = None,
+    lang: Lang = None,
     html: Html = None,
     json: Annotated[
         bool, Option("--json", rich_help_panel=OUTPUT, help="Print JSON instead of text.")
@@ -199,27 +179,13 @@ def explain(
         mask=mask,
         heads=heads,
     )
-    if not 0 <= head < heads:
-        raise ValueError(
-            Message(
-                "--head takes a head from 0 to {value}, and got {head}: there are as many as "
-                "--heads says.",
-                value=heads - 1,
-                head=head,
-            )
-        )
+    _check_head(head, heads)
     check_width(width)
     check_language(lang)
     if page_file is not None:
         check_target(page_file)
         check_apart(page_file, (vectors_file, weights_file))
-    if not 0 <= seed <= _LARGEST_SEED:
-        raise ValueError(
-            Message(
-                "--seed takes a whole number from 0 to 2^63 - 1, and got {seed}: try 123.",
-                seed=seed,
-            )
-        )
+    _check_seed(seed)
     _check_dim(dim, made_up=vectors_file is None and worked is None)
     explanation = explain_sentence(
         text,
@@ -317,6 +283,28 @@ def recipe_for(
     example = example or example_for(text, vectors)
     default = "scaled-dot" if example is None else example.score
     return parse_recipe(score=default if score is None else score, **options)
+
+
+def _check_head(head: int, heads: int) -> None:
+    if not 0 <= head < heads:
+        raise ValueError(
+            Message(
+                "--head takes a head from 0 to {value}, and got {head}: there are as many as "
+                "--heads says.",
+                value=heads - 1,
+                head=head,
+            )
+        )
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(
+            Message(
+                "--seed takes a whole number from 0 to 2^63 - 1, and got {seed}: try 123.",
+                seed=seed,
+            )
+        )
 
 
 def _check_dim(dim: int | None, *, made_up: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import output_file
+from glasshead.cli.inputs.files import Run, output_file
 from glasshead.cli.inputs.messages import check_task, whole_number
 from glasshead.cli.output import PICTURE, check_target, write_bytes
 from glasshead.drawing.printable import visible
@@ -14,7 +14,7 @@ from glasshead.extras import require
 
 
 def near(
-    run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
+    run: Run,
     word: Annotated[
         str, Argument(metavar="WORD", show_default=False, help="A word that is one token.")
     ],

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from json import dumps
 from pathlib import Path
@@ -48,7 +49,7 @@ _PICTURE = Kind("--png", "the picture", "roles.png")
 _SCORES = Kind("--json", "the file of scores", "roles.json")
 # Half as many bits as a seed of PyTorch may have at most.
 _LARGEST_SEED = 2**32
-_SUBJECT = "Test texts"
+_text_option = partial(Option, rich_help_panel="Test texts")
 
 
 def roles(
@@ -64,30 +65,27 @@ def roles(
     *,
     text: Annotated[
         str | None,
-        Option(
+        _text_option(
             metavar="FILE",
-            rich_help_panel=_SUBJECT,
             help="Also score the heads on a text: plain, the texts of a .jsonl, .csv or .tsv, or a "
             "folder of such files.",
         ),
     ] = None,
     period: Annotated[
         int | None,
-        Option(
+        _text_option(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            rich_help_panel=_SUBJECT,
             help="Number of random tokens that are repeated. If not given, 25, or as many as fit "
             "twice into the context of MODEL.",
         ),
     ] = None,
     seed: Annotated[
         int,
-        Option(
+        _text_option(
             metavar="N",
             parser=whole_number,
-            rich_help_panel=_SUBJECT,
             help="Random seed of the tokens.",
         ),
     ] = 0,

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
@@ -117,13 +117,8 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
         ] = "auto",
     ) -> None:
         require("glasshead train", *TRAINING_LIBRARIES)
-        from glasshead.tasks.run_folder import RunFolder, leads
         from glasshead.tasks.training import Hardware
 
-        if not run:
-            raise ValueError(
-                "--run takes a folder, and got nothing: name one, as in --run runs/first."
-            )
         _check_torchrun(nodes, os.environ)
         hardware = Hardware(
             devices=devices,
@@ -132,23 +127,60 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             accelerator=accelerator,
             precision=precision,
         )
-        folder = RunFolder(run)
-        # What stands after --set KEY=VALUE is a FILE to the parser.
-        more = [file for file in files or () if assign and _is_assignment(file)]
-        own = tuple(file for file in files or () if file not in more)
-        assigned = (*(assign or ()), *more), own, tuple(held_out or ())
-        command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
-        with folder.locked(resume=resume):
-            with going_on("reading the texts") if leads() else nullcontext():
-                prepared = _prepare(
-                    task, folder, preset, assigned, hardware, command, resume=resume
-                )
-            figures = train_run(prepared, folder, hardware, resume=resume, watch=watch)
-        if leads():
-            print_figures(figures["best"], "text" if task == "classify" else "token")
-            if watch:
-                typer.echo(f"{'attention':<20}{_alarms(folder)}")
-            _print_next_commands(task, run)
+        assigned = _assigned(files or (), assign or (), held_out or ())
+        _train_task(task, run, preset, assigned, hardware, resume=resume, watch=watch)
+
+
+# Overrides, files and held-out files of a run.
+_Assigned = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def _assigned(files: Sequence[str], assign: Sequence[str], held_out: Sequence[str]) -> _Assigned:
+    """Return the overrides, which may stand among the files, and the files of a run.
+
+    >>> _assigned(["a.csv", "steps=5"], ["label=verdict"], [])
+    (('label=verdict', 'steps=5'), ('a.csv',), ())
+    """
+    # What stands after --set KEY=VALUE is a FILE to the parser.
+    more = [file for file in files if assign and _is_assignment(file)]
+    return (*assign, *more), tuple(file for file in files if file not in more), tuple(held_out)
+
+
+def _is_assignment(argument: str) -> bool:
+    """Return whether an argument is KEY=VALUE, and no file.
+
+    >>> _is_assignment("label=verdict"), _is_assignment("texts/a=b.csv")
+    (True, False)
+    """
+    return re.match(r"\w+=", argument) is not None and not Path(argument).exists()
+
+
+def _train_task(
+    task: str,
+    run: str,
+    preset: str | None,
+    assigned: _Assigned,
+    hardware: "Hardware",
+    *,
+    resume: bool,
+    watch: bool,
+) -> None:
+    """Train into a folder, and print the metrics and the commands that use the run."""
+    from glasshead.tasks.run_folder import RunFolder, leads
+
+    if not run:
+        raise ValueError("--run takes a folder, and got nothing: name one, as in --run runs/first.")
+    folder = RunFolder(run)
+    command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
+    with folder.locked(resume=resume):
+        with going_on("reading the texts") if leads() else nullcontext():
+            prepared = _prepare(task, folder, preset, assigned, hardware, command, resume=resume)
+        figures = train_run(prepared, folder, hardware, resume=resume, watch=watch)
+    if leads():
+        print_figures(figures["best"], "text" if task == "classify" else "token")
+        if watch:
+            typer.echo(f"{'attention':<20}{_alarms(folder)}")
+        _print_next_commands(task, run)
 
 
 # What starts a process on each machine tells each of them where it stands, by one of these.
@@ -165,19 +197,6 @@ def _check_torchrun(nodes: int, environment: Mapping[str, str]) -> None:
             f"--nodes {nodes} takes a command that torchrun starts on each machine: start it by "
             f"torchrun --nnodes {nodes}, or leave --nodes out to train on this one."
         )
-
-
-def _is_assignment(argument: str) -> bool:
-    """Return whether an argument is KEY=VALUE, and no file.
-
-    >>> _is_assignment("label=verdict"), _is_assignment("texts/a=b.csv")
-    (True, False)
-    """
-    return re.match(r"\w+=", argument) is not None and not Path(argument).exists()
-
-
-# Overrides, files and held-out files of a run.
-_Assigned = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def _job(task: str) -> "Job[Any]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import output_file, shown, texts_of
+from glasshead.cli.inputs.files import Run, output_file, shown, texts_of
 from glasshead.cli.inputs.messages import (
     check_task,
     number,
@@ -37,7 +37,7 @@ _attention_option = partial(Option, show_default=False, rich_help_panel="Attenti
 
 
 def translate(
-    run: Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")],
+    run: Run,
     texts: Annotated[
         list[str] | None,
         Argument(

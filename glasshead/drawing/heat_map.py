@@ -272,7 +272,7 @@ class HeatMap(Block):
     top: float | None = None
 
     def __post_init__(self) -> None:
-        matrix = _matrix(self.values)
+        matrix = matrix_of(self.values)
         rows, columns = texts(self.rows, "HeatMap rows"), texts(self.columns, "HeatMap columns")
         if (len(rows), len(columns)) != (len(matrix), len(matrix[0])):
             raise ValueError(
@@ -305,7 +305,7 @@ class HeatMap(Block):
         return heat_map_html(self.grid, self.caption, self.top, words)
 
 
-def _matrix(values: Any) -> Matrix:
+def matrix_of(values: Any) -> Matrix:
     """Return the weights as tuples, each row as long as the first."""
     listed = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(listed, str) or not isinstance(listed, Sequence):

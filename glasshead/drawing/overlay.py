@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from glasshead.drawing.block import ENGLISH, Block, Canvas, Words, check_caption
-from glasshead.drawing.heat_map import HeatMap
+from glasshead.drawing.heat_map import HeatMap, matrix_of
 from glasshead.drawing.numbers import number
 from glasshead.drawing.page import LEVELS, level, paint, ramp, rendered
 
@@ -68,10 +68,9 @@ class Overlay(Block):
 
     @property
     def _map(self) -> HeatMap:
-        listed = self.values.tolist() if hasattr(self.values, "tolist") else self.values
-        rows, columns = len(listed), len(listed[0]) if len(listed) else 0
-        names = [*map(str, range(rows))], [*map(str, range(columns))]
-        return HeatMap(listed, *names, caption=self.caption, top=self.top)
+        weights = matrix_of(self.values)
+        names = (list(map(str, range(count))) for count in (len(weights), len(weights[0])))
+        return HeatMap(weights, *names, caption=self.caption, top=self.top)
 
     def pixels(self) -> "np.ndarray":
         """Return the painted picture, `[H, W, 3]` bytes."""
@@ -121,16 +120,7 @@ def _colors(picture: Any) -> "np.ndarray":
     """Return a picture as `[H, W, 3]` numbers from 0 to 255."""
     import numpy as np
 
-    if hasattr(picture, "convert"):
-        picture = picture.convert("RGB")
-    if hasattr(picture, "detach"):
-        picture = picture.detach().float().cpu() if picture.is_floating_point() else picture.cpu()
-    values = np.asarray(picture)
-    if values.dtype.kind not in "biuf":
-        raise TypeError(
-            f"Overlay picture must be numbers, got {type(picture).__name__}; pass an image, an "
-            "array or a tensor."
-        )
+    values = _numbers(picture)
     if values.ndim == 3 and values.shape[0] in (1, 3) and values.shape[-1] not in (1, 3):
         values = np.moveaxis(values, 0, -1)
     if values.ndim == 2:
@@ -149,6 +139,28 @@ def _colors(picture: Any) -> "np.ndarray":
     if values.dtype.kind in "iu" and high <= 255 and low >= 0:
         high = 255.0
     return (colors - low) * (255 / (high - low))
+
+
+def _numbers(picture: Any) -> "np.ndarray":
+    """Return the numbers of an image, an array, a tensor or lists."""
+    import numpy as np
+
+    if hasattr(picture, "convert"):
+        picture = picture.convert("RGB")
+    if hasattr(picture, "detach"):
+        picture = picture.detach().float().cpu() if picture.is_floating_point() else picture.cpu()
+    try:
+        values = np.asarray(picture)
+    except ValueError:
+        raise ValueError(
+            "Overlay picture must have rows of one length, got ragged ones; fill up the shorter."
+        ) from None
+    if values.dtype.kind not in "biuf":
+        raise TypeError(
+            f"Overlay picture must be numbers, got {type(picture).__name__}; pass an image, an "
+            "array or a tensor."
+        )
+    return values
 
 
 def _png(pixels: "np.ndarray") -> bytes:

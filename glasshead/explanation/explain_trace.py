@@ -44,6 +44,13 @@ def check_trace(trace: Any) -> None:
             )
 
 
+def _check_kind(name: str, given: Any, kind: type, example: str) -> None:
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(
+            f"{name} takes a {kind.__name__} such as {example}, and got {type(given).__name__}."
+        )
+
+
 def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...]:
     """Check the words of the caller; without any, number them "1", "2" and so on.
 
@@ -170,39 +177,13 @@ def explain(
     printed: WorkedExample | None = None,
     columns: bool = False,
 ) -> Explanation:
-    r"""Explain a trace in words: the formula of each step, with its numbers, and the reason for it.
+    """Explain a trace in words: the formula of each step, with its numbers, and the reason for it.
 
-    Args:
-        trace: The result of `Attention().trace(query, key, value)`, of any layout.
-        tokens: The words of the queries, and in self-attention those of the keys; "1", "2" and so
-            on if not given.
-        query: The query to explain in detail, a word (its first occurrence) or a position; the
-            last if not given.
-        lang: The language: en, tr, es, zh-Hant or zh-Hans. A code such as "es_ES" or "zh-TW" will
-            do.
-        keys: The words of the keys where they differ, as in cross-attention.
-        index: The index of the leading axes, (batch…, head); zeros if not given.
-        projection: The embeddings and the matrices that gave queries, keys and values; they are
-            explained in a first step.
-        printed: A worked example, whose printed numbers are compared with the exact ones.
-        columns: Whether to show the result in columns too, H = XA.
-
-    Errors: a TypeError where `trace` is no Trace, or words are not strings; a ValueError where the
-    words are not as many as the queries or keys, where the query, the index or the language is not
-    there, and where the projection or the printed example does not belong to the trace.
-
-    >>> import torch
-    >>> import glasshead as gh
-    >>> x = torch.tensor([[0.34, 0.22, 0.54], [0.53, 0.34, 0.98], [0.29, 0.54, 0.93]])
-    >>> trace = gh.Attention(score=gh.Dot()).trace(x, x, x)
-    >>> explanation = explain(trace, tokens=["Hello", "shiny", "sun"], query="shiny")
-    >>> print("\n".join(explanation["context"].numbers[2:6]))
-    c(shiny) = 0.2291·[0.34, 0.22, 0.54]
-             + 0.4063·[0.53, 0.34, 0.98]
-             + 0.3646·[0.29, 0.54, 0.93]
-             = [0.3990, 0.3854, 0.8610]
+    Arguments, errors and an example are those of `glasshead.explain`, which takes modules, too.
     """
     check_trace(trace)
+    _check_kind("projection", projection, Projection, "Projection(inputs=x, W_query=…)")
+    _check_kind("printed", printed, WorkedExample, "HELLO_SHINY_SUN")
     query_count, key_count = trace.scores.shape[-2:]
     query_words = words(tokens, query_count, "tokens", "queries")
     same_words = keys is None and query_count == key_count

@@ -105,6 +105,19 @@ def positive(value: Any, name: str) -> float:
     return float(value)
 
 
+# Beyond these bounds float32 divides by 0, or multiplies by infinity.
+_LEAST_SOFTCAP, _LARGEST_SOFTCAP = 1e-30, 1e30
+
+
+def softcap_of(value: Any) -> float | None:
+    """Check a softcap, and return it; None where there is none, or it changes no finite score."""
+    if value is None or positive(value, "softcap") > _LARGEST_SOFTCAP:
+        return None
+    if value < _LEAST_SOFTCAP:
+        raise ValueError(f"softcap takes a number of at least {_LEAST_SOFTCAP}, and got {value!r}.")
+    return float(value)
+
+
 def probability(value: Any, name: str) -> float:
     """Check that `value` is a number in [0, 1), and return it."""
     if not 0 <= finite(value, name) < 1:
@@ -147,6 +160,11 @@ def check_inputs(query: Any, key: Any, value: Any) -> None:
 def _check_input(name: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} takes a torch.Tensor, and got {type(tensor).__name__}.")
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name} takes rows of one length, and got a nested tensor: pad it by "
+            f"torch.nested.to_padded_tensor({name}, 0), and hide the padding by mask=gh.padding(…)."
+        )
     if tensor.dtype not in FLOATS:
         raise TypeError(
             f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: "

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.explanation import Explanation
-from glasshead.explanation import explain as explain_trace
 from glasshead.explanation.embeddings import Projection
+from glasshead.explanation.explain_trace import explain as explain_trace
 from glasshead.explanation.explain_trace import module_notes
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.layers.torch_weights import named_weights

@@ -43,6 +43,9 @@ def test_dtypes_and_kinds_that_do_not_meet():
         gh.Attention()(query, key.double(), value)
     with pytest.raises(TypeError, match=r"key takes a torch\.Tensor, and got list"):
         gh.Attention()(query, key.tolist(), value)
+    rows = torch.nested.nested_tensor([query[0, 0], query[1, 0, :3]], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"query takes rows of one length.*to_padded_tensor\(query"):
+        gh.Attention()(rows, key, value)
     with pytest.raises(ValueError, match="one device.*value meta"):
         gh.Attention()(query, key, value.to("meta"))
 
@@ -111,6 +114,7 @@ def test_masks_that_do_not_fit(mask, error, match):
             "sink takes a number.*got str 'deep'",
         ),
         (lambda: gh.Attention(softcap=0), ValueError, "softcap.*above 0, and got 0"),
+        (lambda: gh.Attention(softcap=1e-31), ValueError, "softcap.*least 1e-30, and got 1e-31"),
         (lambda: gh.Attention(softcap="x"), TypeError, "softcap takes a number.*'x'"),
         (lambda: gh.Attention(softcap=float("nan")), ValueError, "softcap.*finite"),
         (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*below 1, and got 1.0"),
@@ -209,3 +213,20 @@ def test_a_trace_beyond_its_budget_is_refused_before_it_is_made():
     assert gh.Attention().trace(small, small, small, budget=needed).weights.shape == (1, 1, 3, 3)
     with pytest.raises(ValueError, match=f"would need {needed} for scores of shape"):
         gh.Attention().trace(small, small, small, budget=needed - 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "gradient", "error", "match"),
+    [
+        ([1.0], torch.zeros(2, 3), TypeError, r"WeightGradients\(value\).*and got list"),
+        (torch.zeros(2, 3), torch.zeros(2, 3).int(), TypeError, r"output_gradient\).*int32"),
+        (torch.zeros(3), torch.zeros(3), ValueError, r"take.*got \[3\] and \[3\]"),
+        (torch.zeros(2, 3, 5), torch.zeros(2, 7, 3), ValueError, "those of one call"),
+        (torch.zeros(3, 3, 5), torch.zeros(4, 7, 5), ValueError, "those of one call"),
+        (torch.zeros(0, 3, 5), torch.zeros(4, 7, 5), ValueError, "those of one call"),
+        (torch.zeros(2, 1, 3, 5), torch.zeros(3, 1, 7, 5), ValueError, "those of one call"),
+    ],
+)
+def test_gradients_of_weights_that_no_call_has(value, gradient, error, match):
+    with pytest.raises(error, match=match):
+        gh.WeightGradients(value, gradient)

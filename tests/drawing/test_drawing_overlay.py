@@ -74,8 +74,24 @@ def test_a_page_holds_the_picture_and_its_scale():
         (np.zeros((0, 3)), ValueError, "got \\[0, 3\\]"),
         (np.array([["a"]]), TypeError, "must be numbers, got ndarray"),
         (np.array([[np.nan]]), ValueError, "finite numbers"),
+        ([[1], [1, 2]], ValueError, "rows of one length, got ragged ones"),
     ],
 )
 def test_what_is_no_picture_is_refused(picture, error, told):
     with pytest.raises(error, match=told):
         Overlay([[1.0]], picture)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "told"),
+    [
+        (3, TypeError, "must be a matrix, got int; pass a list of rows"),
+        ([0.25, 0.75], TypeError, "row"),
+        ([], ValueError, "at least one row and one column"),
+        ([[0.25], [0.5, 0.25]], ValueError, "rows of one length"),
+        ([[-0.25]], ValueError, "at least 0, got -0.25"),
+    ],
+)
+def test_what_are_no_weights_is_refused(weights, error, told):
+    with pytest.raises(error, match=told):
+        Overlay(weights)

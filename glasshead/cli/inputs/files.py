@@ -9,13 +9,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
+
+from typer import Argument
 
 from glasshead.cli.inputs.messages import print_stderr
 from glasshead.drawing.printable import printable
 from glasshead.files import open_regular
 from glasshead.message import Message
 from glasshead.tasks.data import files
+
+Run = Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")]
 
 
 @dataclass(frozen=True, slots=True)

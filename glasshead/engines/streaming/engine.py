@@ -199,8 +199,7 @@ def lower(problem: Problem) -> LoweredProblem:
         table=table,
         sink=_sink(problem),
         scale=scale,
-        # One so large changes no finite score.
-        softcap=0.0 if problem.softcap is None or problem.softcap > 1e30 else problem.softcap,
+        softcap=problem.softcap or 0.0,
         rule=rule,
     )
     return LoweredProblem(query, key, value, recipe)

@@ -251,7 +251,7 @@ _Matrix = list[list[float]]
 def _printed(subject: Subject) -> tuple[Block, ...]:
     """Show each term and each sum, exact and as printed, and the misprints."""
     printed, say = subject.printed, subject.say
-    if printed is None or not _has_terms(printed):
+    if printed is None or not printed.printed_terms:
         return ()
     terms = _printed_terms(subject)
     _check_printed(printed, subject, terms)
@@ -275,16 +275,6 @@ def _printed_terms(subject: Subject) -> _Matrix:
     """Compute weight times value: a row per number of the value, a column per key."""
     weights = subject.matrix("dropped")[subject.position]
     return (weights[:, None] * subject.values).T.tolist()
-
-
-def _has_terms(printed: object) -> bool:
-    """Return whether a text prints the terms of the sums."""
-    if not isinstance(printed, WorkedExample):
-        raise TypeError(
-            "printed takes a WorkedExample such as HELLO_SHINY_SUN, and got "
-            f"{type(printed).__name__}."
-        )
-    return bool(printed.printed_terms)
 
 
 def _check_printed(printed: WorkedExample, subject: Subject, terms: _Matrix) -> None:

@@ -16,6 +16,7 @@ from glasshead.models.pretrained.folder import (
     TensorSource,
     below,
     of_blocks,
+    prefix,
     same,
     transposed,
 )
@@ -78,7 +79,7 @@ class GPT2(DecoderFamily):
         )
 
     def sources(self, config: LanguageModelConfig, names: Iterable[str]) -> dict[str, TensorSource]:
-        at = "transformer." if any(name.startswith("transformer.") for name in names) else ""
+        at = prefix(names, "transformer.")
         found = {
             "embedding.tokens.weight": same(f"{at}wte.weight"),
             "embedding.positions.table.weight": same(f"{at}wpe.weight"),
@@ -98,7 +99,7 @@ class GPT2(DecoderFamily):
                 found[f"{ours}.{one}.weight"] = transposed(f"{theirs}.{other}.weight")
                 found[f"{ours}.{one}.bias"] = same(f"{theirs}.{other}.bias")
             for one, other in (("around_attention", "ln_1"), ("around_feed_forward", "ln_2")):
-                for part in ("weight", "bias"):
+                for part in BOTH:
                     found[f"{ours}.{one}.norm.{part}"] = same(f"{theirs}.{other}.{part}")
         return found
 
@@ -135,7 +136,7 @@ class OPT(DecoderFamily):
         )
 
     def sources(self, config: LanguageModelConfig, names: Iterable[str]) -> dict[str, TensorSource]:
-        at = "model.decoder." if any(name.startswith("model.") for name in names) else "decoder."
+        at = f"{prefix(names, 'model.')}decoder."
         found = {
             "embedding.tokens.weight": same(f"{at}embed_tokens.weight"),
             "embedding.positions.table.weight": below(
@@ -199,7 +200,7 @@ class GPTNeoX(DecoderFamily):
 
     def sources(self, config: LanguageModelConfig, names: Iterable[str]) -> dict[str, TensorSource]:
         names = set(names)
-        at = "gpt_neox." if any(name.startswith("gpt_neox.") for name in names) else ""
+        at = prefix(names, "gpt_neox.")
         found = {
             "embedding.tokens.weight": same(f"{at}embed_in.weight"),
             "norm.weight": same(f"{at}final_layer_norm.weight"),
@@ -298,7 +299,7 @@ class Llama(DecoderFamily):
 
     def sources(self, config: LanguageModelConfig, names: Iterable[str]) -> dict[str, TensorSource]:
         names = set(names)
-        at = "model." if any(name.startswith("model.") for name in names) else ""
+        at = prefix(names, "model.")
         found = {
             "embedding.tokens.weight": same(f"{at}embed_tokens.weight"),
             "norm.weight": same(f"{at}norm.weight"),

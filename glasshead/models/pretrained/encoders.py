@@ -15,6 +15,7 @@ from glasshead.models.pretrained.folder import (
     TensorSource,
     below,
     of_blocks,
+    prefix,
     same,
 )
 from glasshead.models.pretrained.rope import local_base, rotary, sliding_layers, windows
@@ -114,7 +115,7 @@ class BERT(EncoderFamily):
         )
 
     def encoder(self, config: EncoderConfig, names: set[str]) -> dict[str, TensorSource]:
-        at = self.prefix if any(name.startswith(self.prefix) for name in names) else ""
+        at = prefix(names, self.prefix)
         # Names of the first files, converted from TensorFlow.
         old = f"{at}embeddings.LayerNorm.gamma" in names
         norms = {"weight": "gamma", "bias": "beta"} if old else {"weight": "weight", "bias": "bias"}
@@ -216,7 +217,7 @@ class DistilBERT(EncoderFamily):
         )
 
     def encoder(self, config: EncoderConfig, names: set[str]) -> dict[str, TensorSource]:
-        at = "distilbert." if any(name.startswith("distilbert.") for name in names) else ""
+        at = prefix(names, "distilbert.")
         found = {
             "embedding.tokens.weight": same(f"{at}embeddings.word_embeddings.weight"),
             "embedding.positions.table.weight": same(f"{at}embeddings.position_embeddings.weight"),
@@ -282,7 +283,7 @@ class ModernBERT(EncoderFamily):
         )
 
     def encoder(self, config: EncoderConfig, names: set[str]) -> dict[str, TensorSource]:
-        at = "model." if any(name.startswith("model.") for name in names) else ""
+        at = prefix(names, "model.")
         found = {
             "embedding.tokens.weight": same(f"{at}embeddings.tok_embeddings.weight"),
             "embedding.norm.weight": same(f"{at}embeddings.norm.weight"),

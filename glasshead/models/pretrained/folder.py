@@ -310,6 +310,15 @@ def stacked(*names: str) -> TensorSource:
     return TensorSource(names, lambda *tensors: torch.cat(tensors))
 
 
+def prefix(names: Iterable[str], whole: str) -> str:
+    """Return the prefix of stored names: `whole` of a model with its head, "" of one without.
+
+    >>> prefix(["model.norm.weight", "lm_head.weight"], "model."), prefix(["norm.weight"], "model.")
+    ('model.', '')
+    """
+    return whole if any(name.startswith(whole) for name in names) else ""
+
+
 # The tensors of a module, by our names.
 WEIGHT, BOTH = {"weight": "weight"}, {"weight": "weight", "bias": "bias"}
 

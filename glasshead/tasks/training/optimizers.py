@@ -45,10 +45,7 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _evaluated(closure)
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
@@ -71,6 +68,12 @@ class Muon(Optimizer):
         matrix.mul_(1 - group["lr"] * group["weight_decay"])
         scale = 0.2 * math.sqrt(max(matrix.shape))
         matrix.add_(x.T if tall else x, alpha=-group["lr"] * scale)
+
+
+def _evaluated(closure: Callable[[], Any] | None) -> Any:
+    """Return the loss that the closure of a step computes, with gradients; None without one."""
+    with torch.enable_grad():
+        return None if closure is None else closure()
 
 
 class MuonWithAdamW(Optimizer):
@@ -96,10 +99,7 @@ class MuonWithAdamW(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step with both optimizers."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _evaluated(closure)
         for part, first, end in self._parts:
             # `load_state_dict` replaces these lists.
             part.param_groups, part.state = self.param_groups[first:end], self.state

@@ -27,6 +27,7 @@ from glasshead.tasks.train_classifier import (
     read_labelled,
 )
 from glasshead.tasks.training import TrainingSettings
+from tasks.objectives import assert_parts_sum_to_the_whole
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
@@ -344,15 +345,7 @@ def test_figures_by_hand_and_without_smoothing(batches):
 @pytest.mark.parametrize("parts", [2, 3, 5])
 def test_parts_of_a_batch_sum_to_the_whole(parts, batches):
     task = ClassifyObjective(model_of(), smoothing=0.2)
-    order = [3, 0, 6, 2, 1, 5, 4]
-    whole = task.validate(batches.collate(order))
-    dealt = [order[part::parts] for part in range(parts)]
-    sums = [task.validate(batches.collate(part)) for part in dealt]
-    for name in ("loss", "targets", "right"):
-        torch.testing.assert_close(sum(each[name] for each in sums), whole[name])
-    assert sum(map(batches.count, dealt)) == batches.count(order) == whole["targets"]
-    losses = [task.loss(batches.collate(part)) for part in dealt]
-    torch.testing.assert_close(sum(losses), task.loss(batches.collate(order)))
+    assert_parts_sum_to_the_whole(task, batches, [3, 0, 6, 2, 1, 5, 4], parts)
 
 
 @pytest.mark.parametrize("name", PRESETS)
