@@ -11,7 +11,7 @@ from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.errors import check_not_compiled
-from glasshead.watching.interception.kernels import observing_operators
+from glasshead.watching.interception.kernels import higher_order, observing_operators
 from glasshead.watching.interception.patches import (
     by_any_name,
     check_compiled_code_is_seen,
@@ -131,7 +131,7 @@ def watch(
 def observing(watcher: Watcher) -> AbstractContextManager[None]:
     """Return the block in which a watcher observes its model; it checks nothing at its end."""
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    patches = [*_patches(), *compiling_anew()]
+    patches = [*_patches(), *compiling_anew(), *higher_order()]
     return THREADS.session.watching(watcher, patches, observing_operators())
 
 

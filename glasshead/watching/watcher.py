@@ -45,6 +45,7 @@ from glasshead.watching.module_calls import (
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.sharding import Shard, ShardError, head_shard
+from glasshead.watching.single_query import single_query
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ class Watcher:
         except ShardError:
             self.record_unseen(SHARDED, own.module)
             return
-        captured = replace(captured, shards=shards)
+        if shards != captured.shards:
+            captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
             if name not in self.watched and output_mismatch(captured):
                 raise UnseenError(
@@ -194,6 +196,11 @@ class Watcher:
         """
         del calls
         self.watched.setdefault(name, Watched(name)).add(call)
+
+    @property
+    def passes(self) -> int:
+        """Number of forward passes in which attention was observed so far."""
+        return self._pass.number
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
@@ -530,6 +537,9 @@ def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, A
     """Compute the statistics of a problem, by name."""
     if not statistics:
         return {}
+    found = single_query(problem, statistics)
+    if found is not None:
+        return found
     request = StatisticRequest(problem, statistics)
     return request.finished(reductions_of(problem, request.reductions))
 
