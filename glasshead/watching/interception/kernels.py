@@ -212,7 +212,11 @@ _PYTHON_DISPATCH = "torch.utils._python_dispatch"
 _STACK = f"{_PYTHON_DISPATCH}._get_current_dispatch_mode_stack"
 _POP, _PUSH = f"{_PYTHON_DISPATCH}._pop_mode", f"{_PYTHON_DISPATCH}._push_mode"
 _MODE = "torch.utils._python_dispatch.TorchDispatchMode"
-_HIGHER_ORDER = "torch._ops.HigherOrderOperator"
+# Higher-order operators, and what each compiled function calls before it looks at the keys.
+_CALLING_BACK = (
+    "torch._ops.HigherOrderOperator.__call__",
+    "torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance",
+)
 # A class of PyTorch, or none.
 _Mode: Any = private(_MODE) or object
 _Operator = type(torch.ops.aten.mm.default)
@@ -237,14 +241,22 @@ def observing_operators() -> "OperatorInterceptMode":
     return OperatorInterceptMode()
 
 
-def higher_order() -> list[Patch]:
-    """Return the patch by which higher-order operators call the mode back."""
-    kind = private(_HIGHER_ORDER)
-    return [] if kind is None else [_HigherOrderPatch(kind, "__call__", run_higher_order)]
+def calling_back() -> list[Patch]:
+    """Return the patches by which what knows dispatch keys by itself calls the mode back.
+
+    These are higher-order operators, which have no kernels for keys of ours, and what was compiled,
+    which is known by the keys of its thread, and restores those that it was called with.
+    """
+    homes = (name.rpartition(".") for name in _CALLING_BACK if private(name) is not None)
+    return [_CallingBack(private(home), name, run_higher_order) for home, _, name in homes]
 
 
-class _HigherOrderPatch(Patch):
-    """A patch of the call of a higher-order operator, which knows no dispatch keys of ours."""
+def _by_rule(func: Any, mode: "OperatorInterceptMode", *args: Any, **kwargs: Any) -> Any:
+    return run_higher_order(THREADS.session, mode, func, args, kwargs)
+
+
+class _CallingBack(Patch):
+    """A patch of a function that calls the mode back before it runs."""
 
     def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def standing(*inputs: Any, **named: Any) -> Any:
@@ -255,10 +267,6 @@ class _HigherOrderPatch(Patch):
             return original(*inputs, **named)
 
         return standing
-
-
-def _by_rule(func: Any, mode: "OperatorInterceptMode", *args: Any, **kwargs: Any) -> Any:
-    return run_higher_order(THREADS.session, mode, func, args, kwargs)
 
 
 class OperatorInterceptMode(OneThread, _Mode):
@@ -293,7 +301,7 @@ class OperatorInterceptMode(OneThread, _Mode):
         session = THREADS.session
         if (
             self._aside
-            or private(_HIGHER_ORDER) is None
+            or any(private(name) is None for name in _CALLING_BACK)
             or self._stays
             or not self._follower.idle
             or session.changes

@@ -73,9 +73,6 @@ class _CallbackPatch(Patch):
 
 def _run(session: Session, original: Callable[..., Any], callback: Any) -> Any:
     """Return a callback that compiles for watches; where there is none, report it."""
-    for one in session.modes:
-        # The compiler knows its code by the dispatch keys of a thread.
-        one.step_back(late=True, stays=True)
     convert = getattr(callback, "_torchdynamo_orig_backend", None)
     exports = torch.compiler.is_exporting() or getattr(convert, "_export", False)
     if exports or compiles_for_operator():

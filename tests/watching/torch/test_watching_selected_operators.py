@@ -178,6 +178,29 @@ def test_attention_by_hand_from_the_first_layer_of_the_second_pass_is_seen(
             torch.testing.assert_close(call.entropy, calls[0].entropy)
 
 
+@torch.no_grad()
+def test_what_is_compiled_in_a_later_pass_is_seen(model: Model, x: Tensor) -> None:
+    torch.compiler.reset()
+
+    uncompiled = torch.compiler.disable(by_another_name)
+
+    def partly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return uncompiled(2 * query, key, value) + uncompiled(query, key, value)
+
+    compiled = torch.compile(partly, backend="eager")
+    expected = model(x, fused, compiled)
+    outputs = []
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(2):
+            model(x, fused, fused)
+        outputs = [model(x, fused, compiled) for _ in range(2)]
+    assert all(torch.equal(one, expected) for one in outputs)
+    assert [len(one) for one in seen.values()] == [4, 6]
+    first, _, *others = (call.entropy for call in seen["layers.1"])
+    for place, one in enumerate(others):
+        assert torch.allclose(one, first) == bool(place % 2)
+
+
 def test_modes_that_are_entered_meanwhile_stay_in_order(model: Model, x: Tensor) -> None:
     with FlopCounterMode(display=False) as expected:
         model(x, fused, fused)
