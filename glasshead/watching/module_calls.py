@@ -18,7 +18,7 @@ from glasshead.attention import Attention
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError, uncompiled
-from glasshead.watching.layer_record import Call
+from glasshead.watching.recorded_call import Call
 
 # Every call of a module goes through this function, even if its `forward` is patched.
 _CALL: Any = getattr(

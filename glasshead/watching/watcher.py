@@ -34,7 +34,7 @@ from glasshead.watching.errors import (
     without_attention,
 )
 from glasshead.watching.image_finder import ImageFinder
-from glasshead.watching.layer_record import Call, CallInfo, Watched
+from glasshead.watching.layer_record import Watched
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
@@ -44,6 +44,7 @@ from glasshead.watching.module_calls import (
     names_of,
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
+from glasshead.watching.recorded_call import Call, CallInfo
 from glasshead.watching.sharding import Shard, ShardError, head_shard
 from glasshead.watching.single_query import single_query
 
