@@ -2,7 +2,8 @@
 
 from glasshead.watching.attention_map import AttentionMap
 from glasshead.watching.errors import BudgetError, UnseenError
-from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.recorded_call import Call
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import ablate, intervene, watch
 

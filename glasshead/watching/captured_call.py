@@ -4,6 +4,7 @@ import copy
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -104,6 +105,11 @@ class CapturedCall:
         return self.problem.scores_shape[:-3]
 
 
+# Nobody writes to these, and making a module takes longer than a step of attention.
+_scaled_dot = lru_cache(maxsize=64)(ScaledDot)
+_SOFTMAX = Softmax()
+
+
 def problem_from_inputs(
     query: Float[Tensor, "... queries dim"],
     key: Float[Tensor, "... keys dim"],
@@ -127,17 +133,18 @@ def problem_from_inputs(
     query, key, value = (x.detach() for x in (query, key, value))
     while query.ndim < 4:
         query, key, value = (x.unsqueeze(0 if x.ndim < 3 else -3) for x in (query, key, value))
-    batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3])
-    query, key, value = (x.expand(*batch, *x.shape[-3:]) for x in (query, key, value))
+    if not query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:
+        batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3])
+        query, key, value = (x.expand(*batch, *x.shape[-3:]) for x in (query, key, value))
     problem = Problem(
         query=query,
         key=key,
         value=value,
-        score=ScaledDot(None if scale is None else float(scale)),
+        score=_scaled_dot(None if scale is None else float(scale)),
         softcap=softcap,
         biases=() if bias is None else (bias.detach() if isinstance(bias, Tensor) else bias,),
         mask=mask,
-        normalizer=Softmax() if sinks is None else SoftmaxOne(sinks.detach()),
+        normalizer=_SOFTMAX if sinks is None else SoftmaxOne(sinks.detach()),
         dropout=0.0,
         offset=offset,
         axes=max(4, query.ndim),

@@ -11,23 +11,6 @@ from torch import nn
 from glasshead.private_names import lacking, private
 
 
-def check_not_compiled(model: nn.Module, verb: str) -> None:
-    """Check that no part of a model is compiled, as compiled attention cannot be intercepted.
-
-    Args:
-        model: The model to run.
-        verb: The operation, for the error: "watch" or "ablate".
-
-    Errors: a ValueError.
-    """
-    parts = compiled_parts(model)
-    if parts:
-        raise ValueError(
-            f"{verb} takes a model that is not compiled, and {parts[0] or 'the model'!r} is: "
-            f"{verb} the model that was given to torch.compile."
-        )
-
-
 def compiled_parts(model: nn.Module) -> list[str]:
     """Return the names of the modules of a model that are compiled."""
     return [

@@ -15,7 +15,8 @@ from glasshead.recipe.biases import bias_values
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer, SoftmaxOne
 from glasshead.recipe.problem import Problem
-from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.recorded_call import Call
 
 
 class _Part(NamedTuple):

@@ -151,8 +151,9 @@ def _grids(module: nn.Module, sizes: Tensor | None, pixels: Tensor | None) -> li
 def _pixels(module: nn.Module, given: dict[str, Any]) -> Tensor | None:
     """Return the picture that a module was given."""
     pixels = given.get("pixel_values")
-    if pixels is None and hasattr(module, "patch_embed"):
+    if pixels is None:
         pixels = next((one for one in given.values() if _is_picture(one)), None)
+        pixels = pixels if pixels is not None and hasattr(module, "patch_embed") else None
     return pixels if isinstance(pixels, Tensor) else None
 
 

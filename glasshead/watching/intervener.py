@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from glasshead.recipe.masks import dense
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.interventions import ActivationPatch, ChangedCall, Intervention
-from glasshead.watching.layer_record import Call, CallInfo
 from glasshead.watching.module_calls import (
     CallPosition,
     ModuleCall,
@@ -23,6 +22,7 @@ from glasshead.watching.module_calls import (
     calls_in_progress,
     names_of,
 )
+from glasshead.watching.recorded_call import Call, CallInfo
 from glasshead.watching.sharding import Shard, ShardError, head_shard, shares_heads
 from glasshead.watching.watcher import ForwardPass
 

@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.recipe.validation import finite, whole_number
-from glasshead.watching.layer_record import Call, Watched
+from glasshead.watching.layer_record import Watched
 from glasshead.watching.module_calls import CallPosition
+from glasshead.watching.recorded_call import Call
 from glasshead.watching.seen import Seen
 
 

@@ -18,14 +18,14 @@ from glasshead.attention import Attention
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError, uncompiled
-from glasshead.watching.layer_record import Call
+from glasshead.watching.recorded_call import Call
 
 # Every call of a module goes through this function, even if its `forward` is patched.
 _CALL: Any = getattr(
     private("torch.nn.Module._wrapped_call_impl") or nn.Module.__call__, "__code__", None
 )
-# An extra local variable of the frame of such a call, which identifies it.
-_IDENTITY = "__glasshead_call__"
+# Extra local variables of the frame of such a call: what identifies it, and its arguments.
+_IDENTITY, _ARGUMENTS = "__glasshead_call__", "__glasshead_arguments__"
 
 
 class ModuleCall(NamedTuple):
@@ -53,9 +53,12 @@ class ModuleCall(NamedTuple):
         """The arguments of `forward` by name, defaults included; of compiled code none."""
         if self.frame is None:
             return {}
-        names, defaults = _parameters(type(self.module))
         local = self.frame.f_locals
-        return {**defaults, **dict(zip(names, local["args"], strict=False)), **local["kwargs"]}
+        if _ARGUMENTS not in local:
+            names, defaults = _parameters(type(self.module))
+            given = dict(zip(names, local["args"], strict=False))
+            local[_ARGUMENTS] = {**defaults, **given, **local["kwargs"]}
+        return local[_ARGUMENTS]
 
     @property
     def parameters(self) -> set[str]:

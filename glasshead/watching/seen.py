@@ -17,7 +17,8 @@ from glasshead.drawing import Block, Document, Paragraph, Table, number
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import MaxScore, Statistic
 from glasshead.watching.gathering import gathered
-from glasshead.watching.layer_record import Call, CallInfo, Watched
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.recorded_call import Call, CallInfo
 
 if TYPE_CHECKING:
     import pandas as pd

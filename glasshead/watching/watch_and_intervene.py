@@ -1,17 +1,18 @@
 """Observe every attention of a model while it runs as it is, or with interventions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
-from glasshead.watching.errors import check_not_compiled
-from glasshead.watching.interception.kernels import observing_operators
+from glasshead.watching.errors import compiled_parts
+from glasshead.watching.interception.kernels import calling_back, observing_operators
 from glasshead.watching.interception.patches import (
     by_any_name,
     check_compiled_code_is_seen,
@@ -131,7 +132,7 @@ def watch(
 def observing(watcher: Watcher) -> AbstractContextManager[None]:
     """Return the block in which a watcher observes its model; it checks nothing at its end."""
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    patches = [*_patches(), *compiling_anew()]
+    patches = [*_patches(), *compiling_anew(), *calling_back()]
     return THREADS.session.watching(watcher, patches, observing_operators())
 
 
@@ -166,7 +167,8 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
     The model may be one of ours, one of transformers in any attention mode, PyTorch's own
     transformer layers, which leave their fast paths meanwhile, or any other that calls
     `F.scaled_dot_product_attention`, or writes its attention by hand while a `watch` is open, too.
-    Nothing of it is changed. A block belongs to the thread that
+    Nothing of it is changed. What of it is compiled runs uncompiled meanwhile, as by
+    `torch.compiler.set_stance("force_eager")`. A block belongs to the thread that
     opened it; nested blocks ablate the heads of all. With gradient checkpointing the backward pass
     belongs into the block, too, whatever thread PyTorch runs it in.
 
@@ -175,10 +177,10 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
         heads: Head indices, counted from 0, by the dotted name of their module, as `watch` gives
             it.
 
-    Errors: a TypeError or ValueError where an argument is invalid, a name is unknown or the model
-    is compiled. Within the block a ValueError where a head is out of range, or an attention has no
-    head axis. At the end of the block a RuntimeError where a named attention was never reached, or
-    a module was compiled.
+    Errors: a TypeError or ValueError where an argument is invalid or a name is unknown. Within the
+    block a ValueError where a head is out of range, or an attention has no head axis. At the end of
+    the block a RuntimeError where a named attention was never reached, or a module was compiled
+    within it.
 
     Source: Michel et al. 2019 (Are sixteen heads really better than one?), section 2.3.
 
@@ -224,7 +226,10 @@ def intervene(
     The model may be any that `ablate` takes: one of ours, one of transformers in any attention
     mode, PyTorch's own layers, and whatever calls `F.scaled_dot_product_attention`. Attention that
     is written by hand is changed where a `watch` is open, too, which follows it; there β stays, and
-    a query keeps some key. Nothing of the model is changed. A block belongs to the thread that
+    a query keeps some key. Nothing of the model is changed. Where it is compiled, as a whole or in
+    parts, it runs uncompiled meanwhile, as by `torch.compiler.set_stance("force_eager")`, which
+    holds for all threads: the change in logits is then best told from a pass in such a block, too,
+    as compiled code rounds otherwise. A block belongs to the thread that
     opened it. With gradient checkpointing the backward pass belongs into the block, too.
 
     Args:
@@ -232,11 +237,11 @@ def intervene(
         interventions: One, or a list, by the dotted name of a module, as `watch` gives it, or by a
             pattern of names such as "model.layers.*.self_attn".
 
-    Errors: a TypeError or ValueError where an argument is invalid, a name is unknown or the model
-    is compiled. Within the block a ValueError where a head is out of range, an attention has no
-    head axis, a run does not fit, or a function takes no mask of pairs. At the end of the block a
-    RuntimeError where a named attention was never reached, a text had none of the named positions,
-    or a module was compiled.
+    Errors: a TypeError or ValueError where an argument is invalid or a name is unknown. Within the
+    block a ValueError where a head is out of range, an attention has no head axis, a run does not
+    fit, or a function takes no mask of pairs. At the end of the block a RuntimeError where a named
+    attention was never reached, a text had none of the named positions, or a module was compiled
+    within it.
 
     Source: Vig et al. 2020 (Investigating gender bias in language models using causal mediation
     analysis).
@@ -267,9 +272,10 @@ def intervene(
 def _intervening(
     model: nn.Module, interventions: Mapping[str, Sequence[Intervention]], verb: str
 ) -> Iterator[None]:
-    check_not_compiled(model, verb)
     intervener = Intervener(model, interventions, verb)
-    with THREADS.session.intervening(intervener, _patches(), by_any_name()):
+    # Compiled code has no calls to change: its modules run as they were written.
+    eager = torch.compiler.set_stance("force_eager") if compiled_parts(model) else nullcontext()
+    with eager, THREADS.session.intervening(intervener, _patches(), by_any_name()):
         yield
     intervener.check_complete()
 

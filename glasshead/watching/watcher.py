@@ -34,7 +34,7 @@ from glasshead.watching.errors import (
     without_attention,
 )
 from glasshead.watching.image_finder import ImageFinder
-from glasshead.watching.layer_record import Call, CallInfo, Watched
+from glasshead.watching.layer_record import Watched
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
@@ -44,7 +44,9 @@ from glasshead.watching.module_calls import (
     names_of,
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
+from glasshead.watching.recorded_call import Call, CallInfo
 from glasshead.watching.sharding import Shard, ShardError, head_shard
+from glasshead.watching.single_query import single_query
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,8 @@ class Watcher:
         except ShardError:
             self.record_unseen(SHARDED, own.module)
             return
-        captured = replace(captured, shards=shards)
+        if shards != captured.shards:
+            captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
             if name not in self.watched and output_mismatch(captured):
                 raise UnseenError(
@@ -194,6 +197,11 @@ class Watcher:
         """
         del calls
         self.watched.setdefault(name, Watched(name)).add(call)
+
+    @property
+    def passes(self) -> int:
+        """Number of forward passes in which attention was observed so far."""
+        return self._pass.number
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
@@ -530,6 +538,9 @@ def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, A
     """Compute the statistics of a problem, by name."""
     if not statistics:
         return {}
+    found = single_query(problem, statistics)
+    if found is not None:
+        return found
     request = StatisticRequest(problem, statistics)
     return request.finished(reductions_of(problem, request.reductions))
 

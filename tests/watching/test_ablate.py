@@ -316,13 +316,6 @@ class TestErrors:
         with pytest.raises(TypeError, match="ablate takes a model, and got str"), gh.ablate("", {}):
             pass
 
-    def test_a_compiled_model(self):
-        model = Model()
-        model.layers[1].compile(backend="eager")
-        with pytest.raises(ValueError, match=r"not compiled, and 'layers\.1' is: ablate the model"):  # noqa: SIM117
-            with gh.ablate(model, {"layers.0": [0]}):
-                pass
-
     def test_a_head_that_is_not_there(self):
         model = Model()
         with pytest.raises(ValueError, match=f"'layers.1' has {HEADS}, counted from 0, and not 4"):  # noqa: SIM117

@@ -439,15 +439,6 @@ class TestErrors:
             with gh.intervene("", {}):
                 pass
 
-    def test_a_compiled_model(self):
-        model = made("mask")
-        model[1].compile(backend="eager")
-        with (
-            pytest.raises(ValueError, match=r"intervene takes a model .* not compiled, and '1' is"),
-            gh.intervene(model, {"0": gh.ZeroAblation()}),
-        ):
-            pass
-
     @pytest.mark.parametrize(
         ("intervention", "sentence"),
         [

@@ -10,7 +10,7 @@ from enum import IntEnum, auto
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.private_names import private
 from glasshead.watching.errors import FEATURES, WEAK_STORAGE
@@ -50,6 +50,10 @@ _PARTLY = "takes only a part of the weights of its softmax"
 _TOGETHER = "combines the weights of several softmaxes"
 _OWN_VALUES = "gives each query keys of its own, or has heads that look so"
 _OVERWRITTEN = "writes its weights over its scores"
+_LATE = (
+    "began in the midst of a pass, after one whose attention was left to functions: run what it "
+    "does by hand in a block of its own"
+)
 
 
 class _Kind(IntEnum):
@@ -87,9 +91,18 @@ class _Record:
 
 
 class HandFollower:
-    """Follows matrix products and softmaxes, and reports those that are attention."""
+    """Follows matrix products and softmaxes, and reports those that are attention.
+
+    Attributes:
+        quiet: The modules that multiply tensors of which none is a parameter, such as the angles of
+            positions, where nothing has normalized the product.
+    """
 
     def __init__(self) -> None:
+        self.quiet: set[nn.Module] = set()
+        # The storages of parameters, which last as long as the watch.
+        self._parameters: set[int] = set()
+        self._needed, self._late = False, False
         self._records: dict[int, _Record] = {}
         # The keys of all records but those of parameters.
         self._passing: list[int] = []
@@ -98,6 +111,28 @@ class HandFollower:
         self._waiting: list[HandWeights] = []
         self._tracing = False
         self._weak: Any = private(WEAK_STORAGE)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was followed so far that only all operators would tell."""
+        return self._weak is not None and not self._needed
+
+    def passes_over(self, session: Session, func: Any, args: Sequence[Any]) -> bool:
+        """Return whether a product is of no concern: with a parameter, or in a quiet module."""
+        found = product(operator_of(func).name, args)
+        if found is None:
+            return True
+        for one in found.operands:
+            try:
+                if one.untyped_storage()._cdata in self._parameters:  # noqa: SLF001 - no other name
+                    return True
+            except (RuntimeError, NotImplementedError):
+                break
+        return all(one is None or one in self.quiet for one in _modules(session))
+
+    def follow_late(self) -> None:
+        """Refuse the softmaxes to come, as not all that leads to them was followed."""
+        self._needed = self._late = True
 
     def stop(self, why: str | None = None) -> None:
         """Follow nothing any more, and give up what waits for a product."""
@@ -114,6 +149,7 @@ class HandFollower:
         if in_backward() or not isinstance(output, Tensor):
             return
         self._tidy()
+        self._needed = self._needed or any(_modules(session))
         scores, record = args[0], None
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._record(scores)
@@ -150,8 +186,8 @@ class HandFollower:
             )
         found = HandSoftmax()
         session.record_softmax(output.ndim, found)
-        if self._record(output) is record:
-            found.waits, found.why = False, _OVERWRITTEN
+        if self._late or self._record(output) is record:
+            found.waits, found.why = False, _LATE if self._late else _OVERWRITTEN
             return
         made = HandWeights(
             scores,
@@ -220,6 +256,7 @@ class HandFollower:
         if axis is None or in_backward():
             return False
         self._tidy()
+        self._needed = True
         record = replace(record, steps=record.steps[:-1])
         self._normalized(session, record, powers.detach().log(), axis, output)
         return True
@@ -299,8 +336,13 @@ class HandFollower:
         elif weights:
             return _taken(weights[0], records, found, output)
         elif any(static):
+            # Of what is made of parameters, only all operators tell.
+            own = found.operands[static.index(True)]
+            self._needed |= own.untyped_storage()._cdata not in self._parameters  # noqa: SLF001
             self._project(operator, records, found, int(static[1]), output)
         else:
+            if not self._needed:
+                self.quiet |= {one for one in _modules(session) if one is not None}
             features = frozenset(
                 found.made.index(label)
                 for side, record in enumerate(records)
@@ -340,6 +382,7 @@ class HandFollower:
                 if self._record(parameter) is None:
                     self._remember(parameter, _Kind.STATIC)
         # Parameters last as long as the watch.
+        self._parameters.update(self._passing)
         self._passing.clear()
 
     def _record(self, tensor: Tensor) -> _Record | None:
@@ -394,6 +437,11 @@ class HandFollower:
             if weights.open and all(one.expired() for one in weights.made):
                 weights.close()
         self._waiting = [weights for weights in self._waiting if weights.open]
+
+
+def _modules(session: Session) -> list[nn.Module | None]:
+    """Return the module of each watched model that runs, innermost; None outside of the model."""
+    return [calling(one.names) for one in session.watchers]
 
 
 def _axis_of_sum(powers: Tensor, total: Tensor) -> int | None:

@@ -88,6 +88,9 @@ def _others_open(modes: Sequence[Any]) -> bool:
 
 def hidden_from_modes() -> AbstractContextManager[Any]:
     """Return a context that hides operators from every mode, ours or an operator counter's."""
+    opened = private(_MODES)
+    if opened is not None and not opened():
+        return nullcontext()
     return (private(_HIDE) or nullcontext)()
 
 

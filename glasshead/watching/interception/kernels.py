@@ -1,8 +1,8 @@
 """PyTorch's attention operators and higher-order operators, intercepted on dispatch."""
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from functools import cache, partial
 from typing import Any
@@ -17,9 +17,19 @@ from glasshead.watching.errors import UnseenError, unknown_operator
 from glasshead.watching.interception.by_hand import HandFollower
 from glasshead.watching.interception.by_hand_capture import observe_by_hand
 from glasshead.watching.interception.by_hand_operators import operator_of
-from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
+from glasshead.watching.interception.circumstances import in_backward
+from glasshead.watching.interception.selected_operators import (
+    ATTENDING,
+    MULTIPLYING,
+    begin,
+    can_select,
+    end,
+    select,
+)
+from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Patch, Session
 from glasshead.watching.interception.torch_attention import capture_scores, capture_sdpa
 from glasshead.watching.interception.torch_layers import FAST_PATHS
+from glasshead.watching.module_calls import calling
 
 # Higher-order operators that run their functions unchanged, any number of times.
 _RUNNING = {
@@ -182,7 +192,31 @@ def _is_passed_over(func: Any) -> bool:
     return _role(func) is None and not operator.product and (operator.view or operator.empty)
 
 
+@cache
+def _select() -> None:
+    """Select the operators that tell whether a model attends otherwise than in its first pass."""
+    for name in private(_ALL_OPERATORS)():
+        library, _, rest = name.partition("::")
+        if library not in ("aten", "torch_attn"):
+            continue
+        packet, _, overload = rest.partition(".")
+        func = getattr(getattr(getattr(torch.ops, library), packet), overload or "default")
+        role = _role(func)
+        if (role is None and not operator_of(func).product) or _has_parts(func):
+            continue
+        select([func], MULTIPLYING if role is None else ATTENDING)
+
+
+_ALL_OPERATORS = "torch._C._dispatch_get_all_op_names"
+_PYTHON_DISPATCH = "torch.utils._python_dispatch"
+_STACK = f"{_PYTHON_DISPATCH}._get_current_dispatch_mode_stack"
+_POP, _PUSH = f"{_PYTHON_DISPATCH}._pop_mode", f"{_PYTHON_DISPATCH}._push_mode"
 _MODE = "torch.utils._python_dispatch.TorchDispatchMode"
+# Higher-order operators, and what each compiled function calls before it looks at the keys.
+_CALLING_BACK = (
+    "torch._ops.HigherOrderOperator.__call__",
+    "torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance",
+)
 # A class of PyTorch, or none.
 _Mode: Any = private(_MODE) or object
 _Operator = type(torch.ops.aten.mm.default)
@@ -202,27 +236,141 @@ def observing_operators() -> "OperatorInterceptMode":
         for func in (private("torch._ops._higher_order_ops") or {}).values():
             if OperatorInterceptMode not in func.python_key_table:
                 func.py_impl(OperatorInterceptMode)(partial(_by_rule, func))
+    # Tried before the mode sees what is tried.
+    can_select()
     return OperatorInterceptMode()
+
+
+def calling_back() -> list[Patch]:
+    """Return the patches by which what knows dispatch keys by itself calls the mode back.
+
+    These are higher-order operators, which have no kernels for keys of ours, and what was compiled,
+    which is known by the keys of its thread, and restores those that it was called with.
+    """
+    homes = (name.rpartition(".") for name in _CALLING_BACK if private(name) is not None)
+    return [_CallingBack(private(home), name, run_higher_order) for home, _, name in homes]
 
 
 def _by_rule(func: Any, mode: "OperatorInterceptMode", *args: Any, **kwargs: Any) -> Any:
     return run_higher_order(THREADS.session, mode, func, args, kwargs)
 
 
+class _CallingBack(Patch):
+    """A patch of a function that calls the mode back before it runs."""
+
+    def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def standing(*inputs: Any, **named: Any) -> Any:
+            session = THREADS.session
+            for mode in session.modes:
+                mode.step_back(late=session.enabled, stays=True)
+            end()
+            return original(*inputs, **named)
+
+        return standing
+
+
 class OperatorInterceptMode(OneThread, _Mode):
-    """A mode that runs every operator of this thread and observes those of attention."""
+    """A mode that runs every operator of this thread and observes those of attention.
+
+    Once a whole pass of each watched model has shown that functions compute all of its attention,
+    the mode steps aside, and only the operators of `_selected` are intercepted. One that may begin
+    an attention by hand calls it back.
+    """
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
         self._follower = HandFollower()
+        self._aside, self._stays = False, False
 
     def __exit__(self, *error: object) -> None:
+        if self._aside and self in THREADS.session.modes:
+            self.step_back()
         super().__exit__(*error)
         # Higher-order operators enter it once more.
         if self not in THREADS.session.modes:
             self._follower.stop()
+
+    def may_step_aside(self, output: Any) -> None:
+        """Step aside, where a pass has shown that selected operators suffice.
+
+        Args:
+            output: The output of an attention of a later pass.
+        """
+        session = THREADS.session
+        if (
+            self._aside
+            or any(private(name) is None for name in _CALLING_BACK)
+            or self._stays
+            or not self._follower.idle
+            or session.changes
+            or not isinstance(output, Tensor)
+            or output.device.type not in ("cpu", "cuda")
+        ):
+            return
+        self._step_aside(session, ATTENDING, MULTIPLYING)
+
+    def _step_aside(self, session: Session, *keys: str) -> None:
+        stack = private(_STACK)
+        if session.modes != [self] or stack is None or not can_select():
+            return
+        if stack()[-1:] == [self]:
+            _select()
+            self._place = len(stack()) - 1
+            self._aside = True
+            super(OneThread, self).__exit__(None, None, None)  # type: ignore[reportAttributeAccessIssue]
+            begin(self._intercept, *keys)
+
+    def step_back(self, *, late: bool = False, stays: bool = False) -> None:
+        """Intercept all operators again.
+
+        Args:
+            late: Whether a pass is in progress that was not followed from its beginning.
+            stays: Whether the mode does not step aside again.
+        """
+        self._stays |= stays
+        if not self._aside:
+            return
+        end()
+        if late:
+            self._follower.follow_late()
+        # Modes that were entered since are left before this one.
+        pop, push, stack = private(_POP), private(_PUSH), private(_STACK)
+        above = [pop() for _ in range(len(stack()) - self._place)]
+        super(OneThread, self).__enter__()  # type: ignore[reportAttributeAccessIssue]
+        for one in reversed(above):
+            push(one)
+        self._aside = False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Intercept nothing but attention for a while, as in compiled code that is observed."""
+        before = self._aside
+        if not before:
+            self._step_aside(THREADS.session, ATTENDING)
+        try:
+            yield
+        finally:
+            if self._aside and not before:
+                self.step_back()
+
+    def _intercept(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a selected operator."""
+        session, role = THREADS.session, _role(func)
+        if role is _Role.TELLING and not session.enabled:
+            output = func(*args, **kwargs)
+            session.record_kernel(*output[:2])
+            return output
+        if session.enabled and not in_backward() and self._concerns(session, role, func, args):
+            self.step_back(late=True, stays=True)
+        return func(*args, **kwargs)
+
+    def _concerns(self, session: Session, role: _Role | None, func: Any, args: Any) -> bool:
+        """Return whether an operator may be a part of attention that functions do not show."""
+        if role is None:
+            return not self._follower.passes_over(session, func, args)
+        return any(calling(one.names) is not None for one in session.watchers)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -240,6 +388,7 @@ class OperatorInterceptMode(OneThread, _Mode):
         if session.pending:
             session.update_running()
         if not isinstance(func, _Operator):
+            self._stays = True
             return run_higher_order(session, self, func, args, kwargs or {})
         output = _run(func, types, args, kwargs or {})
         if _is_passed_over(func):

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -20,9 +20,10 @@ from glasshead.watching.interception.circumstances import (
     intervention_elsewhere,
     unsupported_reason,
 )
+from glasshead.watching.interception.selected_operators import hidden
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.interventions import ChangedCall, Intervention
-from glasshead.watching.module_calls import ModuleCall
+from glasshead.watching.module_calls import ModuleCall, calling
 from glasshead.watching.watcher import HandSoftmax, Watcher
 
 # Operators without any module of a watched model after which nobody looks for it any more.
@@ -157,6 +158,9 @@ class Session:
         mode: AbstractContextManager[Any],
     ) -> Iterator[None]:
         """Add an entry; the first installs the changes, the last restores what was there before."""
+        running = any(calling(one.names) is not None for one in self.watchers)
+        for one in self.modes:
+            one.step_back(late=running)
         entries.append(entry)
         try:
             if len(entries) == 1:
@@ -262,11 +266,18 @@ class Session:
             self._logsumexps = outer
 
     @contextmanager
-    def in_graph(self, run: GraphRun) -> Iterator[None]:
-        """Set the run of compiled code, whose attentions are recorded by its own operators."""
+    def in_graph(self, run: GraphRun, *, higher_order: bool) -> Iterator[None]:
+        """Set the run of compiled code, whose attentions are recorded by its own operators.
+
+        Args:
+            run: The run.
+            higher_order: Whether it may run higher-order operators.
+        """
         outer, self.graph = self.graph, run
+        alone = len(self.modes) == 1 and not higher_order
+        aside = self.modes[0].aside() if alone else nullcontext()
         try:
-            with self.suspended():
+            with self.suspended(), aside:
                 yield
                 run.finish()
         finally:
@@ -337,7 +348,7 @@ class Session:
             return calls[0]
 
         # Hide our own operators from every mode, this watch's or that of an operator counter.
-        with self.suspended(), hidden_from_modes():
+        with self.suspended(), hidden_from_modes(), hidden():
             for watcher in self.watchers:
                 try:
                     if at_once:
@@ -350,6 +361,13 @@ class Session:
                         raise
                     # Unusual inputs of an attention are no reason to end the model's run.
                     watcher.record_unseen(unreadable(error), module)
+        self._may_step_aside(output)
+
+    def _may_step_aside(self, output: Any) -> None:
+        """Let modes do less, where each watcher has seen a whole pass."""
+        if self.graph is None and all(one.passes > 1 for one in self.watchers):
+            for mode in self.modes:
+                mode.may_step_aside(output)
 
     def record_unseen(
         self, why: str, module: nn.Module | None = None, *, within: bool = False
@@ -538,6 +556,25 @@ class OneThread:
     Each thread has its own stack of modes. A mode that is left in another thread does nothing
     there: its own stack has ended with its thread, or has no effect.
     """
+
+    def may_step_aside(self, output: Any) -> None:
+        """Do less, where an earlier pass has shown that less suffices.
+
+        Args:
+            output: The output of an attention of a later pass.
+        """
+
+    def step_back(self, *, late: bool = False, stays: bool = False) -> None:
+        """Do again all that there is to do.
+
+        Args:
+            late: Whether a pass is in progress that was not followed from its beginning.
+            stays: Whether to do no less any more.
+        """
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Return a block in which only kernels of attention are intercepted."""
+        return nullcontext()
 
     def __enter__(self) -> Self:
         THREADS.session.modes.append(self)

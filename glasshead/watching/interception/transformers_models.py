@@ -1,10 +1,10 @@
 """Models of Hugging Face transformers, captured at their attention interface."""
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ from glasshead.watching.intervener import AttentionChange
 
 _Function = Callable[..., Any]
 # Inspecting a signature takes longer than a small attention.
-_signature = lru_cache(maxsize=64)(signature)
+_signature = lru_cache(maxsize=64)(inspect.signature)
 # Without a mask these functions hide nothing; all others are causal where the module is.
 _HIDING_NOTHING = ("eager", "flex_attention")
 _ARGUMENTS = {"query", "key", "value", "attention_mask", "scaling"}
@@ -188,12 +188,15 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
 
 def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, Any]:
     """Return the arguments of a call by name, those of `**kwargs` included."""
-    bound = _signature(function).bind(*inputs, **named)
-    given = dict(bound.arguments)
-    for parameter in bound.signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            given |= given.pop(parameter.name, {})
-    return given
+    return {**dict(zip(_positional(function), inputs, strict=False)), **named}
+
+
+@lru_cache(maxsize=64)
+def _positional(function: _Function) -> tuple[str, ...]:
+    """Return the names of the arguments of a function that may be given by position."""
+    parameters = _signature(function).parameters.values()
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(one.name for one in parameters if one.kind in kinds)
 
 
 def _capture(

@@ -100,6 +100,10 @@ class WatchedGraph:
     passed: list[Passed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        kind = private(_HIGHER_ORDER)
+        self._higher_order = kind is None or any(
+            isinstance(node.target, kind) for node in self.module.graph.nodes
+        )
         self._tokens = len(self._watch(self.module))
 
     def _watch(self, module: GraphModule) -> list[Node]:
@@ -146,7 +150,8 @@ class WatchedGraph:
 
         def run(*inputs: Any) -> Any:
             session, frame = THREADS.session, sys._getframe(1)  # noqa: SLF001
-            with session.in_graph(WatchedRun(self, session, frame)):
+            current = WatchedRun(self, session, frame)
+            with session.in_graph(current, higher_order=self._higher_order):
                 outputs = compiled(*inputs)
             return outputs[: len(outputs) - self._tokens]
 

@@ -1,0 +1,273 @@
+"""From the second pass on the mode steps aside, and nothing is missed that it would have seen."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes_in_use
+from torch.utils.flop_counter import FlopCounterMode
+
+import glasshead as gh
+from glasshead.watching.errors import UnseenError
+from glasshead.watching.interception import selected_operators
+
+HEADS, DIM, TOKENS = 3, 5, 7
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value)
+
+
+def by_another_name(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return torch._C._nn.scaled_dot_product_attention(query, key, value)
+
+
+def by_hand(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return torch.softmax(query @ key.mT / DIM**0.5, -1) @ value
+
+
+def by_exponentials(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    powers = (query @ key.mT / DIM**0.5).exp()
+    return (powers / powers.sum(-1, keepdim=True)) @ value
+
+
+def in_a_branch(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def branch(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value).clone()
+
+    return torch.cond(query.sum() > torch.inf, branch, branch, (query, key, value))
+
+
+class Angles(nn.Module):
+    """A product of two tensors of which none is a parameter, as of rotary positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[-2], dtype=x.dtype)[:, None]
+        return x + 0.1 * (places @ torch.ones(1, x.shape[-1])).cos()
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.angles, self.project = Angles(), nn.Linear(HEADS * DIM, 3 * HEADS * DIM)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        parts = self.project(self.angles(x)).chunk(3, -1)
+        query, key, value = (one.unflatten(-1, (HEADS, DIM)).transpose(-3, -2) for one in parts)
+        return x + attend(query, key, value).transpose(-3, -2).flatten(-2)
+
+
+class Model(nn.Module):
+    """Two layers, each of which attends as it is told in a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(), Layer()])
+
+    def forward(self, x: Tensor, *attend: Attend) -> Tensor:
+        for layer, one in zip(self.layers, attend, strict=True):
+            x = layer(x, one)
+        return x
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+@pytest.fixture
+def x() -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(2, TOKENS, HEADS * DIM)
+
+
+@contextmanager
+def counted(model: nn.Module) -> Iterator[list[int]]:
+    """Count the modes that are in use where the last layer ends."""
+    counts: list[int] = []
+    hook = model.layers[1].register_forward_hook(lambda *_: counts.append(len(modes_in_use())))  # type: ignore[reportIndexIssue]
+    try:
+        yield counts
+    finally:
+        hook.remove()
+
+
+def entropy(query: Tensor, key: Tensor) -> Tensor:
+    weights = torch.softmax(query @ key.mT / DIM**0.5, -1)
+    return torch.special.entr(weights).sum(-1)
+
+
+@pytest.mark.skipif(not selected_operators.can_select(), reason="this PyTorch lacks the names")
+def test_mode_steps_aside_after_the_first_pass(model: Model, x: Tensor) -> None:
+    expected = model(x, fused, fused)
+    with counted(model) as counts, gh.watch(model, [gh.Entropy()]) as seen:
+        outputs = [model(x, fused, fused) for _ in range(3)]
+    assert counts == [1, 0, 0]
+    assert all(torch.equal(one, expected) for one in outputs)
+    first, *others = [call.entropy for call in seen["layers.1"]]
+    assert len(others) == 2
+    assert all(torch.equal(one, first) for one in others)
+    assert modes_in_use() == []
+
+
+def test_statistics_of_later_passes_are_those_of_their_own_weights(model: Model, x: Tensor) -> None:
+    inputs = [x, 2 * x, x.flip(0)]
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for one in inputs:
+            model(one, fused, fused)
+    for one, call in zip(inputs, seen["layers.0"], strict=True):
+        layer = model.layers[0]
+        query, key, _ = layer.project(layer.angles(one)).chunk(3, -1)
+        query, key = (y.unflatten(-1, (HEADS, DIM)).transpose(1, 2) for y in (query, key))
+        torch.testing.assert_close(call.entropy, entropy(query, key).detach())
+
+
+@pytest.mark.parametrize("later", [by_another_name, in_a_branch])
+def test_attention_by_other_ways_of_a_later_pass_is_seen(
+    model: Model, x: Tensor, later: Attend
+) -> None:
+    with torch.no_grad():
+        expected = model(x, fused, later)
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(2):
+            model(x, fused, fused)
+        output = model(x, fused, later)
+    assert torch.equal(output, expected)
+    assert [len(one) for one in seen.values()] == [3, 3]
+    torch.testing.assert_close(seen["layers.1"][2].entropy, seen["layers.1"][0].entropy)
+
+
+@pytest.mark.parametrize("later", [by_hand, by_exponentials])
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_attention_by_hand_of_a_later_pass_is_seen_or_refused(
+    model: Model, x: Tensor, later: Attend, passes: int
+) -> None:
+    expected = model(x, fused, later)
+    outputs: list[Tensor] = []
+
+    def run() -> dict[str, list[Tensor]]:
+        with gh.watch(model, [gh.Entropy()]) as seen:
+            for _ in range(passes):
+                model(x, fused, fused)
+            outputs.append(model(x, fused, later))
+        return {name: [call.entropy for call in calls] for name, calls in seen.items()}
+
+    if selected_operators.can_select():
+        with pytest.raises(UnseenError, match=r"'layers\.1'.*began in the midst of a pass"):
+            run()
+    else:
+        found = run()["layers.1"]
+        torch.testing.assert_close(found[-1], found[0])
+    assert torch.equal(outputs[0], expected)
+
+
+def test_attention_by_hand_from_the_first_layer_of_the_second_pass_is_seen(
+    model: Model, x: Tensor
+) -> None:
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for attend in (fused, by_hand, fused, by_hand):
+            model(x, attend, attend)
+    for calls in seen.values():
+        for call in calls:
+            torch.testing.assert_close(call.entropy, calls[0].entropy)
+
+
+@torch.no_grad()
+def test_what_is_compiled_in_a_later_pass_is_seen(model: Model, x: Tensor) -> None:
+    torch.compiler.reset()
+
+    uncompiled = torch.compiler.disable(by_another_name)
+
+    def partly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return uncompiled(2 * query, key, value) + uncompiled(query, key, value)
+
+    compiled = torch.compile(partly, backend="eager")
+    expected = model(x, fused, compiled)
+    outputs = []
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(2):
+            model(x, fused, fused)
+        outputs = [model(x, fused, compiled) for _ in range(2)]
+    assert all(torch.equal(one, expected) for one in outputs)
+    assert [len(one) for one in seen.values()] == [4, 6]
+    first, _, *others = (call.entropy for call in seen["layers.1"])
+    for place, one in enumerate(others):
+        assert torch.allclose(one, first) == bool(place % 2)
+
+
+def test_modes_that_are_entered_meanwhile_stay_in_order(model: Model, x: Tensor) -> None:
+    with FlopCounterMode(display=False) as expected:
+        model(x, fused, fused)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(2):
+            model(x, fused, fused)
+        with FlopCounterMode(display=False) as counter:
+            model(x, fused, fused)
+            # The mode is called back, below the counter.
+            with torch.no_grad():
+                torch.cond(x.sum() > torch.inf, torch.sin, torch.cos, (x,))
+            assert len(modes_in_use()) == 2
+            assert modes_in_use()[1] is counter.mode
+        model(x, fused, fused)
+    assert counter.get_total_flops() == expected.get_total_flops()
+    assert len(seen["layers.0"]) == 4
+    assert modes_in_use() == []
+
+
+def test_a_watch_that_is_opened_later_sees_a_pass_of_its_own(model: Model, x: Tensor) -> None:
+    with counted(model) as counts, gh.watch(model, [gh.Entropy()]) as outer:
+        for _ in range(2):
+            model(x, fused, fused)
+        with gh.watch(model, [gh.Entropy()]) as inner:
+            model(x, by_hand, by_hand)
+        model(x, fused, fused)
+    assert [len(one) for one in outer.values()] == [4, 4]
+    assert [len(one) for one in inner.values()] == [1, 1]
+    # The softmaxes of the third pass keep it.
+    assert counts[2:] == [1, 1]
+
+
+def test_interventions_on_later_passes_are_made(model: Model, x: Tensor) -> None:
+    ablations = {"layers.1": [0, 2]}
+    with gh.ablate(model, ablations):
+        expected = model(x, fused, by_another_name)
+    with gh.watch(model, [gh.Entropy()]):
+        for _ in range(2):
+            model(x, fused, fused)
+        with gh.ablate(model, ablations):
+            assert torch.equal(model(x, fused, by_another_name), expected)
+        assert torch.equal(model(x, fused, fused), model(x, fused, fused))
+
+
+def test_gradients_of_later_passes_are_those_of_unwatched_ones(model: Model, x: Tensor) -> None:
+    model(x, fused, fused).square().sum().backward()
+    expected = [one.grad.clone() for one in model.parameters()]  # type: ignore[union-attr]
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(3):
+            model.zero_grad()
+            model(x, fused, fused).square().sum().backward()
+    for one, gradient in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(one.grad, gradient)  # type: ignore[arg-type]
+    assert len(seen["layers.0"]) == 3
+
+
+def test_a_failing_pass_leaves_nothing_behind(model: Model, x: Tensor) -> None:
+    def fails(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        raise KeyError("no such key")
+
+    def run() -> None:
+        with gh.watch(model, [gh.Entropy()]):
+            for attend in (fused, fused, fused, fails):
+                model(x, fused, attend)
+
+    with pytest.raises(KeyError, match="no such key"):
+        run()
+    assert modes_in_use() == []
+    expected = model(x, fused, by_hand)
+    assert torch.equal(model(x, fused, by_hand), expected)
