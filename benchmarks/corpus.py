@@ -56,7 +56,9 @@ def by_ray(writer: Writer, files: list[Path], rows: int, workers: int) -> list[F
     import ray
 
     texts = [{"text": line} for file in files for line in read_lines(file) if line.strip()]
-    ray.init(num_cpus=workers + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
+    ray.init(
+        num_cpus=workers + 1, include_dashboard=False, logging_level="error", log_to_driver=False
+    )
     options = {"tokenizer": writer.tokenizer, "rows": rows}
     ray.data.DataContext.get_current().enable_progress_bars = False
     one = gh.observe_dataset(writer.model, iter(texts), STATISTICS, **options)
