@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING
 
 from glasshead.cli.attention_options import (
     DEFAULT,
@@ -16,11 +14,32 @@ from glasshead.cli.attention_options import (
     parse_mask,
     parse_statistics,
 )
-from glasshead.cli.inputs.files import check_sentence, input_file, output_file, shown
-from glasshead.cli.inputs.messages import check_task, one_of, print_stderr, quoted, whole_number
+from glasshead.cli.inputs.files import (
+    STANDARD_INPUT,
+    check_sentence,
+    input_file,
+    output_file,
+    read_text,
+    shown,
+)
+from glasshead.cli.inputs.messages import check_task, one_of, print_stderr, quoted
+from glasshead.cli.observe_options import (
+    EngineOption,
+    FilesFrom,
+    Head,
+    Layer,
+    LengthOfPiece,
+    MaskOption,
+    Resume,
+    Save,
+    Statistics,
+    Subject,
+    Text,
+    Truncate,
+    Vectors,
+)
 from glasshead.cli.output import (
     OBSERVATION,
-    OUTPUT,
     PAGE,
     Html,
     Lang,
@@ -43,179 +62,50 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "fused", "streaming", "reference")
 # It names keys, and those of one sequence are not those of the next.
 _OF_ONE_TEXT = "top-k"
-_SUBJECT, _RECIPE = "Input and statistics", "The attention"
 
 
 def observe(
-    subject: Annotated[
-        str | None,
-        Argument(
-            metavar="TEXT|MODEL",
-            show_default=False,
-            help="A sentence, whose words get made-up vectors, or those of --vectors. With --text, "
-            "the folder of a run of train write, or of a text model of Hugging Face, with its "
-            "config.json, its tokenizer and its weights as safetensors. Without any and without "
-            "--vectors: the worked example of the texts.",
-        ),
-    ] = None,
+    subject: Subject = None,
     *,
-    text: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            rich_help_panel=_SUBJECT,
-            help="A text that MODEL reads, while each of its attentions is observed: plain, the "
-            "texts of a .jsonl, .csv or .tsv, or a folder of such files. Started by torchrun, each "
-            "process reads its share.",
-        ),
-    ] = None,
-    length: Annotated[
-        str | None,
-        Option(
-            metavar="N|whole",
-            show_default=False,
-            rich_help_panel=_SUBJECT,
-            help="Tokens per sequence, cut from all texts concatenated; whole: one sequence per "
-            "text. If not given, the context of MODEL, at most 1024.",
-        ),
-    ] = None,
-    truncate: Annotated[
-        bool,
-        Option(
-            "--truncate",
-            rich_help_panel=_SUBJECT,
-            help="With --length whole: truncate a text that is longer than the context of MODEL, "
-            "and count such texts. If not given, such a text is an error.",
-        ),
-    ] = False,
-    vectors: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            rich_help_panel=_SUBJECT,
-            help="A safetensors file with query, key and perhaps value, \\[length, dim], \\[heads, "
-            "length, dim] or \\[batch, heads, length, dim]; or tokens with their vectors, as "
-            "explain takes them, where - reads standard input.",
-        ),
-    ] = None,
-    mask: Annotated[
-        str | None,
-        Option(
-            metavar="M",
-            show_default=False,
-            rich_help_panel=_RECIPE,
-            help="Attention mask: none; causal; window:3: each query's own key and 3 before; "
-            "window:3:1: and 1 after; causal+window:3:1: the keys that both show. If not given: "
-            "none; a model has its own.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        Option(
-            metavar="E",
-            show_default=False,
-            rich_help_panel=_RECIPE,
-            help="Engine: auto, the fastest; fused, streaming or reference. If not given: auto; a "
-            "model has its own.",
-        ),
-    ] = None,
-    stat: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME",
-            show_default=False,
-            rich_help_panel=_SUBJECT,
-            help="A statistic, and again for each more: entropy, max-weight, mean-distance, "
-            "received or received:16 (by the last 16 queries), mass-on:0,1 (on these keys), "
-            "top-k:3 (not of a model), log-sum-exp, max-score, distance-histogram:0,1,8,inf. If "
-            "not given, the first six.",
-        ),
-    ] = None,
-    layer: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=OUTPUT,
-            help="Layer whose keys and map are drawn, from 0, of a model. If not given, the mean "
-            "over all.",
-        ),
-    ] = None,
-    head: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            parser=whole_number,
-            show_default=False,
-            rich_help_panel=OUTPUT,
-            help="Head whose keys and map are drawn, from 0. If not given, the mean over all.",
-        ),
-    ] = None,
-    save: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-            help="Also write the observation, as safetensors, for gh.load in Python, which gives a "
-            "gh.Observation. Of a model it gives a gh.CorpusResult: the means, \\[heads, …], such "
-            "as those of blocks.0.attention.entropy, and the tokens where FILE is one text.",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            rich_help_panel=OUTPUT,
-            help="With --text and --save FILE: go on where a run was interrupted, by the sums that "
-            "it keeps in FILE.partial every ten seconds.",
-        ),
-    ] = False,
+    text: Text = None,
+    files_from: FilesFrom = None,
+    length: LengthOfPiece = None,
+    truncate: Truncate = False,
+    vectors: Vectors = None,
+    mask: MaskOption = None,
+    engine: EngineOption = None,
+    stat: Statistics = None,
+    layer: Layer = None,
+    head: Head = None,
+    save: Save = None,
+    resume: Resume = False,
     html: Html = None,
     width: Width = None,
     lang: Lang = None,
 ) -> None:
-    """Observe attention: one of any length, or every one of a model while it reads a text."""
+    """Observe attention: one of any length, or every one of a model while it reads texts."""
     vectors_file = input_file(vectors, "--vectors")
     check_language(lang)
     outputs = _Outputs(output_file(save, "--save"), output_file(html, "--html"), width, lang)
-    text_file = input_file(text, "--text")
+    of_model = _ModelOptions(
+        texts=_text_files(text, files_from),
+        length=_length(length),
+        truncate=truncate,
+        layer=layer,
+        resume=resume,
+    )
     statistics = tuple(stat or ())
-    if text_file is not None:
-        _observe_model(
-            subject,
-            text_file,
-            statistics,
-            length=_length(length),
-            truncate=truncate,
-            layer=layer,
-            head=head,
-            outputs=outputs,
-            resume=resume,
-            check_given=partial(_check_none_given, vectors=vectors, mask=mask, engine=engine),
-        )
+    if of_model.texts:
+        check_given = partial(_check_none_given, vectors=vectors, mask=mask, engine=engine)
+        _observe_model(subject, of_model, statistics, head, outputs, check_given)
         return
-    if length is not None:
-        raise ValueError("--length goes with --text, which a model reads: add it, or leave it out.")
-    if truncate:
-        raise ValueError(
-            "--truncate goes with --text FILE and --length whole: add them, or leave it out."
-        )
-    if resume:
-        raise ValueError(
-            "--resume goes with --text FILE, which a model reads, and --save: add them, or leave "
-            "it out."
-        )
+    of_model.check_none_given()
     if vectors_file is None:
         check_sentence(subject)
     bands = parse_mask("none" if mask is None else mask)
     asked = parse_statistics(statistics)
     engine = one_of("auto" if engine is None else engine, ENGINES, "--engine")
-    if layer is not None:
-        raise ValueError(
-            "--layer takes a layer of a model, which here is none: name the folder of a run, "
-            "and add --text FILE."
-        )
+    of_model.check_no_layer()
     outputs.check(head, [vectors_file])
     from glasshead.cli.observe_attention import observed, report, subject_of
 
@@ -225,47 +115,88 @@ def observe(
     outputs.write(report(found, head), found.seen.save)
 
 
+@dataclass(frozen=True)
+class _ModelOptions:
+    """Options of a model that reads texts."""
+
+    texts: list[Path]
+    length: int | str | None
+    truncate: bool
+    layer: int | None
+    resume: bool
+
+    def check(self, head: int | None) -> None:
+        """Check the options that do not depend on files.
+
+        Errors: a ValueError that names the option.
+        """
+        if self.truncate and self.length != "whole":
+            raise ValueError(
+                "--truncate cuts texts that are read whole: add --length whole, or leave it out."
+            )
+        if head is not None and self.layer is None:
+            raise ValueError(
+                "--head takes the layer that the head is in, too: add --layer N, or leave it out."
+            )
+        if self.layer is not None and self.layer < 0:
+            raise ValueError(f"--layer takes a layer, counted from 0, and got {self.layer}.")
+
+    def check_none_given(self) -> None:
+        """Check that none but the layer is given, where no model reads.
+
+        Errors: a ValueError that names the option.
+        """
+        if self.length is not None:
+            raise ValueError(
+                "--length goes with --text, which a model reads: add it, or leave it out."
+            )
+        if self.truncate:
+            raise ValueError(
+                "--truncate goes with --text FILE and --length whole: add them, or leave it out."
+            )
+        if self.resume:
+            raise ValueError(
+                "--resume goes with --text FILE, which a model reads, and --save: add them, or "
+                "leave it out."
+            )
+
+    def check_no_layer(self) -> None:
+        """Raise a ValueError where a layer is given, and no model reads."""
+        if self.layer is not None:
+            raise ValueError(
+                "--layer takes a layer of a model, which here is none: name the folder of a run, "
+                "and add --text FILE."
+            )
+
+
 def _observe_model(
     run: str | None,
-    text: Path,
+    options: _ModelOptions,
     statistics: tuple[str, ...],
-    *,
-    length: int | str | None,
-    truncate: bool,
-    layer: int | None,
     head: int | None,
     outputs: "_Outputs",
-    resume: bool,
     check_given: Callable[[], None],
 ) -> None:
-    """Observe every attention of a model while it reads a text."""
-    from glasshead.tasks.data.tables import text_files
+    """Observe every attention of a model while it reads texts."""
     from glasshead.tasks.readers.distributed import world_size
 
     folder = Path(run or "")
-    save_to = outputs.save
-    kept = None if save_to is None else save_to.with_name(f"{save_to.name}.partial")
+    kept = outputs.partial
 
     def checked_statistics() -> tuple[StatisticOption, ...]:
         if not run:
             raise ValueError(
                 "--text takes the folder of a run whose model reads it: name it, as in glasshead "
-                f"observe RUN --text {shown(text)}."
+                f"observe RUN --text {shown(options.texts[0])}."
             )
         check_given()
         asked = _model_statistics(statistics)
-        if truncate and length != "whole":
-            raise ValueError(
-                "--truncate cuts texts that are read whole: add --length whole, or leave it out."
-            )
-        if head is not None and layer is None:
-            raise ValueError(
-                "--head takes the layer that the head is in, too: add --layer N, or leave it out."
-            )
-        if layer is not None and layer < 0:
-            raise ValueError(f"--layer takes a layer, counted from 0, and got {layer}.")
-        outputs.check(head, [*text_files(text), *_model_files(folder)])
-        _check_partial(kept, resume=resume)
+        options.check(head)
+        from glasshead.tasks.readers.texts import files_of
+
+        read = [file for text in options.texts for file in files_of(text)]
+        outputs.check(head, [*read, *_model_files(folder)])
+        _check_partial(kept, resume=options.resume)
         require_for_model(folder, "glasshead observe MODEL", "torchmetrics")
         check_task(folder, "write", "observe")
         return asked
@@ -278,17 +209,42 @@ def _observe_model(
 
     observed = observe_model(
         folder,
-        text,
+        options.texts,
         checked_statistics if processes else lambda: asked,
-        length=length,
-        truncate=truncate,
-        choice=HeadChoice(layer, head),
+        length=options.length,
+        truncate=options.truncate,
+        choice=HeadChoice(options.layer, head),
         partial=kept,
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
         for sentence in left_out(observed.pieces, observed.reader):
             print_stderr(spoken(outputs.lang).told(sentence))
+
+
+def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
+    """Return the files, folders and patterns that are read.
+
+    Errors: a ValueError where a name is empty, or the list holds none.
+    """
+    given = [file for one in text or () if (file := input_file(one, "--text")) is not None]
+    names = input_file(files_from, "--files-from")
+    if names is None:
+        return given
+    from glasshead.tasks.readers.distributed import world_size
+
+    if names == STANDARD_INPUT and world_size():
+        raise ValueError(
+            "--files-from - reads standard input, which several processes do not share: write the "
+            "names to a file, and name that."
+        )
+    listed = [Path(line) for line in read_text(names).splitlines() if line.strip()]
+    if not listed:
+        raise ValueError(
+            f"--files-from takes the names of files, one a line, and {shown(names)} has none: "
+            "name some, or leave it out."
+        )
+    return [*given, *listed]
 
 
 def _check_partial(kept: Path | None, *, resume: bool) -> None:
@@ -320,6 +276,11 @@ class _Outputs:
     html: Path | None
     width: int | None
     lang: str | None = None
+
+    @property
+    def partial(self) -> Path | None:
+        """The file of the sums so far, beside the observation."""
+        return None if self.save is None else self.save.with_name(f"{self.save.name}.partial")
 
     def check(self, head: int | None, sources: Iterable[Path | None]) -> None:
         """Check the options of the output, given the files that are read.

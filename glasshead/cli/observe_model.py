@@ -43,7 +43,9 @@ from glasshead.statistics.reductions import edges
 from glasshead.tasks.readers.distributed import RankError, connected_ranks
 from glasshead.tasks.readers.observe_texts import TextObserver
 from glasshead.tasks.readers.open_reader import open_reader
-from glasshead.tasks.readers.reader import Length, Reader, TextChunks, cut_texts, load_texts
+from glasshead.tasks.readers.reader import Reader
+from glasshead.tasks.readers.text_stream import ChunkCounts, Length, TextStream
+from glasshead.tasks.readers.texts import load_texts
 from glasshead.watching.corpus.result import OF_A_MODEL
 
 
@@ -120,7 +122,7 @@ class ObservedModel:
     """
 
     reader: Reader
-    pieces: TextChunks
+    pieces: ChunkCounts
     asked: tuple[StatisticOption, ...]
     result: gh.CorpusResult
     values: dict[str, Float[Tensor, "layers heads *rest"]]
@@ -139,7 +141,7 @@ class ObservedModel:
         """The tokens of the one chunk of full length; None where several have it."""
         if self.pieces.full > 1 or self.pieces.uneven:
             return None
-        return tuple(map(self.reader.token, self.pieces.groups[0][0].tolist()))
+        return tuple(map(self.reader.token, self.pieces.first_full))
 
     @property
     def mask(self) -> Mask | None:
@@ -193,23 +195,23 @@ def _inputs(observed: ObservedModel) -> str:
     )
 
 
-def _cut(pieces: TextChunks) -> str:
+def _cut(pieces: ChunkCounts) -> str:
     """Describe the number and length of the chunks."""
     if pieces.count == 1:
-        return Message("1 text") if pieces.texts else Message("1 piece")
+        return Message("1 text") if pieces.whole else Message("1 piece")
     said = Message("{count:,} texts", count=pieces.count)
-    if not pieces.texts:
+    if not pieces.whole:
         said = Message("{count:,} pieces", count=pieces.count)
     if pieces.uneven:
         return Message(
             "{said} of {least:,} to {most:,}, each read whole",
             said=said,
-            least=pieces.groups[-1].shape[1],
+            least=pieces.shortest,
             most=pieces.length,
         )
     last = ""
-    if len(pieces.groups) > 1:
-        last = Message(", the last of {length:,}", length=pieces.groups[-1].shape[1])
+    if pieces.shortest < pieces.length:
+        last = Message(", the last of {length:,}", length=pieces.shortest)
     return Message(
         "{said} of {length:,}{last}, each read from its own beginning",
         said=said,
@@ -219,8 +221,8 @@ def _cut(pieces: TextChunks) -> str:
 
 
 def _notes(observed: ObservedModel) -> Iterator[Note]:
-    pieces, token = observed.pieces, observed.reader.unknown
-    unknown = 0 if token is None else pieces.count_token(token)
+    pieces = observed.pieces
+    unknown = pieces.unknown_tokens
     if unknown:
         yield Note(
             Message(
@@ -241,7 +243,7 @@ def _notes(observed: ObservedModel) -> Iterator[Note]:
         yield Note(sentence)
 
 
-def left_out(pieces: TextChunks, reader: Reader) -> list[str]:
+def left_out(pieces: ChunkCounts, reader: Reader) -> list[str]:
     """Describe the texts and tokens that were not read, in one sentence each."""
     out, sentences = pieces.left_out, []
     if out.texts:
@@ -347,7 +349,7 @@ def _over(observed: ObservedModel) -> str:
         return Message(", mean over the texts that are as long")
     if pieces.full > 1:
         of = {"count": pieces.full, "length": pieces.length}
-        if pieces.texts:
+        if pieces.whole:
             return Message(", mean over {count:,} texts of {length:,}", **of)
         return Message(", mean over {count:,} pieces of {length:,}", **of)
     if pieces.count > 1:
@@ -392,7 +394,7 @@ def _left(axes: tuple[str, ...]) -> list[str]:
 
 def observe_model(
     folder: Path,
-    text: Path,
+    texts: Sequence[Path],
     checked_statistics: Callable[[], tuple[StatisticOption, ...]],
     *,
     length: Length,
@@ -404,9 +406,9 @@ def observe_model(
 
     Args:
         folder: The folder of the run, or of the model.
-        text: A file or a folder of texts.
+        texts: Files, folders or patterns of texts.
         checked_statistics: Checks the options, and returns the statistics.
-        length, truncate: As of `cut_texts`.
+        length, truncate: As of `TextStream`.
         choice: The head that the report draws.
         partial: File of the sums so far, from which an interrupted run goes on.
 
@@ -419,27 +421,28 @@ def observe_model(
             with ranks.together():
                 asked = checked_statistics()
                 reader = open_reader(folder, ranks.device)
-                texts = load_texts(text, reader.field)
+                stream = TextStream(
+                    reader,
+                    load_texts(texts, reader.field),
+                    length,
+                    truncate=truncate,
+                    rank=ranks.rank,
+                    world_size=ranks.world_size,
+                    spell=as_option,
+                )
                 with Counter("reading texts", shown=ranks.is_rank_zero) as counter:
-                    pieces = cut_texts(
-                        reader,
-                        texts,
-                        length,
-                        truncate=truncate,
-                        spell=as_option,
-                        progress=counter.show,
-                    )
+                    pieces = stream.counted(counter.show)
                 statistics = {one.name: one.build() for one in asked}
                 if not pieces.uneven:
                     statistics[MAP] = pooled_map(pieces.length, pieces.length)
-                observer = TextObserver(reader, pieces, statistics, ranks, partial)
+                observer = TextObserver(reader, stream, pieces, statistics, ranks, partial)
             if observer.tokens_before and ranks.is_rank_zero:
                 read = counted(observer.tokens_before, "token")
                 print_stderr(f"Going on after {read} that were read before.")
             start = time.perf_counter()
             with Counter("observing", shown=ranks.is_rank_zero) as counter:
                 observer.read(counter.show, choice.check)
-            result = observer.result(texts.name)
+            result = observer.result()
             values = {name: result.stacked(name) for name in statistics}
             seconds = time.perf_counter() - start
             if not ranks.is_rank_zero:

@@ -222,8 +222,8 @@ class Counter:
         self._bar = Progress(console=console, transient=True, disable=hidden)
         self._task = self._bar.add_task(doing, total=None)
 
-    def show(self, done: int, of: int) -> None:
-        """Update the bar."""
+    def show(self, done: int, of: int | None) -> None:
+        """Update the bar; without a total, it tells that work goes on."""
         self._bar.update(self._task, completed=done, total=of)
 
     def __enter__(self) -> Self:

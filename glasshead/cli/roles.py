@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from glasshead import HeadRoles
     from glasshead.drawing import Block, Document
-    from glasshead.tasks.readers.reader import Reader, TextChunks
+    from glasshead.tasks.readers.reader import Reader
+    from glasshead.tasks.readers.text_stream import ChunkCounts
 
 _PICTURE = Kind("--png", "the picture", "roles.png")
 _SCORES = Kind("--json", "the file of scores", "roles.json")
@@ -345,7 +346,7 @@ def score_texts(
     Errors: a ValueError where the model cannot read a test text, before it reads any.
     """
     from glasshead.tasks.readers.find_roles import chunks_for_roles, repeated, score_roles
-    from glasshead.tasks.readers.reader import load_texts
+    from glasshead.tasks.readers.texts import load_texts
 
     random = repeated(reader, period, seed, as_option)
     tests: list[tuple[str, str, tuple[Tensor, ...]]] = [
@@ -354,7 +355,7 @@ def score_texts(
     if text is not None:
         with Counter("reading texts") as counter:
             chunks = chunks_for_roles(reader, load_texts(text, reader.field), None, counter.show)
-        tests.append((shown(text), _description(chunks), chunks.groups))
+        tests.append((shown(text), _description(chunks.counts), chunks.groups))
     scores = []
     for name, description, groups in tests:
         with Counter(f"reading {name}") as counter, unseen_as_value_error():
@@ -364,11 +365,11 @@ def score_texts(
     return scores
 
 
-def _description(chunks: "TextChunks") -> str:
+def _description(chunks: "ChunkCounts") -> str:
     """Describe the number and length of the chunks."""
     if chunks.count == 1:
         return Message("{tokens:,} tokens.", tokens=chunks.tokens)
-    last = "" if len(chunks.groups) == 1 else _last(chunks)
+    last = "" if chunks.shortest == chunks.length else _last(chunks)
     return Message(
         "{tokens:,} tokens in {count:,} pieces of {length:,}{last}, each read from its own "
         "beginning.",
@@ -379,5 +380,5 @@ def _description(chunks: "TextChunks") -> str:
     )
 
 
-def _last(chunks: "TextChunks") -> str:
-    return Message(", the last of {length:,}", length=chunks.groups[-1].shape[1])
+def _last(chunks: "ChunkCounts") -> str:
+    return Message(", the last of {length:,}", length=chunks.shortest)

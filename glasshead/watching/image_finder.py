@@ -234,14 +234,34 @@ def _windows(module: nn.Module, dimensions: Any, keys: int, rows: int) -> Images
 
 
 def _packed(module: nn.Module, sizes: Tensor, keys: int) -> Images | str:
-    """Return the patches of a vision tower that reads them in blocks that are merged later."""
+    """Return the patches of a vision tower that reads them in blocks that are merged later.
+
+    Where some of its layers attend within windows, all layers read the blocks window by window.
+    """
     if len(sizes) != 1:
         return f"it reads {len(sizes)} pictures at once, one after the other"
-    if hasattr(module, "window_size") or getattr(module.config, "window_size", None):
-        return "its vision tower orders patches by windows"
     frames, height, width = map(int, sizes[0])
+    window, size = _of(module, "window_size"), _of(module, "patch_size")
     if frames != 1 or height * width != keys:
+        if window:
+            return f"its {keys} keys are one window of the {height} × {width} patches of a picture"
         return f"its {keys} keys are not the {frames} × {height} × {width} patches of one picture"
     merged = int(getattr(module, "spatial_merge_size", 1))
-    blocks = torch.arange(keys).reshape(height // merged, width // merged, merged, merged)
-    return [[ImageTokens(blocks.transpose(1, 2).reshape(height, width))]]
+    rows, columns = height // merged, width // merged
+    order = torch.arange(rows * columns)
+    if window:
+        side = int(window) // merged // int(size)
+        row, column = order // columns, order % columns
+        across = -(-columns // side)
+        # A stable sort leaves the blocks of a window in their order.
+        order = (row // side * across + column // side).argsort(stable=True)
+    blocks = torch.empty(rows * columns, merged * merged, dtype=torch.long)
+    blocks[order] = torch.arange(keys).reshape(blocks.shape)
+    places = blocks.reshape(rows, columns, merged, merged).transpose(1, 2)
+    return [[ImageTokens(places.reshape(height, width))]]
+
+
+def _of(module: nn.Module, name: str) -> Any:
+    """Return a number of a module, or else of its config; None where neither has it."""
+    own = getattr(module, name, None)
+    return getattr(getattr(module, "config", None), name, None) if own is None else own

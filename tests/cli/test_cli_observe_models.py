@@ -349,7 +349,9 @@ def test_progress_is_told_within_a_batch_and_ends_with_all(command, place, monke
     (place / "rows.jsonl").write_text("\n".join(rows) + "\n")
     observe(command, "llama", "--text", "rows.jsonl", "--length", "whole", "--truncate")
     characters = sum(len(" ".join(words)) for words in texts)
-    assert Bars.told["reading texts"] == [(0, characters), (characters, characters)]
+    # Before it was read, the size of the file stands for its characters.
+    size = (place / "rows.jsonl").stat().st_size
+    assert Bars.told["reading texts"] == [(0, size), (characters, characters)]
     shown = Bars.told["observing"]
     done, (total,) = [one for one, _ in shown], {of for _, of in shown}
     assert total == sum(min(len(words) + 1, CONTEXT) for words in texts)
@@ -501,7 +503,7 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
 DIES = """
 import os, sys
 from glasshead.tasks.readers.observe_texts import TextObserver
-TextObserver.result = lambda self, name: os._exit(9)
+TextObserver.result = lambda self: os._exit(9)
 from glasshead.cli import main
 sys.exit(main())
 """
@@ -690,12 +692,12 @@ def test_what_is_watched_in_python_is_the_same(command, place):
 KILLED = """
 import os, signal, sys
 from glasshead.cli import main
-from glasshead.tasks.readers import observe_texts, reader
-observe_texts._EVERY, reader._TOKENS_AT_ONCE = 0.0, 22
+from glasshead.tasks.readers import observe_texts, text_stream
+observe_texts._EVERY, text_stream._TOKENS_AT_ONCE = 0.0, 22
 save = observe_texts.PartialFile.save
-def saved(self, batches, sums):
-    save(self, batches, sums)
-    if batches == 3:
+def saved(self, partial):
+    save(self, partial)
+    if partial.batches == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 observe_texts.PartialFile.save = saved
 main(sys.argv[1:])
@@ -717,9 +719,9 @@ class TestResuming:
     def test_a_run_that_was_killed_goes_on_with_the_same_bits(
         self, place, killed, command, monkeypatch
     ):
-        from glasshead.tasks.readers import reader
+        from glasshead.tasks.readers import text_stream
 
-        monkeypatch.setattr(reader, "_TOKENS_AT_ONCE", 22)
+        monkeypatch.setattr(text_stream, "_TOKENS_AT_ONCE", 22)
         observe(command, *killed[:-1], "whole.safetensors")
         outcome = observe(command, *killed, "--resume")
         assert "Going on after 66 tokens that were read before." in outcome.err

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import glasshead as gh
 from glasshead.cli.observe_tables import HeadsTable
 from glasshead.models.saving import write_weights
-from glasshead.tasks.readers import reader as cutting
+from glasshead.tasks.readers import text_stream as cutting
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.train_tokenizer import characters
 from glasshead.tasks.write import Writer, WriteSettings
@@ -358,3 +358,64 @@ def test_what_is_refused_by_itself_needs_no_torch():
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert outcome.returncode == 2
     assert b"names the keys of one text" in outcome.stderr
+
+
+def parts_of(place):
+    """The text as three files and their names, one of them in a folder."""
+    (place / "corpus" / "more").mkdir(parents=True)
+    names = ["corpus/a.txt", "corpus/b.txt", "corpus/more/c.txt"]
+    for name, begin in zip(names, (0, 19, 41), strict=True):
+        (place / name).write_text(TEXT[begin : begin + 23])
+    return names
+
+
+def test_several_files_are_named_one_by_one_by_a_pattern_or_in_a_list(command, place):
+    names = parts_of(place)
+    one_by_one = [part for name in names[1:] for part in ("--text", name)]
+    observe(command, *one_by_one, "--save", "right", text=names[0])
+    (place / "names").write_text("\n".join(names) + "\n\n")
+    right = load_file("right")
+    for given in (
+        ["--text", "corpus/**/*.txt"],
+        ["--text", "corpus"],
+        ["--files-from", "names"],
+        ["--text", names[0], "--text", "corpus/b*", "--text", "corpus/more"],
+    ):
+        outcome = command("observe", "run", *given, "--save", "found")
+        assert outcome.code == 0, outcome.err
+        found = load_file("found")
+        assert all(found[name].equal(value) for name, value in right.items())
+
+
+def test_a_list_of_files_comes_from_another_command(place):
+    names = parts_of(place)
+    code = "import sys; from glasshead.cli import main; sys.exit(main(sys.argv[1:]))"
+    outcome = subprocess.run(
+        [sys.executable, "-c", code, "observe", "run", "--files-from", "-", *asked("entropy")],
+        input="\n".join(names).encode(),
+        capture_output=True,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    said = outcome.stdout.decode()
+    assert "The attention of run over corpus/a.txt, corpus/b.txt, corpus/more/c.txt" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--files-from", "names"], "--files-from takes the names of files, one a line, and names"),
+        (["--files-from", "none"], "there is no file none: check its name."),
+        (["--files-from", ""], "--files-from takes a file, and got nothing: name one, or leave it"),
+        (["--text", "corpus/*.md"], "corpus/*.md matches no file: check the pattern, or the folde"),
+        (["--text", "text.txt", "--save", "text.txt"], "--save takes another place than text.txt"),
+        (["--text", "corpus/*", "--save", "corpus/b.txt"], "--save takes another place than corpu"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_refused(command, place, given, sentence):
+    parts_of(place)
+    (place / "names").write_text("\n \n")
+    outcome = command("observe", "run", *given)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
+    assert sentence in outcome.err

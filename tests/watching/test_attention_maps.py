@@ -312,6 +312,61 @@ def test_a_language_model_looks_at_the_image_tokens_of_its_texts(version):
         tower.image()
 
 
+def test_a_vision_tower_of_windows_is_seen_window_by_window(monkeypatch):
+    """Qwen2.5-VL: one layer within windows of 2 × 2 blocks, cut at the border, and one of all."""
+    build = qwen("2.5")
+    module = pytest.importorskip("transformers.models.qwen2_5_vl.modeling_qwen2_5_vl")
+    plain, fused = build("eager").model.visual, build("sdpa").model.visual
+    high, wide = 6, 10
+    given = {
+        "hidden_states": torch.randn(high * wide, 24),
+        "grid_thw": torch.tensor([[1, high, wide]]),
+    }
+    weights, attend = [], module.eager_attention_forward
+
+    def kept(*arguments: Any, **named: Any) -> Any:
+        output, own = attend(*arguments, **named)
+        weights.append(own)
+        return output, own
+
+    with torch.no_grad(), monkeypatch.context() as patched:
+        patched.setattr(module, "eager_attention_forward", kept)
+        plain.config._attn_implementation = "eager"
+        plain(**given)
+    fused.config._attn_implementation = "sdpa"
+    with torch.no_grad():
+        alone = fused(**given)
+        with gh.watch(fused, [gh.Entropy(), gh.Received()], keep="weights") as seen:
+            output = fused(**given)
+    assert torch.equal(output[0], alone[0])
+    # Windows of at most 4 × 4 patches, then all of them.
+    assert [own.shape[-1] for own in weights] == [16, 16, 8, 8, 8, 4, 60]
+    layers = list(seen.values())
+    assert [len(layer.texts) for layer in layers] == [6, 1]
+    texts = [text[0] for layer in layers for text in layer.texts]
+    for text, own in zip(texts, weights, strict=True):
+        entropy = -torch.special.xlogy(own, own).sum(-1)
+        torch.testing.assert_close(text.values["entropy"], entropy, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(text.values["received"], own.sum(-2), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(text.weights[:], own, rtol=1e-5, atol=1e-6)
+    # What becomes of the number of each patch on its way into blocks and windows.
+    numbers = torch.arange(high * wide).reshape(high // 2, 2, wide // 2, 2).transpose(1, 2)
+    windows = torch.cat(
+        [
+            numbers[row : row + 2, column : column + 2].reshape(-1)
+            for row in (0, 2)
+            for column in (0, 2, 4)
+        ]
+    )
+    query = 3 * wide + 7
+    expected = torch.empty(high * wide)
+    expected[windows] = weights[-1][0, :, windows.tolist().index(query)].mean(0)
+    found = layers[1].image((3, 7)).weights
+    torch.testing.assert_close(found, expected.reshape(high, wide), **NEAR)
+    with pytest.raises(ValueError, match="its 4 keys are one window of the 6 × 10 patches"):
+        layers[0].image()
+
+
 def test_a_vision_tower_that_merges_patches_orders_them_in_blocks():
     text = text_with_pictures([1])
     given = {

@@ -41,13 +41,15 @@ class Allowance:
 
     Args:
         most: The budget in bytes, instead of the default.
+        default: The budget where the environment variable is not set; `math.inf` for texts that
+            are not held in memory.
 
     Errors: a ValueError where the environment variable is no whole number.
     """
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, *, default: float = _MOST) -> None:
         limit = _limit_of_environment() if most is None else most
-        self.most = self._left = _MOST if limit is None else limit
+        self.most = self._left = default if limit is None else limit
         self._times = _TIMES if limit is None else None
 
     def spend(self, count: int, path: Path) -> None:
@@ -165,6 +167,21 @@ def read_text(path: Path, allowance: Allowance | None = None, most: int | None =
     if not text or text.isspace():
         raise _empty(path)
     return text
+
+
+def blocks_of_text(path: Path, allowance: Allowance) -> Iterator[str]:
+    """Iterate over a UTF-8 file as it is, in blocks, holding one at a time.
+
+    Errors: as of `read_text`.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    blank = True
+    for block in _again(path, _measured(path, allowance)):
+        text = decoder.decode(block)
+        blank = blank and not text.strip()
+        yield text
+    if blank:
+        raise _empty(path)
 
 
 def lines_of(path: Path, allowance: Allowance | None = None, newline: str = "\n") -> Iterator[str]:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from glasshead.drawing.printable import printable
 from glasshead.tasks.data.files import (
     LONGEST_LINE,
     Allowance,
     FileName,
+    blocks_of_text,
     ending,
     existing,
     lines_of,
@@ -79,6 +80,17 @@ def read_columns(
 
     Errors: as for `read_rows`.
     """
+    rows = cells_of(path, choose, texts_only=texts_only, allowance=allowance)
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def cells_of(
+    path: Path, choose: Choice, *, texts_only: bool = False, allowance: Allowance | None = None
+) -> Iterator[list[str]]:
+    """Iterate over the rows of a table, with the cells of selected columns, holding one at a time.
+
+    Args and errors: as of `read_columns`.
+    """
     rows = rows_of(path, allowance)
     first = next(rows)
     there = [*first[1]]
@@ -88,15 +100,12 @@ def read_columns(
             raise ValueError(
                 f"{shown(path)} has no column {name!r}, but {named(there)}: name one of these."
             )
-    columns: list[list[str]] = [[] for _ in chosen]
     for line, row in chain([first], rows):
         if len(there) == 1 and not row.keys() <= {*there}:
             there = list(dict.fromkeys([*there, *row]))
             if chosen != [*choose(there)]:
                 raise _lacking(path, first[0], choose(there)[0])
-        for name, column in zip(chosen, columns, strict=True):
-            column.append(_text(path, line, row, name, texts_only))
-    return columns
+        yield [_text(path, line, row, name, texts_only) for name in chosen]
 
 
 def rows_of(path: Path, allowance: Allowance | None = None) -> Iterator[Row]:
@@ -296,6 +305,32 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
     return [text for name in names for text in _texts(existing(name), field, allowance)]
 
 
+class TextPart(NamedTuple):
+    """A part of a text, as it is read from a file.
+
+    Attributes:
+        text: The characters.
+        last: Whether the text ends with them.
+    """
+
+    text: str
+    last: bool
+
+
+def text_parts(path: Path, field: str | None, allowance: Allowance) -> Iterator[TextPart]:
+    """Iterate over the texts of one file, holding a row of a table or a block of a plain file.
+
+    Args and errors: as of `read_texts`.
+    """
+    path = existing(path)
+    if ending(path) in PLAIN:
+        yield from (TextPart(block, last=False) for block in blocks_of_text(path, allowance))
+        yield TextPart("", last=True)
+        return
+    for (text,) in _texts_of_table(path, field, allowance):
+        yield TextPart(text, last=True)
+
+
 def text_files(source: Path) -> list[Path]:
     """List a file itself, or every text file below a folder, sorted by name.
 
@@ -344,18 +379,21 @@ def read_lines(name: FileName, allowance: Allowance | None = None) -> list[str]:
 def _texts(path: Path, field: str | None, allowance: Allowance) -> list[str]:
     if ending(path) in PLAIN:
         return [read_text(path, allowance)]
+    return [text for (text,) in _texts_of_table(path, field, allowance)]
+
+
+def _texts_of_table(path: Path, field: str | None, allowance: Allowance) -> Iterator[list[str]]:
     if ending(path) not in TABLES:
         raise ValueError(
             f"{shown(path)} ends in none of {', '.join([*PLAIN, *TABLES])}, with .gz or .xz where "
             f"it is packed: rename it to what it is."
         )
-    (texts,) = read_columns(
+    yield from cells_of(
         path,
         lambda there: [_text_column(path, there, field)],
         texts_only=True,
         allowance=allowance,
     )
-    return texts
 
 
 def _text_column(path: Path, there: Sequence[str], field: str | None) -> str:

@@ -12,16 +12,9 @@ from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.readers.distributed import default_device
 from glasshead.tasks.readers.open_reader import reader_of_model
-from glasshead.tasks.readers.reader import (
-    FileName,
-    Length,
-    Reader,
-    TextChunks,
-    Texts,
-    as_argument,
-    cut_texts,
-    load_texts,
-)
+from glasshead.tasks.readers.reader import Reader
+from glasshead.tasks.readers.text_stream import ChunkCounts, Length, TextStream, as_argument
+from glasshead.tasks.readers.texts import FileName, Texts, load_texts
 from glasshead.watching import Seen, watch
 from glasshead.watching.analytics import HeadRoles, repeated_random_tokens
 from glasshead.watching.analytics.role_scores import thresholds_of
@@ -103,23 +96,40 @@ def repeated(
 _LEAST = 3
 
 
+class ChunksForRoles(NamedTuple):
+    """The chunks of some texts, in memory.
+
+    Attributes:
+        counts: Their numbers.
+        groups: Those of full length, and the last.
+    """
+
+    counts: ChunkCounts
+    groups: tuple[Int[Tensor, "chunks length"], ...]
+
+
 def chunks_for_roles(
     reader: Reader,
     texts: Texts,
     length: Length = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> TextChunks:
+    progress: Callable[[int, int | None], object] | None = None,
+) -> ChunksForRoles:
     """Cut texts into chunks that fit into the context of the model.
 
-    Errors: those of `cut_texts`, and a ValueError where a query has no choice.
+    Errors: those of `TextStream`, and a ValueError where a query has no choice.
     """
-    chunks = cut_texts(reader, texts, length, progress=progress)
-    if chunks.length < _LEAST:
+    stream = TextStream(reader, texts, length)
+    counts = stream.new_counts()
+    batches = [*stream.batches(counts, progress)]
+    stream.check(counts)
+    if counts.length < _LEAST:
         raise ValueError(
             f"a head has a role among {_LEAST} tokens at least, and {texts.name} has "
-            f"{chunks.length}: name a longer text."
+            f"{counts.length}: name a longer text."
         )
-    return chunks
+    lengths = dict.fromkeys(batch.shape[1] for batch in batches)
+    of_length = ([batch for batch in batches if batch.shape[1] == one] for one in lengths)
+    return ChunksForRoles(counts, tuple(map(torch.cat, of_length)))
 
 
 # Queries and keys of every layer are kept until their roles are found.

@@ -91,12 +91,14 @@ def reader_of_transformers(name: str, model: nn.Module, tokenizer: Any, file: st
         read = partial(
             _read_base, model, {"use_cache": False} if hasattr(config, "use_cache") else {}
         )
+    cut = _cutting(tokenizer)
     return Reader(
         name=name,
         kind="model",
         model=model,
         read=read,
-        encode=partial(_encoded, file, tokenizer, _cutting(tokenizer)),
+        encode=partial(_encoded, file, tokenizer, cut),
+        cut=cut,
         token=partial(_written, file, tokenizer),
         ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
         ending=_ending(tokenizer),

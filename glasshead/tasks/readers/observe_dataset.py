@@ -1,6 +1,7 @@
 """Observe a model over a dataset without end: rows one after another, or a pipeline of Ray Data."""
 
 import io
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +17,13 @@ from torch import Tensor, nn
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, normalize_statistics
-from glasshead.tasks.data.tables import read_texts, text_files
+from glasshead.tasks.data.files import Allowance
+from glasshead.tasks.data.tables import text_parts
 from glasshead.tasks.readers.chunk_sums import ChunkSums
 from glasshead.tasks.readers.distributed import default_device
 from glasshead.tasks.readers.open_reader import reader_of_model
-from glasshead.tasks.readers.reader import FileName, Texts, chunk_length, cut_texts
+from glasshead.tasks.readers.text_stream import TextStream, chunk_length
+from glasshead.tasks.readers.texts import FileName, files_of, texts_of_rows
 from glasshead.watching.corpus import CorpusResult
 
 
@@ -74,14 +77,12 @@ class RowReader:
         Errors: a ValueError where a statistic does not fit, an `UnseenError` where an attention
         cannot be seen.
         """
-        if not any(texts):
-            return RowSums({}, 0, 0)
-        chunks = cut_texts(vars(self)["reader"], Texts(texts, "the rows", "give some"), self.length)
-        sums = self.new_sums()
+        stream = TextStream(vars(self)["reader"], texts_of_rows(texts), self.length)
+        sums, counts = self.new_sums(), stream.new_counts()
         with torch.inference_mode():
-            for batch in chunks.shard(0, 1):
+            for batch in stream.batches(counts):
                 sums.read(batch)
-        return RowSums(sums.state(), chunks.count, chunks.tokens)
+        return RowSums(sums.state() if counts.count else {}, counts.count, counts.tokens)
 
 
 def observe_dataset(
@@ -111,7 +112,8 @@ def observe_dataset(
         model: A model, run as it is, so call `eval()` before; or a folder, as of `observe_texts`,
             which every worker has to see.
         dataset: A `ray.data.Dataset`; or an iterable of texts, of rows as dicts, and of the `Path`
-            of files or folders, which are read one file at a time.
+            of files, folders or patterns, which are read one file at a time, row by row; a plain
+            file is one row.
         statistics: A list, or a dict keyed by name.
         tokenizer: Of a model that is no folder: one of transformers, or of this library.
         length: Tokens per chunk; None: the context of the model, at most 1024.
@@ -162,7 +164,7 @@ def observe_dataset(
 
 
 def _texts(dataset: Any, column: str | None) -> Iterator[str]:
-    """Yield the texts of rows and of files, holding those of one file at a time.
+    """Yield the texts of rows and of files, holding one row of a table, or one plain file.
 
     Errors: a TypeError where the dataset is no such thing, those of `_text_of`, and those of files.
     """
@@ -173,8 +175,14 @@ def _texts(dataset: Any, column: str | None) -> Iterator[str]:
         )
     for row in dataset:
         if isinstance(row, os.PathLike):
-            for file in text_files(Path(row)):
-                yield from read_texts(file, column)
+            for file in files_of(Path(row)):
+                # A plain file is one row.
+                text = ""
+                for part in text_parts(file, column, Allowance(default=math.inf)):
+                    text += part.text
+                    if part.last:
+                        yield text
+                        text = ""
         else:
             yield row if isinstance(row, str) else _text_of(row, column or "text")
 

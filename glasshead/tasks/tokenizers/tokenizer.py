@@ -90,7 +90,7 @@ class Tokenizer:
         # Vocabularies of published models may have gaps.
         self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
         self.byte_of = byte_tokens(inner)
-        self._cut = cutting(inner)
+        self.cut = cutting(inner)
 
     @property
     def pad_id(self) -> int:
@@ -125,7 +125,7 @@ class Tokenizer:
         Errors: a TypeError where one is no text; a ValueError where one has a lone surrogate, more
         than 2²⁴ characters without a place to split it, or makes the tokenizer fail.
         """
-        cut = [self._cut(_checked(text)) for text in texts]
+        cut = [self.cut(_checked(text)) for text in texts]
         with in_parallel(), told_panics(self.where):
             return encode_in_chunks(cut, self._encoded)
 

@@ -253,10 +253,10 @@ class Killed(BaseException):
 @pytest.fixture
 def interrupted(observed, monkeypatch, tmp_path):
     """Read some batches of two chunks, keep the sums after each, and be killed."""
-    from glasshead.tasks.readers import observe_texts, reader
+    from glasshead.tasks.readers import observe_texts, text_stream
 
     monkeypatch.setattr(observe_texts, "_EVERY", 0.0)
-    monkeypatch.setattr(reader, "_TOKENS_AT_ONCE", 2 * CONTEXT)
+    monkeypatch.setattr(text_stream, "_TOKENS_AT_ONCE", 2 * CONTEXT)
     partial = tmp_path / "made" / "observed.partial"
 
     def run(texts, tokens, **options):

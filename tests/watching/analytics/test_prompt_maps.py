@@ -1,5 +1,6 @@
 """Prompt maps: where diffusion models look at a word, against weights that are computed plainly."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,6 +165,35 @@ def test_maps_are_the_weights_of_patches_on_the_tokens_of_a_word(build, monkeypa
     late = [one for call, one in zip(maps.calls, scaled, strict=True) if call.step == 1]
     found = maps.of("cat", steps=[1]).weights
     torch.testing.assert_close(found, torch.stack(late).mean(0))
+
+
+# Of a single layer of Flux, which has prompt and picture in one text, theirs records nothing.
+RECORDED = {unet: 7, sd3: 3, flux: 1}
+
+
+@pytest.mark.parametrize("build", RECORDED)
+def test_maps_are_those_of_the_processors_of_attention_map_diffusers(build):
+    theirs = pytest.importorskip(
+        "attention_map_diffusers", reason="attention-map-diffusers is not installed"
+    )
+    model, step = made(build)
+    with torch.no_grad(), gh.prompt_maps(model, WORDS) as maps:
+        for seed in (0, 1):
+            model(**step(seed) | {"timestep": torch.full((1,), 0.7 + seed)})
+    part = "unet" if build is unet else "transformer"
+    pipeline = SimpleNamespace(**{part: model})
+    options = {"relations": "image->text", "timesteps": "all", "heads": "mean", "mode": "exact"}
+    with torch.no_grad(), theirs.AttentionCapture(pipeline, **options) as capture:
+        for seed in (0, 1):
+            model(**step(seed) | {"timestep": torch.full((1,), 0.7 + seed)})
+    records = capture.compute().records
+    assert len(records) == 2 * RECORDED[build]
+    ours = {layer: [call for call in maps.calls if call.layer == layer] for layer in maps.layers}
+    for record in records:
+        call = ours[record.layer_id.removeprefix(f"{part}.")].pop(0)
+        weights = record.data[-1].mean(0)
+        expected = torch.stack([weights[:, tokens].sum(-1) for tokens in WORDS.values()])
+        torch.testing.assert_close(call.weights.flatten(1), expected, rtol=0, atol=1e-6)
 
 
 def test_a_layer_and_a_row_are_chosen():
