@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,8 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from glasshead.engines.reductions_only import reductions_of
 from glasshead.engines.reference import Cost, Observed
-from glasshead.engines.streaming import reductions_of
+from glasshead.engines.triton import TRITON
+from glasshead.private_names import private
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
 from glasshead.recipe.tile import four_axes
@@ -113,9 +116,68 @@ class Fused:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)
 
-    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+    def observe(
+        self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
+    ) -> Observed:
         """Compute the context with SDPA, and the reductions in a separate pass."""
-        return Observed(self.run(problem), reductions_of(problem, reductions))
+        with nullcontext() if gradient else torch.no_grad():
+            helps = bool(reductions) and TRITON.refusal(problem.without_dropout()) is None
+        recorder = _Recorder() if helps and _Mode is not object else None
+        with nullcontext() if recorder is None else recorder:
+            context = self.run(problem)
+        known = None if recorder is None else of_rows(recorder.logsumexps, problem)
+        with nullcontext() if gradient else torch.no_grad():
+            return Observed(context, reductions_of(problem, reductions, known))
+
+
+# Operators by name, so that none of them has to be there: they return the logsumexp of their rows
+# after the context.
+LOGSUMEXP_KERNELS = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
+}
+# A class of PyTorch, or none.
+_Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
+
+
+class _Recorder(_Mode):
+    """A mode that records the logsumexps which kernels return beside the context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logsumexps: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if func.name() in LOGSUMEXP_KERNELS:
+            self.logsumexps.append(output[1])
+        return output
+
+
+def of_rows(
+    logsumexps: Sequence[Tensor], problem: Problem
+) -> Float[Tensor, "*batch heads queries"] | None:
+    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
+
+    Kernels may pack grouped heads into the queries, and pad the rows. Without a gradient some give
+    none.
+    """
+    shape = problem.query.shape[:-1]
+    if len(logsumexps) != 1 or logsumexps[0] is None or logsumexps[0].numel() == 0:
+        return None
+    (known,) = logsumexps
+    if known.numel() == shape.numel():
+        return known.reshape(shape)
+    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
