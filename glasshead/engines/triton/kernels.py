@@ -348,7 +348,9 @@ def reduce_weights(
         lse = tl.where(empty, float("-inf"), shift + log)
         tl.store(result + _LOG_SUM * queries, lse, mask=inside)
         tl.store(result + _ENTROPY * queries, (log * total - by_log) * factor, mask=inside)
-        tl.store(result + _SCORES * queries, (by_log + shift * total) * factor, mask=inside)
+        # In this order nothing overflows where a finite constant masks a row.
+        mean_score = by_log * factor + shift * (total * factor)
+        tl.store(result + _SCORES * queries, mean_score, mask=inside)
         tl.store(result + _FACTOR * queries, factor, mask=inside)
         if not SHIFTED:
             tl.store(shifts + place * queries + i, shift, mask=inside)

@@ -115,10 +115,10 @@ class _Passes:
         launches = self._launches()
         for stripe in self._stripes():
             self._launch(stripe, known, launches[0], rows=True, shifted=True)
-        own = self.found.rows[:, :, LOG_SUM]
+        own, factor = (self.found.rows[:, :, row] for row in (LOG_SUM, FACTOR))
         nothing = own.isneginf() & ((known == 0) | known.isinf())
-        # The sum of a row's weights is e^(own - known); the comparison is False for NaN.
-        agrees = ((own - known).abs() <= _AGREES) | nothing
+        # The sums themselves, as a large logsumexp is rounded; the comparison is False for NaN.
+        agrees = ((factor - 1.0).abs() <= _AGREES) | nothing
         if not bool(agrees.all()):
             for sums in (self.by_query, self.maps):
                 sums.zero_()

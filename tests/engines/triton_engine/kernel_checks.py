@@ -1,7 +1,7 @@
 """Checks of the Triton kernel against the reference: on a CUDA device, or else in its interpreter.
 
 `test_triton_kernel.py` runs this file in a process of its own, as Triton decides on import whether
-it interprets; by hand it is `TRITON_INTERPRET=1 pytest tests/engines/triton/kernel_checks.py`.
+it interprets; by hand it is `TRITON_INTERPRET=1 pytest tests/engines/triton_engine/kernel_checks.py`.
 
 The interpreter takes some tenths of a second for each block, so that there are few of them.
 """
@@ -25,6 +25,9 @@ from glasshead.statistics.reductions import (
     TimesKeys,
     TimesQueries,
 )
+
+# NumPy, which interprets, warns of infinities and NaN in what is hidden.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SINGLE, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
@@ -189,13 +192,13 @@ def test_rows_that_a_finite_constant_masks(constant):
     bias = torch.zeros(7, 11)
     bias[3], bias[5], bias[5, 2] = constant, constant, constant / 2
     problem = problem_of(Case((1,), 1, 2, 7, 11, 3, 2, seed=8, bias=bias, dtype=SINGLE))
-    reductions = [LogSum(), EntropySum(), TimesQueries(torch.ones(7, 1, device=DEVICE))]
+    reductions = [*of_rows(), TimesQueries(torch.ones(7, 1, device=DEVICE))]
     assert_same(problem, reductions)
     # The rounded logsumexp of such a row is no help, and is found out.
     assert_same(problem, reductions, REFERENCE.observe(problem, [LogSum()]).reduced[0][0])
 
 
-@pytest.mark.parametrize("error", [0.0, 1e-6, 1e-3, 5.0, -200.0, torch.nan, torch.inf])
+@pytest.mark.parametrize("error", [0.0, 1e-6, 1e-3, -200.0, torch.nan])
 def test_a_known_logsumexp_saves_a_pass_and_a_wrong_one_changes_nothing(error):
     case = Case((2,), 1, 2, 19, 37, 5, 3, seed=9, mask=gh.causal(), dtype=SINGLE)
     problem = problem_of(case)
@@ -269,7 +272,7 @@ def test_observe_takes_the_kernel_beside_the_fused_engine(monkeypatch, gradients
         return reduce(self, problem, reductions, logsumexp)
 
     monkeypatch.setattr(type(TRITON), "reduce", spy)
-    x = torch.randn(3, 2, 2, 109, 16, device=DEVICE, requires_grad=gradients)
+    x = torch.randn(3, 1, 1, 257, 16, device=DEVICE, requires_grad=gradients)
     attention = gh.Attention(mask=gh.causal(), engine="fused")
     seen = attention.observe(*x, STATISTICS)
     trace = gh.Attention(mask=gh.causal()).trace(*x)
@@ -289,7 +292,7 @@ def test_observe_takes_the_kernel_beside_the_fused_engine(monkeypatch, gradients
 def test_statistics_with_a_gradient_take_rows(monkeypatch):
     if DEVICE.type == "cpu":
         monkeypatch.setattr(Streaming, "refusal", lambda *_: "it is not to serve here")
-    x = torch.randn(3, 2, 2, 109, 16, device=DEVICE, requires_grad=True)
+    x = torch.randn(3, 1, 1, 257, 16, device=DEVICE, requires_grad=True)
     attention = gh.Attention(mask=gh.causal(), engine="fused")
     problem = attention.problem(*x)
     assert TRITON.refusal(problem) == "its statistics have no gradient"

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from scripts import ROOT
 
-CHECKS = "tests/engines/triton/kernel_checks.py"
+CHECKS = "tests/engines/triton_engine/kernel_checks.py"
 
 
 @pytest.mark.timeout(1800)
