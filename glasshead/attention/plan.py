@@ -133,7 +133,7 @@ def planned(
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
-    beside = None if engine is REFERENCE else reduced_by(problem, reductions)
+    beside = reduced_by(problem, reductions) if engine is FUSED else None
     return Plan(
         engine.name,
         engine.about,
@@ -181,7 +181,7 @@ def price(problem: Problem, engine: Engine, cost: Cost, reductions: Sequence[Red
         sums = _IN_FULL * len(reductions) * whole
         return Price(2 * _IN_FULL * whole, 0, sums, results + 2 * whole * size, 1)
     own = [r for r in reductions if not knows(r)]
-    if TRITON.refusal(bare) is None and problem.query.device.type == "cuda":
+    if problem.query.device.type == "cuda" and TRITON.refusal(bare) is None:
         return _beside_on_gpu(bare, reductions, results)
     if STREAMING.refusal(bare) is not None:
         sums = _IN_FULL * (2 + len(reductions)) * whole

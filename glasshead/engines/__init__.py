@@ -1,7 +1,6 @@
 """Engines: interchangeable ways to compute one attention problem."""
 
-from glasshead.engines.fused import Fused
-from glasshead.engines.reductions_only import reduced_by, reductions_of
+from glasshead.engines.fused import Fused, reduced_by, reductions_of
 from glasshead.engines.reference import REFERENCE, Cost, Engine, Observed, Reference
 from glasshead.engines.streaming import STREAMING, Streaming
 from glasshead.engines.triton import TRITON, Triton

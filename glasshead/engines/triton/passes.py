@@ -37,14 +37,21 @@ class Blocks(NamedTuple):
     stages: int
 
 
-def blocks_for(dtype: torch.dtype, dim: int, *, top: bool) -> Blocks:
+def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Blocks:
     """Return the block size for a dtype and width.
 
     Fixed ones, as trying several takes a device and some seconds.
+
+    Args:
+        dtype, dim: Of queries and keys.
+        top: Whether the largest weights of each row are listed.
+        pairs: Whether numbers of each pair are read: a mask, or biases.
     """
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1) if dim > 128 else Blocks(64, 32, 4, 2)
-    if top or dim > 128:
+    if top or pairs:
+        return Blocks(64, 32, 4, 2)
+    if dim > 128:
         return Blocks(64, 64, 4, 2)
     return Blocks(128, 64, 8, 3 if dim <= 64 else 2)
 
@@ -201,7 +208,9 @@ class _Passes:
         top = _power_of_two(spec.top) if spec.top and rows else 0
         sorted_top = self._zeros((batch, heads, queries, top), torch.float32)
         sorted_keys = self._zeros((batch, heads, queries, top), torch.int32)
-        block = blocks_for(self.query.dtype, dim, top=bool(top))
+        read = (stripe.visible, recipe.bias, recipe.table)
+        pairs = any(one is not None for one in read)
+        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs)
         if columns.map is not None:
             kind = 1 if map_columns * block.keys <= 4 * keys else 2
         table, sink = recipe.table, recipe.sink

@@ -1,7 +1,7 @@
 """Checks of the Triton kernel against the reference: on a CUDA device, or else in its interpreter.
 
 `test_triton_kernel.py` runs this file in a process of its own, as Triton decides on import whether
-it interprets; by hand it is `TRITON_INTERPRET=1 pytest tests/engines/triton_engine/kernel_checks.py`.
+it interprets; by hand: `TRITON_INTERPRET=1 pytest tests/engines/triton_engine/kernel_checks.py`.
 
 The interpreter takes some tenths of a second for each block, so that there are few of them.
 """

@@ -52,7 +52,8 @@ def compiled(capability, dtype, dim, variant):
 
     if INTERPRETED:
         pytest.skip("this process interprets Triton's kernels")
-    block = blocks_for(dtype, dim, top=bool(variant.get("TOP")))
+    top, pairs = bool(variant.get("TOP")), "HAS_BIAS" in variant
+    block = blocks_for(dtype, dim, top=top, pairs=pairs)
     constants = NOTHING | variant | {"DIM": dim, "BLOCK_DIM": max(16, dim)}
     constants |= {"BLOCK_QUERIES": block.queries, "BLOCK_KEYS": block.keys}
     names = reduce_weights.arg_names
