@@ -50,7 +50,7 @@ def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Block
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1) if dim > 128 else Blocks(64, 32, 4, 2)
     if top or pairs:
-        return Blocks(64, 32, 4, 2)
+        return Blocks(64, 32, 8 if pairs else 4, 2)
     if dim > 128:
         return Blocks(64, 64, 4, 2)
     return Blocks(128, 64, 8, 3 if dim <= 64 else 2)
