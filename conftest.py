@@ -1,5 +1,7 @@
 """What every test and doctest shares: a plan's memory, which is printed, depends on the threads."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from _pytest.doctest import DoctestItem
@@ -9,6 +11,8 @@ torch.set_num_threads(2)
 
 # What builds the site has no examples, and wants Sphinx.
 collect_ignore = ["docs/build_site.py", "docs/building", "docs/conf.py"]
+if find_spec("triton") is None:
+    collect_ignore += [f"glasshead/engines/triton/{name}.py" for name in ("kernels", "passes")]
 
 COMPILED = "## A compiled model\n"
 

@@ -177,7 +177,8 @@ class Attention(nn.Module):
         choice = choose(problem, self.engine)
         if not torch.compiler.is_compiling():
             request.check_budget(choice, whole_number(budget, "budget"))
-        return request.observation(*choice.engine.observe(problem, request.reductions))
+        found = choice.engine.observe(problem, request.reductions, gradient=gradient)
+        return request.observation(*found)
 
     def weights(
         self,

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Cost, Engine
+from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, TRITON, Cost, Engine, reduced_by
 from glasshead.engines.reference import rows_at_once
+from glasshead.engines.streaming.engine import seen_pairs
 from glasshead.engines.streaming.operands import knows
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
@@ -30,7 +31,9 @@ class Plan:
         flops: Floating-point operations of the matrix products, a multiply-add counting two.
         bytes: Peak memory beyond the inputs, the results included.
         passes: The number of times the scores are computed.
-        multiple: The time that is expected, as a multiple of the plain call's; 1 for the call.
+        multiple: The time that is expected, as a multiple of the plain call's; 1 for the call, and
+            on a GPU, where none was measured.
+        statistics: On a GPU, what computes the statistics beside the context, and why.
 
     >>> import torch, glasshead as gh
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")
@@ -48,9 +51,10 @@ class Plan:
     bytes: int
     passes: int = 1
     multiple: float = 1.0
+    statistics: str | None = None
 
     def __str__(self) -> str:
-        return "\n".join(f"{label:<11}{text}" for label, text in self._rows())
+        return "\n".join(f"{label:<10} {text}" for label, text in self._rows())
 
     def _repr_html_(self) -> str:
         from glasshead.drawing import Document, Table
@@ -68,6 +72,8 @@ class Plan:
         ]
         if self.multiple != 1.0:
             rows.append(("time", f"about {self.multiple:.1f} × the plain call"))
+        if self.statistics is not None:
+            rows.append(("statistics", self.statistics))
         rows += (("refused", f"{name}: {why}") for name, why in self.refused.items())
         return rows
 
@@ -125,6 +131,9 @@ def planned(
         return Plan(engine.name, engine.about, refused, cost.flops, cost.bytes)
     extra = price(problem, engine, cost, reductions)
     plain = cost.flops + extra.plain
+    # The operations of sums and softmax are of a CPU's.
+    multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
+    beside = reduced_by(problem, reductions) if engine is FUSED else None
     return Plan(
         engine.name,
         engine.about,
@@ -132,7 +141,8 @@ def planned(
         cost.flops + extra.flops,
         cost.bytes + extra.bytes,
         extra.passes,
-        (plain + extra.flops + extra.sums) / plain if plain else 1.0,
+        multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
+        beside,
     )
 
 
@@ -171,6 +181,8 @@ def price(problem: Problem, engine: Engine, cost: Cost, reductions: Sequence[Red
         sums = _IN_FULL * len(reductions) * whole
         return Price(2 * _IN_FULL * whole, 0, sums, results + 2 * whole * size, 1)
     own = [r for r in reductions if not knows(r)]
+    if problem.query.device.type == "cuda" and TRITON.refusal(bare) is None:
+        return _beside_on_gpu(bare, reductions, results)
     if STREAMING.refusal(bare) is not None:
         sums = _IN_FULL * (2 + len(reductions)) * whole
         return Price(_SOFTMAX * whole, 2 * whole * width, sums, results + _row_bytes(bare), 2)
@@ -190,6 +202,17 @@ def price(problem: Problem, engine: Engine, cost: Cost, reductions: Sequence[Red
         results + streamed.bytes,
         passes + 1,
     )
+
+
+def _beside_on_gpu(problem: Problem, reductions: Sequence[Reduction], results: int) -> Price:
+    """Estimate one pass over q·kᵀ, and blocks of rows for reductions that its kernel lacks."""
+    whole, width = math.prod(problem.scores_shape), problem.query.shape[-1]
+    pairs = seen_pairs(problem)
+    flops = 2 * (whole if pairs is None else pairs) * width
+    others = not all(TRITON.knows(one) for one in reductions)
+    flops += 2 * whole * width if others else 0
+    extra = results + (_row_bytes(problem) if others else 0)
+    return Price(0, flops, 0, extra, 2 + others)
 
 
 def _row_bytes(problem: Problem) -> int:

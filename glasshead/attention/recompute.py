@@ -184,15 +184,17 @@ _FEW, _FEW_QUERIES = 8, 4
 
 
 def right_product(
-    problem: Problem, right: Float[Tensor, "... keys r"]
+    problem: Problem,
+    right: Float[Tensor, "... keys r"],
+    logsumexp: Float[Tensor, "*batch heads queries"],
 ) -> Float[Tensor, "*batch heads queries r"]:
-    """Compute P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`."""
+    """Compute P·R for R `[*#batch, #heads, keys, r]` or `[keys, r]`, and the rows' logsumexp."""
     queries = problem.scores_shape[-2]
     wide = right.shape[-1] > _FEW and queries > _FEW_QUERIES
     # As values, numbers of R that no query sees may be NaN; as factors, 0 · NaN is NaN.
     if wide and STREAMING.refusal(problem) is None and bool(right.isfinite().all()):
         return STREAMING.run(_with_values(problem, right))
-    ((result,),) = reductions_of(problem, [TimesKeys(right)])
+    ((result,),) = reductions_of(problem, [TimesKeys(right)], logsumexp)
     return result
 
 

@@ -208,16 +208,17 @@ class Weights(LazyMatrix):
     def _right_product(self, right: Tensor) -> Tensor:
         problem = self._problem
         right = with_heads(right, headed=problem.axes > 3)
-        return problem.as_given(right_product(problem, right))
+        return problem.as_given(right_product(problem, right, self._logsumexp))
 
     def _left_product(self, left: Tensor) -> Tensor:
         problem = self._problem
         left = with_heads(left, headed=problem.axes > 3)
-        ((result,),) = reductions_of(problem, [TimesQueries(left)])
+        ((result,),) = reductions_of(problem, [TimesQueries(left)], self._logsumexp)
         return problem.as_given(result)
 
     def _pooled(self, rows: int, columns: int) -> Tensor:
-        ((result,),) = reductions_of(self._problem, [BlockSum(rows, columns)])
+        wanted = [BlockSum(rows, columns)]
+        ((result,),) = reductions_of(self._problem, wanted, self._logsumexp)
         return self._problem.as_given(result)
 
     def save(self, file: str | os.PathLike[str]) -> None:

@@ -1,8 +1,9 @@
 """Engines: interchangeable ways to compute one attention problem."""
 
-from glasshead.engines.fused import Fused
+from glasshead.engines.fused import Fused, reduced_by, reductions_of
 from glasshead.engines.reference import REFERENCE, Cost, Engine, Observed, Reference
-from glasshead.engines.streaming import STREAMING, Streaming, reductions_of
+from glasshead.engines.streaming import STREAMING, Streaming
+from glasshead.engines.triton import TRITON, Triton
 
 FUSED = Fused()
 ENGINES: tuple[Engine, ...] = (FUSED, STREAMING, REFERENCE)
@@ -12,11 +13,14 @@ __all__ = [
     "FUSED",
     "REFERENCE",
     "STREAMING",
+    "TRITON",
     "Cost",
     "Engine",
     "Fused",
     "Observed",
     "Reference",
     "Streaming",
+    "Triton",
+    "reduced_by",
     "reductions_of",
 ]

@@ -1,9 +1,10 @@
-"""The fused engine: PyTorch's scaled dot product attention, where it can express the recipe."""
+"""The fused engine: PyTorch's scaled dot product attention, and statistics beside its context."""
 
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,12 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from glasshead.engines.reference import Cost, Observed
-from glasshead.engines.streaming import reductions_of
+from glasshead.engines.reference import Cost, Observed, by_rows
+from glasshead.engines.streaming import STREAMING
+from glasshead.engines.triton import TRITON
+from glasshead.private_names import private
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
 from glasshead.recipe.tile import four_axes
-from glasshead.recipe.validation import is_transformed
+from glasshead.recipe.validation import is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
@@ -113,9 +116,69 @@ class Fused:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)
 
-    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+    def observe(
+        self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
+    ) -> Observed:
         """Compute the context with SDPA, and the reductions in a separate pass."""
-        return Observed(self.run(problem), reductions_of(problem, reductions))
+        bare, recorder = problem.without_dropout(), None
+        if reductions and _Mode is not object and STREAMING.refusal(bare) is not None:
+            with nullcontext() if gradient else torch.no_grad():
+                recorder = _Recorder() if TRITON.refusal(bare) is None else None
+        with nullcontext() if recorder is None else recorder:
+            context = self.run(problem)
+        known = None if recorder is None else of_rows(recorder.logsumexps, problem)
+        with nullcontext() if gradient else torch.no_grad():
+            return Observed(context, reductions_of(problem, reductions, known))
+
+
+# Operators by name, so that none of them has to be there: they return the logsumexp of their rows
+# after the context.
+LOGSUMEXP_KERNELS = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
+}
+# A class of PyTorch, or none.
+_Mode: Any = private("torch.utils._python_dispatch.TorchDispatchMode") or object
+
+
+class _Recorder(_Mode):
+    """A mode that records the logsumexps which kernels return beside the context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logsumexps: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if func.name() in LOGSUMEXP_KERNELS:
+            self.logsumexps.append(output[1])
+        return output
+
+
+def of_rows(
+    logsumexps: Sequence[Tensor], problem: Problem
+) -> Float[Tensor, "*batch heads queries"] | None:
+    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
+
+    Kernels may pack grouped heads into the queries, and pad the rows. Without a gradient some give
+    none.
+    """
+    shape = problem.query.shape[:-1]
+    if len(logsumexps) != 1 or logsumexps[0] is None or logsumexps[0].numel() == 0:
+        return None
+    (known,) = logsumexps
+    if known.numel() == shape.numel():
+        return known.reshape(shape)
+    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
@@ -162,3 +225,57 @@ def _has_large_rows(bias: Tensor) -> bool:
         return False
     largest = bias.detach().amax(-1)
     return bool(((largest.abs() > _LARGE) & largest.isfinite()).any())
+
+
+# With fewer scores than these, in all or per head, rows are faster than kernels, which would
+# have to compile first.
+_FEW, _FEW_A_HEAD = 2**16, 2**12
+
+
+def reductions_of(
+    problem: Problem, reductions: Sequence[Reduction], logsumexp: Tensor | None = None
+) -> list[tuple[Tensor, ...]]:
+    """Compute reductions for a context that another engine computes, `[*batch, heads, …]` each.
+
+    They are those of the weights before dropout. The kernels of the device compute them where they
+    can and there are many scores; else rows of weights are reduced.
+
+    Args:
+        problem: The problem.
+        reductions: What is asked of its weights.
+        logsumexp: Of each row, `[*batch, heads, queries]`, where a kernel gave it: a GPU saves a
+            pass by it.
+    """
+    if not reductions:
+        return []
+    bare = problem.without_dropout()
+    if not _is_few(problem):
+        if STREAMING.refusal(bare) is None:
+            return STREAMING.observe(bare, reductions, context=False).reduced
+        if TRITON.refusal(bare) is None:
+            return TRITON.reduce(bare, reductions, logsumexp)
+    with without_autocast(problem.query.device):
+        return by_rows(bare, reductions)
+
+
+def reduced_by(problem: Problem, reductions: Sequence[Reduction]) -> str | None:
+    """Say what reduces the weights beside a fused kernel on a GPU, and why; None on the CPU."""
+    if problem.query.device.type in ("cpu", "meta") or not reductions:
+        return None
+    rows = "blocks of rows in plain torch"
+    if _is_few(problem):
+        return f"{rows}, the fastest for so few scores"
+    why = TRITON.refusal(problem.without_dropout())
+    if why is not None:
+        return f"{rows}, as {TRITON.name} is refused: {why}"
+    others = sorted({type(one).__name__ for one in reductions if not TRITON.knows(one)})
+    beside = f"; {rows} for {' and '.join(others)}" if others else ""
+    return f"{TRITON.name}: {TRITON.about}{beside}"
+
+
+def _is_few(problem: Problem) -> bool:
+    """Return whether there are so few scores that kernels would not pay."""
+    queries, keys = problem.scores_shape[-2:]
+    return not torch.compiler.is_compiling() and (
+        math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD
+    )

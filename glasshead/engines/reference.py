@@ -55,8 +55,13 @@ class Engine(Protocol):
         """Compute the context, differentiably."""
         ...
 
-    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
-        """Compute the context of `run`, bit for bit, and reductions of the undropped weights."""
+    def observe(
+        self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
+    ) -> Observed:
+        """Compute the context of `run`, bit for bit, and reductions of the undropped weights.
+
+        Without `gradient` the reductions need none; the context has it always.
+        """
         ...
 
 
@@ -88,7 +93,9 @@ class Reference:
         """Compute the context, differentiably."""
         return self.trace(problem).context
 
-    def observe(self, problem: Problem, reductions: Sequence[Reduction]) -> Observed:
+    def observe(
+        self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
+    ) -> Observed:
         """Compute the context, and each reduction of its weights, from a trace."""
         trace, visible = self._steps(problem, problem.tile())
         rows = Rows(problem, problem.tile(), trace.masked, trace.weights, visible)

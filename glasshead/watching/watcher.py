@@ -349,7 +349,7 @@ class Watcher:
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
         whole = keys_before(problem, first_key)
         real = self._padding.real(name, captured, position, calls, self._pass.number)
-        values = self._values(whole, real)
+        values = self._values(whole, real, captured.logsumexp)
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         heads, numbers = self._heads(name, problem, captured.shards)
         if self.choice.heads is not None:
@@ -383,14 +383,26 @@ class Watcher:
         calls = reversed(self.watched.get(name, ()))
         return next((call for call in calls if run in (None, call.run)), None)
 
-    def _values(self, problem: Problem, real: Tensor | None) -> dict[str, Any]:
-        """Compute the statistics; sums over queries leave out padding."""
+    def _values(
+        self, problem: Problem, real: Tensor | None, logsumexp: Tensor | None
+    ) -> dict[str, Any]:
+        """Compute the statistics; sums over queries leave out padding.
+
+        Args:
+            problem: The call.
+            real: Which queries are no padding; None: all.
+            logsumexp: Of each row, where the call's kernel returned it.
+        """
         statistics = self.choice.statistics
         if real is None:
-            return _observed(problem, statistics)
+            return _observed(problem, statistics, logsumexp)
         own = {n: one for n, one in statistics.items() if one.axes[:1] == ("query",)}
         sums = {n: of_real(one, real) for n, one in statistics.items() if n not in own}
-        found = _observed(problem, own) | _observed(without_padding(problem, real), sums)
+        found = _observed(problem, own, logsumexp)
+        if logsumexp is not None:
+            *batch, _, queries = logsumexp.shape
+            logsumexp = logsumexp.masked_fill(~real.reshape(*batch, 1, queries), -torch.inf)
+        found |= _observed(without_padding(problem, real), sums, logsumexp)
         return {name: found[name] for name in statistics}
 
     def _shards(
@@ -534,7 +546,9 @@ class Watcher:
             )
 
 
-def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, Any]:
+def _observed(
+    problem: Problem, statistics: dict[str, Statistic], logsumexp: Tensor | None
+) -> dict[str, Any]:
     """Compute the statistics of a problem, by name."""
     if not statistics:
         return {}
@@ -542,7 +556,7 @@ def _observed(problem: Problem, statistics: dict[str, Statistic]) -> dict[str, A
     if found is not None:
         return found
     request = StatisticRequest(problem, statistics)
-    return request.finished(reductions_of(problem, request.reductions))
+    return request.finished(reductions_of(problem, request.reductions, logsumexp))
 
 
 def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:

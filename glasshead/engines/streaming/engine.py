@@ -45,7 +45,7 @@ class Streaming:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):
             return f"it runs on the CPU, and the inputs are on {problem.query.device.type}"
-        if _is_differentiated_otherwise(problem):
+        if is_differentiated_otherwise(problem):
             return "it has no derivative forwards, nor under the transforms of torch.func"
         if 0 in problem.query.shape or 0 in problem.key.shape or 0 in problem.value.shape:
             return "an axis is empty"
@@ -70,7 +70,12 @@ class Streaming:
         return self.observe(problem, ()).context
 
     def observe(
-        self, problem: Problem, reductions: Sequence[Reduction], *, context: bool = True
+        self,
+        problem: Problem,
+        reductions: Sequence[Reduction],
+        *,
+        gradient: bool = True,
+        context: bool = True,
     ) -> Observed:
         """Compute context and built-in reductions in one pass; custom reductions take a second."""
         with without_autocast(problem.query.device):
@@ -105,31 +110,8 @@ class Streaming:
 
 STREAMING = Streaming()
 
-# With fewer scores than these, in all or per head, rows are faster than kernels, which would
-# have to compile first.
-_FEW, _FEW_A_HEAD = 2**16, 2**12
 
-
-def reductions_of(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
-    """Compute reductions for a context that another engine computes, `[*batch, heads, …]` each.
-
-    They are those of the weights before dropout. The kernels compute them where they can and there
-    are many scores; else rows of weights are reduced.
-    """
-    if not reductions:
-        return []
-    bare = problem.without_dropout()
-    queries, keys = problem.scores_shape[-2:]
-    few = not torch.compiler.is_compiling() and (
-        math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD
-    )
-    if not few and STREAMING.refusal(bare) is None:
-        return STREAMING.observe(bare, reductions, context=False).reduced
-    with without_autocast(problem.query.device):
-        return by_rows(bare, reductions)
-
-
-def _is_differentiated_otherwise(problem: Problem) -> bool:
+def is_differentiated_otherwise(problem: Problem) -> bool:
     """Return whether forward-mode autodiff or a transform of torch.func is active."""
     if torch.compiler.is_compiling():
         return False
@@ -173,7 +155,24 @@ class Rule:
 
 
 def lower(problem: Problem) -> LoweredProblem:
-    """Lower a problem to tensors of four axes."""
+    """Lower a problem to tensors of four axes, as the kernels take them."""
+    recipe = lower_recipe(problem)
+    visible, bias = (
+        None if pairs is None else _full_keys(pairs, problem)
+        for pairs in (recipe.visible, recipe.bias)
+    )
+    parts = recipe.visible, recipe.bias, recipe.table, recipe.rule
+    query, key, value = _clear_unseen(
+        problem, recipe.bounds, simple=all(part is None for part in parts)
+    )
+    query, key, scale = problem.scaled_features(query, key)
+    query, key, value = (four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value))
+    recipe = recipe._replace(visible=visible, bias=bias, scale=scale)
+    return LoweredProblem(query, key, value, recipe)
+
+
+def lower_recipe(problem: Problem) -> RecipeTensors:
+    """Lower what a problem has beside its vectors, and their scale; axes of size 1 broadcast."""
     batch = tuple(problem.scores_shape[:-3])
     tile = problem.tile()
     intervals, rest = problem.key_ranges()
@@ -181,28 +180,21 @@ def lower(problem: Problem) -> LoweredProblem:
     visible, rule = None, None
     if rest is not None:
         if rest.is_dense or _is_traced():
-            visible = _full_keys(four_axes(visible_pairs(rest, tile), batch), problem)
+            visible = four_axes(visible_pairs(rest, tile), batch)
         else:
             rule = Rule(rest, tile, batch)
             bounds = _narrow_bounds(bounds, rest, tile)
-    biases, table = _biases(problem, batch)
-    query, key, value = _clear_unseen(
-        problem, bounds, simple=rest is None and biases is None and table is None
-    )
-    query, key, scale = problem.scaled_features(query, key)
-    query, key, value = (four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value))
-    recipe = RecipeTensors(
+    bias, table = _biases(problem, batch)
+    return RecipeTensors(
         bounds=bounds,
         offsets=_offsets(problem, batch),
         visible=visible,
-        bias=biases,
+        bias=bias,
         table=table,
         sink=_sink(problem),
-        scale=scale,
         softcap=problem.softcap or 0.0,
         rule=rule,
     )
-    return LoweredProblem(query, key, value, recipe)
 
 
 def seen_pairs(problem: Problem) -> int | None:
@@ -266,10 +258,7 @@ def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Te
         hidden = reduce(torch.logical_or, [x.isneginf() for x in pairs])
         total = cast("Tensor", total).masked_fill(hidden, -torch.inf)
     table = reduce(add, tables) if tables else None
-    return (
-        None if total is None else _full_keys(total, problem),
-        None if table is None else table.contiguous(),
-    )
+    return total, None if table is None else table.contiguous()
 
 
 def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:

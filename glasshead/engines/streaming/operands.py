@@ -240,7 +240,8 @@ class Results(NamedTuple):
         """Divide each row of blocks by its number of queries, in place."""
         first, queries = 0, self.rows.shape[-1]
         for rows, columns in _sizes(spec):
-            sizes = torch.tensor(edges(queries, rows)).diff().clamp(min=1)
+            ends = torch.tensor(edges(queries, rows), device=self.maps.device)
+            sizes = ends.diff().clamp(min=1)
             part = self.maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
             part /= sizes[:, None]
             first += rows * columns

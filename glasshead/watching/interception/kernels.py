@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from glasshead.engines.fused import LOGSUMEXP_KERNELS
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError, unknown_operator
@@ -136,14 +137,6 @@ def _within(mode: AbstractContextManager[Any], one: Any) -> Any:
 
 
 # Operators by name, so that none of them has to be there.
-# These return the logsumexp of their rows after the context.
-_TELLING = {
-    "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention",
-    "aten::_scaled_dot_product_fused_attention_overrideable",
-}
 # In inference mode, composite operators arrive before they are decomposed.
 _WHOLE = {"aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math"}
 # Only the math fallback of PyTorch's attention calls this one.
@@ -172,7 +165,7 @@ def _role(func: Any) -> _Role | None:
     """Return what an operator has to do with attention, by its name; None: nothing."""
     name = func.name()
     known = {
-        _Role.TELLING: _TELLING,
+        _Role.TELLING: LOGSUMEXP_KERNELS,
         _Role.WHOLE: _WHOLE,
         _Role.FAST_PATH: FAST_PATHS,
         _Role.SCORES: {_SAFE_SOFTMAX},

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from glasshead.engines.fused import of_rows
 from glasshead.recipe.masks import Mask, causal, dense, padding
-from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (
     CapturedCall,
@@ -178,20 +178,6 @@ def hidden_scores(scores: Tensor, lowest: torch.dtype) -> Tensor:
     A mask of that number may have been scaled since.
     """
     return scores <= torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
-
-
-def of_rows(logsumexps: Sequence[Tensor], problem: Problem) -> Tensor | None:
-    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
-
-    Kernels may pack grouped heads into the queries, and pad the rows.
-    """
-    shape = problem.query.shape[:-1]
-    if len(logsumexps) != 1 or logsumexps[0].numel() == 0:
-        return None
-    (known,) = logsumexps
-    if known.numel() == shape.numel():
-        return known.reshape(shape)
-    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
 def told_change(

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from glasshead.engines.fused import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs
@@ -24,7 +25,7 @@ from glasshead.watching.captured_call import (
 )
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.session import THREADS, Patch, Session
-from glasshead.watching.interception.torch_attention import hide, of_rows, told_change
+from glasshead.watching.interception.torch_attention import hide, told_change
 from glasshead.watching.intervener import AttentionChange
 
 _Function = Callable[..., Any]
