@@ -14,11 +14,13 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelGradOutputs,
     KernelGrid,
     KernelRecipe,
+    KernelResults,
     Matrix,
+    VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.backward import backward_blocks
-from glasshead.engines.streaming.kernels.forward import columns_of, forward_blocks, pack
+from glasshead.engines.streaming.kernels.processor import columns_of
+from glasshead.engines.streaming.machine_code import kernel
 from glasshead.engines.streaming.operands import (
     GradInputs,
     GradOutputs,
@@ -55,22 +57,38 @@ def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
     """Pack vectors as the right operand of a matrix product."""
     width = columns_of(dtype.itemsize)
     packed = np.empty(-(-count // width) * width * vectors.width, dtype)
-    pack(vectors, count, width, packed)
+    kernel("pack", dtype)(vectors, count, width, packed)
     return packed
 
 
-def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> KernelGrid:
+def grid(tensor: Tensor | None, batch: int, head: int, real: np.dtype) -> KernelGrid:
     """Return one head's pairs of `[#batch, #heads, #queries, keys]`; keys are contiguous."""
+    return KernelGrid(*_pairs(tensor, batch, head, real))
+
+
+def visible_grid(tensor: Tensor | None, batch: int, head: int) -> VisibleGrid:
+    """Return which of one head's pairs are visible."""
+    return VisibleGrid(*_pairs(tensor, batch, head, np.dtype(np.bool_)))
+
+
+def _pairs(
+    tensor: Tensor | None, batch: int, head: int, dtype: np.dtype
+) -> tuple[np.ndarray, int, int]:
     if tensor is None:
-        return KernelGrid(np.empty(0, empty), 0, 0)
+        return np.empty(0, dtype), 0, 0
     pairs = at(tensor, batch, head)
     row = pairs.stride(0) if pairs.shape[0] > 1 else 0
-    return KernelGrid(_flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row)
+    return _flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row
 
 
 def _flat(tensor: Tensor, extent: int) -> np.ndarray:
     """View the first `extent` numbers of a tensor's memory as a flat array."""
     return tensor.detach().as_strided((extent,), (1,)).numpy()
+
+
+def _rows(tensor: Tensor) -> np.ndarray:
+    """View or copy a tensor as a contiguous array."""
+    return np.ascontiguousarray(tensor.detach().numpy())
 
 
 def _as_real(vectors: Tensor) -> np.ndarray:
@@ -93,10 +111,10 @@ def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) 
         query=matrix(problem.query[batch, head]),
         panels=keys,
         keys=problem.key.shape[2],
-        bounds=recipe.bounds[row(recipe.bounds)].numpy(),
+        bounds=np.ascontiguousarray(recipe.bounds[row(recipe.bounds)].numpy()),
         bias=grid(recipe.bias, batch, head, real),
-        visible=grid(recipe.visible, batch, head, np.dtype(np.bool_)),
-        table=np.empty(0, real) if table is None else at(table, batch, head).numpy(),
+        visible=visible_grid(recipe.visible, batch, head),
+        table=np.empty(0, real) if table is None else _rows(at(table, batch, head)),
         scale=recipe.scale,
         softcap=recipe.softcap,
         sink=sink,
@@ -105,8 +123,8 @@ def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) 
 
 
 def spans(
-    recipe: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: KernelGrid
-) -> Iterator[tuple[tuple[int, int, int], KernelGrid]]:
+    recipe: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: VisibleGrid
+) -> Iterator[tuple[tuple[int, int, int], VisibleGrid]]:
     """Yield the row ranges of a work item as a kernel takes them, each with its visible pairs.
 
     That is all rows at once, or block by block where a rule is evaluated for each.
@@ -126,7 +144,7 @@ def spans(
         start, stop = int(starts[seeing].min()), int(stops[seeing].max())
         tile = recipe.rule(range(row, last), range(start, stop))
         pairs = at(tile, unit.batch, head).expand(-1, stop - start).contiguous()
-        shown = grid(pairs[None, None], 0, 0, np.dtype(np.bool_))
+        shown = visible_grid(pairs[None, None], 0, 0)
         # The kernel indexes queries and keys of the whole problem.
         yield (row, step, last), shown._replace(first=-row * shown.row - start)
 
@@ -195,9 +213,9 @@ class _ForwardPass:
             one = recipe_of(problem, keys, unit.batch, head)
             spec = self.spec.of_head(unit.batch, head, self.real)
             parts = (*self.results[: -len(stripe)], *stripe)
-            results = Results._make(part[unit.batch, head].numpy() for part in parts)
+            results = KernelResults(*(part[unit.batch, head].numpy() for part in parts))
             for span, visible in spans(problem.recipe, self.cut, unit, head, one.visible):
-                forward_blocks(
+                kernel("forward_blocks", self.real)(
                     one._replace(visible=visible),
                     value,
                     spec,
@@ -279,6 +297,7 @@ class _BackwardPass:
             gradient=np.empty(cut.height * across, real),
             context=np.empty(cut.height * self.value_dim, real),
             product=np.empty(cut.height * self.dim, real),
+            ones=np.ones(cut.height, real),
         )
 
     def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
@@ -299,11 +318,11 @@ class _BackwardPass:
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
             given = self._given(batch, head)
             for span, visible in spans(self.problem.recipe, self.cut, unit, head, one.visible):
-                backward_blocks(
+                kernel("backward_blocks", self.real)(
                     one._replace(visible=visible),
                     rows,
                     values,
-                    self.row_stats[batch, head].numpy(),
+                    _rows(self.row_stats[batch, head]),
                     given,
                     gradients,
                     self.workspace,
@@ -363,10 +382,8 @@ class _BackwardPass:
             context=context,
             logsumexp=self._row(grad_outputs.logsumexp, batch, head),
             entropy=self._row(grad_outputs.entropy, batch, head),
-            by_key=empty if by_key is None else by_key[batch, head].numpy(),
-            per_key=empty
-            if by_key is None or per_key is None
-            else at(per_key, batch, head).numpy(),
+            by_key=empty if by_key is None else _rows(by_key[batch, head]),
+            per_key=empty if by_key is None or per_key is None else _rows(at(per_key, batch, head)),
         )
 
     def _row(self, tensor: Tensor | None, batch: int, head: int) -> np.ndarray:
