@@ -40,7 +40,7 @@ class Kernel:
     """
 
     def __init__(self, entry: str, real: np.dtype, code: bytes) -> None:
-        self._pack = Packer(entry, real)
+        self.pack = Packer(entry, real)
         # An engine for each, as an object file holds the small kernels that it calls.
         self._engine = engine()
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
@@ -53,7 +53,7 @@ class Kernel:
         self._entry, self._unused = entry, (ctypes.c_int64 * 4)()
 
     def __call__(self, *arguments: Any) -> None:
-        status = self._function(self._unused, self._unused, self._pack(arguments))
+        status = self._function(self._unused, self._unused, self.pack(arguments))
         if status:
             raise RuntimeError(f"the kernel {self._entry} ended with status {status}.")
 

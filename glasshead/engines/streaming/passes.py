@@ -16,6 +16,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelRecipe,
     KernelResults,
     Matrix,
+    Packed,
     VisibleGrid,
     Workspace,
 )
@@ -191,7 +192,8 @@ class _ForwardPass:
         self.real = real = real_of(problem.query)
         value_width = 0 if problem.value is None else cut.padded(problem.value.shape[-1])
         across = cut.largest(problem.recipe.bounds.numpy())
-        self.workspace = Workspace(
+        self.kernel = kernel("forward_blocks", real)
+        workspace = Workspace(
             query=np.empty(cut.height * problem.query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
             product=np.empty(cut.height * value_width, real),
@@ -201,6 +203,24 @@ class _ForwardPass:
             columns=np.empty(across if spec.maps else 0, np.float64),
             factors=np.empty(cut.height, real),
         )
+        # What is the same for all heads is packed once.
+        self.workspace = self.kernel.pack.argument(4, workspace)
+        self.all_heads: Packed | None = None
+        if all(part is None or part.shape[:2] == (1, 1) for part in (spec.per_key, spec.per_query)):
+            self.all_heads = self.kernel.pack.argument(2, spec.of_head(0, 0, real))
+        self.stripes: dict[int, tuple[Packed, list[int]]] = {}
+
+    def _results(self, unit: WorkItem, head: int, stripe: Sequence[Tensor]) -> Packed:
+        """Pack the output arrays of one head: those of the first one, so many steps further."""
+        if unit.stripe not in self.stripes:
+            parts = (*self.results[: -len(stripe)], *stripe)
+            first = KernelResults(*(part[0, 0].numpy() for part in parts))
+            steps: list[int] = []
+            for part in parts:
+                steps += [part[0, 0].numel() * part.element_size(), *([0] * (part.ndim - 2))]
+            self.stripes[unit.stripe] = self.kernel.pack.argument(3, first), steps
+        packed, steps = self.stripes[unit.stripe]
+        return packed.moved(steps, unit.batch * self.cut.heads + head)
 
     def run(self, unit: WorkItem, stripe: Sequence[Tensor]) -> None:
         """Process every block of a work item."""
@@ -211,11 +231,10 @@ class _ForwardPass:
             value = matrix(problem.value[unit.batch, head], width=self.cut.width)
         for head in unit.heads:
             one = recipe_of(problem, keys, unit.batch, head)
-            spec = self.spec.of_head(unit.batch, head, self.real)
-            parts = (*self.results[: -len(stripe)], *stripe)
-            results = KernelResults(*(part[unit.batch, head].numpy() for part in parts))
+            spec = self.all_heads or self.spec.of_head(unit.batch, head, self.real)
+            results = self._results(unit, head, stripe)
             for span, visible in spans(problem.recipe, self.cut, unit, head, one.visible):
-                kernel("forward_blocks", self.real)(
+                self.kernel(
                     one._replace(visible=visible),
                     value,
                     spec,
@@ -290,7 +309,8 @@ class _BackwardPass:
         across = cut.largest(problem.recipe.bounds.numpy())
         self.dim = cut.padded(problem.query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
-        self.workspace = BackwardWorkspace(
+        self.kernel = kernel("backward_blocks", real)
+        workspace = BackwardWorkspace(
             query=np.empty(cut.height * self.dim, real),
             scores=np.empty(cut.height * across, real),
             capped=np.empty(cut.height * across if problem.recipe.softcap else 0, real),
@@ -299,6 +319,7 @@ class _BackwardPass:
             product=np.empty(cut.height * self.dim, real),
             ones=np.ones(cut.height, real),
         )
+        self.workspace = self.kernel.pack.argument(6, workspace)
 
     def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
         """Process every block of a work item."""
@@ -318,7 +339,7 @@ class _BackwardPass:
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
             given = self._given(batch, head)
             for span, visible in spans(self.problem.recipe, self.cut, unit, head, one.visible):
-                kernel("backward_blocks", self.real)(
+                self.kernel(
                     one._replace(visible=visible),
                     rows,
                     values,

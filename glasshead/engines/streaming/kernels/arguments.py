@@ -207,6 +207,26 @@ def layout_of(kind: Any) -> Layout | None:
     return next((part for part in get_args(kind) if isinstance(part, Layout)), None)
 
 
+class Packed:
+    """One argument as it is packed, checked once for many calls.
+
+    Attributes:
+        numbers: Integers, floats, and the address and the sizes of each array.
+        leaves: The number of its arrays and numbers.
+        owner: The arrays, which are to live as long.
+    """
+
+    __slots__ = ("leaves", "numbers", "owner")
+
+    def __init__(self, numbers: list[Any], leaves: int, owner: Any) -> None:
+        self.numbers, self.leaves, self.owner = numbers, leaves, owner
+
+    def moved(self, steps: list[int], count: int) -> "Packed":
+        """Return the argument with its addresses moved by `count` steps of so many bytes."""
+        numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
+        return Packed(numbers, self.leaves, self.owner)
+
+
 class Packer:
     """Packs the arguments of one kernel, in the block that it is called with.
 
@@ -219,7 +239,11 @@ class Packer:
         self.entry, self.real = entry, real
         # The dtype and the axes of each array, None for a number, in order.
         self._leaves: list[tuple[np.dtype, int] | None] = []
-        self._format = "".join(map(self._add, ENTRIES[entry]))
+        self._firsts: list[int] = []
+        self._format = ""
+        for kind in ENTRIES[entry]:
+            self._firsts.append(len(self._leaves))
+            self._format += self._add(kind)
 
     def _add(self, kind: Any) -> str:
         """Record the leaves of a type, and return their format for `struct`."""
@@ -237,25 +261,35 @@ class Packer:
     def __call__(self, arguments: tuple[Any, ...]) -> bytes:
         """Pack arguments; those of another dtype or layout would be read as wrong numbers."""
         numbers: list[Any] = []
-        leaves = iter(self._leaves)
-        stack = [iter(arguments)]
-        while stack:
-            for part in stack[-1]:
-                if isinstance(part, tuple):
-                    stack.append(iter(part))
-                    break
-                leaf = next(leaves)
-                if leaf is None:
-                    numbers.append(part)
-                    continue
-                fits = part.dtype == leaf[0] and part.ndim == leaf[1]
-                if not fits or not part.flags.c_contiguous:
-                    raise TypeError(
-                        f"the kernel {self.entry} takes contiguous arrays of {leaf[0]} and "
-                        f"{leaf[1]} axes, and got {part.dtype}{list(part.shape)}."
-                    )
-                numbers.append(part.ctypes.data)
-                numbers += part.shape
-            else:
-                stack.pop()
+        self._pack(arguments, 0, numbers)
         return struct.pack(self._format, *numbers)
+
+    def argument(self, place: int, value: tuple[Any, ...]) -> Packed:
+        """Pack one argument, given by its place."""
+        numbers: list[Any] = []
+        first = self._firsts[place]
+        return Packed(numbers, self._pack(value, first, numbers) - first, value)
+
+    def _pack(self, value: tuple[Any, ...], leaf: int, numbers: list[Any]) -> int:
+        """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
+        for part in value:
+            if isinstance(part, tuple):
+                leaf = self._pack(part, leaf, numbers)
+                continue
+            if type(part) is Packed:
+                numbers += part.numbers
+                leaf += part.leaves
+                continue
+            layout = self._leaves[leaf]
+            leaf += 1
+            if layout is None:
+                numbers.append(part)
+                continue
+            if part.dtype != layout[0] or part.ndim != layout[1] or not part.flags.c_contiguous:
+                raise TypeError(
+                    f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
+                    f"{layout[1]} axes, and got {part.dtype}{list(part.shape)}."
+                )
+            numbers.append(part.ctypes.data)
+            numbers += part.shape
+        return leaf
