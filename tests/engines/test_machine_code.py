@@ -17,7 +17,7 @@ from glasshead.engines.streaming.kernels.processor import SHIPPED, at_hand
 from scripts import ROOT
 
 REAL = np.dtype(np.float32)
-BUILD = ROOT / "glasshead/engines/streaming/kernels/build.py"
+BUILD = ROOT / "glasshead/engines/streaming/build.py"
 
 
 def code_of(entry, real=REAL):

@@ -1,8 +1,8 @@
 """Compile the kernels for the processors that a wheel has machine code for.
 
-    python glasshead/engines/streaming/kernels/build.py FOLDER [PROCESSOR ...]
+    python glasshead/engines/streaming/build.py FOLDER [PROCESSOR ...]
 
-Numba is all that it needs: the packages above this one, which import PyTorch, are not run.
+Numba is all that it needs: the packages that this file is in, which import PyTorch, are not run.
 """
 
 import os
@@ -37,7 +37,7 @@ def build(folder: Path, names: list[str]) -> None:
 
 def build_for(folder: Path, name: str, only: str = "") -> None:
     """Compile the kernels, or one, for a processor in this process, but those that are there."""
-    _skip_packages_above()
+    _skip_packages()
     from glasshead.engines.streaming.kernels import processor
 
     wanted = next(one for one in processor.SHIPPED if one.name == name)
@@ -56,10 +56,10 @@ def build_for(folder: Path, name: str, only: str = "") -> None:
                 machine_code.save(folder, entry, real, wanted, code)
 
 
-def _skip_packages_above() -> None:
-    """Enter empty packages for those above this one, which find their modules all the same."""
+def _skip_packages() -> None:
+    """Enter empty packages for those of this file, which find their modules all the same."""
     names = ("glasshead.engines.streaming", "glasshead.engines", "glasshead")
-    for above, name in zip(_HERE.parents, names, strict=False):
+    for above, name in zip([_HERE, *_HERE.parents], names, strict=False):
         package = types.ModuleType(name)
         package.__path__ = [str(above)]
         sys.modules[name] = package
@@ -71,7 +71,7 @@ def main() -> None:
     if len(names) == 1:
         build_for(Path(folder), names[0])
     else:
-        _skip_packages_above()
+        _skip_packages()
         from glasshead.engines.streaming.kernels.processor import SHIPPED
 
         build(Path(folder), names or [one.name for one in SHIPPED])
