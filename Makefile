@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint matrix bench docs pictures notebooks translations clean
+.PHONY: setup demo test lint matrix bench docs pictures notebooks translations kernels clean
 
 setup: .venv/installed
 
@@ -57,6 +57,9 @@ bench: setup
 	$(BIN)/python benchmarks/studio.py
 
 # The documentation site, in build/site; a warning or a dead link is an error.
+kernels: setup
+	$(BIN)/python glasshead/engines/streaming/build.py glasshead/engines/streaming/machine_code
+
 docs: setup
 	$(BIN)/python docs/build_site.py
 

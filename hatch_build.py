@@ -1,15 +1,19 @@
-"""Build hook: project URLs and the long description, from the repository's address."""
+"""Build hooks: project URLs and the long description, and the kernels' machine code in a wheel."""
 
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ADDRESS = "GLASSHEAD_REPOSITORY"
+PROCESSORS = "GLASSHEAD_PROCESSORS"
+STREAMING = "glasshead/engines/streaming"
 # A picture or a link of Markdown, to a place that is neither an address nor on the page itself.
 _LINK = re.compile(
     r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?!https?:|mailto:|#)(?P<place>[^)\s]+)\)"
@@ -33,6 +37,36 @@ class RepositoryMetadata(MetadataHookInterface):
             }
         if "urls" not in metadata:
             metadata["urls"] = {} if address is None else project_urls(address)
+
+
+class MachineCode(BuildHookInterface):
+    """Compile the streaming kernels into the wheel, so that none is compiled where it is used.
+
+    For all processors, or those that the variable GLASSHEAD_PROCESSORS names, "none" for none. A
+    wheel without them works: the kernels are compiled on their first use.
+    """
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and include the object files; those of an earlier build are taken again."""
+        names = os.environ.get(PROCESSORS, "").split()
+        # An editable installation compiles what has changed when it runs.
+        if version == "editable" or names == ["none"]:
+            return
+        root, folder = Path(self.root), Path(self.root, "build", "machine_code")
+        command = [sys.executable, str(root / STREAMING / "build.py"), str(folder)]
+        done = subprocess.run([*command, *names], check=False)  # noqa: S603 - a file of ours
+        if done.returncode:
+            self.app.display_warning(
+                "the streaming kernels were not compiled, and will be where the wheel is used: "
+                "building them needs Numba."
+            )
+            return
+        included = build_data["force_include"]
+        for file in sorted(folder.glob("*.o")):
+            if not names or file.name.split(".")[0] in names:
+                included[str(file)] = f"{STREAMING}/machine_code/{file.name}"
 
 
 def project_urls(address: str) -> dict[str, str]:

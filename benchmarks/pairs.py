@@ -38,23 +38,32 @@ class Figure:
 
 
 def paired(
-    ours: Callable[[], object], theirs: Callable[[], object], *, pairs: int, calls: int = 1
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    pairs: int,
+    calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[tuple[float, float]]:
     """The seconds that a call of each takes, pair by pair; who goes first alternates."""
     times = []
     for turn in range(pairs + 1):
         order = (ours, theirs) if turn % 2 else (theirs, ours)
-        taken = {id(function): seconds_of(function, calls) for function in order}
+        taken = {id(function): seconds_of(function, calls, clock) for function in order}
         times.append((taken[id(ours)], taken[id(theirs)]))
     return times[1:]  # the first pair warms up
 
 
-def seconds_of(function: Callable[[], object], calls: int = 1) -> float:
+def seconds_of(
+    function: Callable[[], object],
+    calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """The seconds that a call takes, as the mean of so many."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         function()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def judged(

@@ -18,8 +18,12 @@ import pytest
 
 import glasshead
 from environments import libraries
+from glasshead.engines.streaming.kernels.arguments import ENTRIES
+from glasshead.engines.streaming.kernels.processor import SHIPPED, at_hand
 from scripts import ROOT, script
 
+# Building compiles kernels, which a busy machine takes minutes for.
+pytestmark = pytest.mark.timeout(1200)
 ADDRESS = "https://example.org/owner/glasshead"
 README_LINK = re.compile(r"\]\(([^)]+)\)")
 TITLES = {
@@ -31,11 +35,17 @@ TITLES = {
 }
 
 
-def build(source: Path, folder: Path, *options: str, address: str = "") -> None:
+def build(
+    source: Path, folder: Path, *options: str, address: str = "", processors: str = "none"
+) -> None:
     """Build a wheel, an sdist, or both from a folder with the project."""
     pytest.importorskip("build")
     command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", folder]
-    environment = {**os.environ, "GLASSHEAD_REPOSITORY": address}
+    environment = {
+        **os.environ,
+        "GLASSHEAD_REPOSITORY": address,
+        "GLASSHEAD_PROCESSORS": processors,
+    }
     done = subprocess.run(
         [*command, source], capture_output=True, text=True, check=False, env=environment
     )
@@ -46,7 +56,8 @@ def build(source: Path, folder: Path, *options: str, address: str = "") -> None:
 def built(tmp_path_factory) -> Path:
     """A folder with the wheel and the sdist, whose repository has an address."""
     folder = tmp_path_factory.mktemp("dist")
-    build(ROOT, folder, address=ADDRESS)
+    # For this processor alone, as each takes half a minute.
+    build(ROOT, folder, address=ADDRESS, processors=at_hand().name)
     return folder
 
 
@@ -140,10 +151,36 @@ def test_a_wheel_holds_every_file_of_the_package(built):
     files = {
         path.relative_to(ROOT).as_posix()
         for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".o"
     }
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("glasshead/")}
-    assert packed == files
+    assert packed - machine_code(at_hand().name) == files
+
+
+def machine_code(processor: str) -> set[str]:
+    """The names of the object files for a processor in a wheel."""
+    return {
+        f"glasshead/engines/streaming/machine_code/{processor}.{entry}.{real}.o"
+        for entry in ENTRIES
+        for real in ("float32", "float64")
+    }
+
+
+@pytest.mark.skipif(at_hand() not in SHIPPED, reason="no machine code is shipped for it")
+def test_an_installed_wheel_observes_without_compiling(built, installed, tmp_path):
+    (wheel,) = built.glob("*.whl")
+    assert machine_code(at_hand().name) <= set(zipfile.ZipFile(wheel).namelist())
+    code = """
+import sys
+import torch, glasshead as gh
+x = torch.rand(3, 2, 67, 5, requires_grad=True)
+attention = gh.Attention(mask=gh.causal(), engine="streaming")
+seen = attention.observe(*x, [gh.Entropy()])
+seen.context.sum().backward()
+from glasshead.engines.streaming import machine_code
+print(machine_code.in_package(), "numba" in sys.modules)
+"""
+    assert run(installed, "python", "-c", code, cwd=tmp_path).split() == ["True", "False"]
 
 
 def test_the_tests_run_from_an_sdist(installed, unpacked):

@@ -117,7 +117,9 @@ def _by_speed(problem: Problem) -> Sequence[Engine]:
     """Order the engines by expected speed, the fastest first."""
     scores = math.prod(problem.scores_shape)
     if torch.compiler.is_compiling() or scores >= _MANY:
-        return (STREAMING, FUSED, REFERENCE) if STREAMING.skips(problem) else ENGINES
+        if STREAMING.skips(problem) or STREAMING.is_faster(problem):
+            return STREAMING, FUSED, REFERENCE
+        return ENGINES
     return FUSED, REFERENCE, STREAMING
 
 

@@ -107,6 +107,36 @@ class Streaming:
         pairs = seen_pairs(problem)
         return pairs is not None and pairs < 0.45 * math.prod(problem.scores_shape)
 
+    def is_faster(self, problem: Problem) -> bool:
+        """Return whether this is faster than SDPA for rows that see all keys, or all before them.
+
+        So it is in float32, from 2048 tokens on, where the package holds machine code for this
+        processor: nothing then waits for a compiler. The rule reads shapes, dtype and mask, and
+        neither gradients nor what has been compiled since, so that a call gives the same bits
+        whenever it is made. What torch.compile traces keeps SDPA, which it knows how to compile.
+        """
+        queries, keys = problem.scores_shape[-2:]
+        dims = problem.query.shape[-1], problem.value.shape[-1]
+        if (
+            _is_traced()
+            or min(queries, keys) < _LONG
+            or problem.query.dtype != torch.float32
+            or not all(dim in _DIMS for dim in dims)
+            or problem.biases
+            or self.refusal(problem) is not None
+        ):
+            return False
+        mask = problem.simplified_mask()
+        if mask is not None and not mask.is_top_left_causal(problem.tile()):
+            return False
+        from glasshead.engines.streaming.machine_code import in_package
+
+        return in_package()
+
+
+# The tokens from which the kernels are faster than SDPA, and the head_dims of which that was
+# measured (benchmarks/grid.py).
+_LONG, _DIMS = 2048, range(32, 129)
 
 STREAMING = Streaming()
 

@@ -5,12 +5,25 @@ the kernels, head by head. What they fill is one `Results`, of which each reduct
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming.kernels.arguments import (
+    DISTANCES,
+    ENTROPY,
+    KEY,
+    LOG_SUM,
+    MANY,
+    MANY_KEYS,
+    MAX_SCORE,
+    MAX_WEIGHT,
+    ROW_STATS,
+    SCORES,
+    KernelSpec,
+)
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import four_axes
 from glasshead.statistics.reductions import (
@@ -28,11 +41,6 @@ from glasshead.statistics.reductions import (
     edges,
 )
 
-# The statistics of each row that the kernels compute, by their places.
-(LOG_SUM, MAX_SCORE, MAX_WEIGHT, ENTROPY, SCORES, DISTANCES, FACTOR, KEY, MANY_KEYS) = range(9)
-ROW_STATS = 9
-# float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
-MANY = 2**20
 # The row statistic that is the result of each of these reductions.
 _ROWS = {LogSum: LOG_SUM, EntropySum: ENTROPY, ScoreSum: SCORES, DistanceSum: DISTANCES}
 _KNOWN = (*_ROWS, BlockSum, DiagonalSum, Largest, LargestWeights, TimesKeys, TimesQueries)
@@ -102,21 +110,18 @@ class OutputSpec(NamedTuple):
         far: Whether each row's sum of weights times distance is one.
         diagonal: Whether the sums along the diagonals are.
         top: The number of each row's largest weights.
-        maps: The rows and columns of block maps, one map after the other; of one head, an array
-            `[maps, 2]`.
-        per_key: Right operand R of P·R, `[#batch, #heads, r, keys]`; of one head, `[r, keys]`.
-        per_query: Left operand L of Pᵀ·L, `[#batch, #heads, l, queries]`; of one head likewise.
-        spans: Of one head, where each row of R begins and ends to be other than 0, `[r, 2]`.
+        maps: The rows and columns of block maps, one map after the other.
+        per_key: Right operand R of P·R, `[#batch, #heads, r, keys]`.
+        per_query: Left operand L of Pᵀ·L, `[#batch, #heads, l, queries]`.
     """
 
     keyed: int = 0
     far: int = 0
     diagonal: int = 0
     top: int = 0
-    maps: Any = ()
-    per_key: Any = None
-    per_query: Any = None
-    spans: np.ndarray | None = None
+    maps: tuple[int, ...] = ()
+    per_key: Tensor | None = None
+    per_query: Tensor | None = None
 
     @classmethod
     def of(cls, problem: Problem, reductions: Sequence[Reduction]) -> "OutputSpec":
@@ -151,14 +156,16 @@ class OutputSpec(NamedTuple):
         numbers = [self.keyed, self.far, self.diagonal, self.top, *self.maps]
         return self.per_key, self.per_query, numbers
 
-    def of_head(self, batch: int, head: int, real: np.dtype) -> "OutputSpec":
+    def of_head(self, batch: int, head: int, real: np.dtype) -> KernelSpec:
         """Return the specification of one head, in arrays for the kernels."""
         empty = np.empty((0, 0), real)
         right, left = (
-            empty if operand is None else at(operand, batch, head).numpy()
+            empty if operand is None else np.ascontiguousarray(at(operand, batch, head).numpy())
             for operand in (self.per_key, self.per_query)
         )
-        return self._replace(
+        return KernelSpec(
+            keyed=self.keyed,
+            far=self.far,
             maps=np.array(self.maps, np.int64).reshape(-1, 2),
             per_key=right,
             per_query=left,

@@ -7,11 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming.kernels.arguments import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
 from glasshead.engines.streaming.operands import (
-    ENTROPY,
-    FACTOR,
-    LOG_SUM,
-    MAX_SCORE,
     GradInputs,
     GradOutputs,
     LoweredProblem,

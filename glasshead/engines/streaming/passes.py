@@ -14,11 +14,14 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelGradOutputs,
     KernelGrid,
     KernelRecipe,
+    KernelResults,
     Matrix,
+    Packed,
+    VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.backward import backward_blocks
-from glasshead.engines.streaming.kernels.forward import columns_of, forward_blocks, pack
+from glasshead.engines.streaming.kernels.processor import columns_of
+from glasshead.engines.streaming.machine_code import kernel
 from glasshead.engines.streaming.operands import (
     GradInputs,
     GradOutputs,
@@ -55,22 +58,38 @@ def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
     """Pack vectors as the right operand of a matrix product."""
     width = columns_of(dtype.itemsize)
     packed = np.empty(-(-count // width) * width * vectors.width, dtype)
-    pack(vectors, count, width, packed)
+    kernel("pack", dtype)(vectors, count, width, packed)
     return packed
 
 
-def grid(tensor: Tensor | None, batch: int, head: int, empty: np.dtype) -> KernelGrid:
+def grid(tensor: Tensor | None, batch: int, head: int, real: np.dtype) -> KernelGrid:
     """Return one head's pairs of `[#batch, #heads, #queries, keys]`; keys are contiguous."""
+    return KernelGrid(*_pairs(tensor, batch, head, real))
+
+
+def visible_grid(tensor: Tensor | None, batch: int, head: int) -> VisibleGrid:
+    """Return which of one head's pairs are visible."""
+    return VisibleGrid(*_pairs(tensor, batch, head, np.dtype(np.bool_)))
+
+
+def _pairs(
+    tensor: Tensor | None, batch: int, head: int, dtype: np.dtype
+) -> tuple[np.ndarray, int, int]:
     if tensor is None:
-        return KernelGrid(np.empty(0, empty), 0, 0)
+        return np.empty(0, dtype), 0, 0
     pairs = at(tensor, batch, head)
     row = pairs.stride(0) if pairs.shape[0] > 1 else 0
-    return KernelGrid(_flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row)
+    return _flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row
 
 
 def _flat(tensor: Tensor, extent: int) -> np.ndarray:
     """View the first `extent` numbers of a tensor's memory as a flat array."""
     return tensor.detach().as_strided((extent,), (1,)).numpy()
+
+
+def _rows(tensor: Tensor) -> np.ndarray:
+    """View or copy a tensor as a contiguous array."""
+    return np.ascontiguousarray(tensor.detach().numpy())
 
 
 def _as_real(vectors: Tensor) -> np.ndarray:
@@ -93,10 +112,10 @@ def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) 
         query=matrix(problem.query[batch, head]),
         panels=keys,
         keys=problem.key.shape[2],
-        bounds=recipe.bounds[row(recipe.bounds)].numpy(),
+        bounds=np.ascontiguousarray(recipe.bounds[row(recipe.bounds)].numpy()),
         bias=grid(recipe.bias, batch, head, real),
-        visible=grid(recipe.visible, batch, head, np.dtype(np.bool_)),
-        table=np.empty(0, real) if table is None else at(table, batch, head).numpy(),
+        visible=visible_grid(recipe.visible, batch, head),
+        table=np.empty(0, real) if table is None else _rows(at(table, batch, head)),
         scale=recipe.scale,
         softcap=recipe.softcap,
         sink=sink,
@@ -105,8 +124,8 @@ def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) 
 
 
 def spans(
-    recipe: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: KernelGrid
-) -> Iterator[tuple[tuple[int, int, int], KernelGrid]]:
+    recipe: RecipeTensors, cut: Schedule, unit: WorkItem, head: int, visible: VisibleGrid
+) -> Iterator[tuple[tuple[int, int, int], VisibleGrid]]:
     """Yield the row ranges of a work item as a kernel takes them, each with its visible pairs.
 
     That is all rows at once, or block by block where a rule is evaluated for each.
@@ -126,7 +145,7 @@ def spans(
         start, stop = int(starts[seeing].min()), int(stops[seeing].max())
         tile = recipe.rule(range(row, last), range(start, stop))
         pairs = at(tile, unit.batch, head).expand(-1, stop - start).contiguous()
-        shown = grid(pairs[None, None], 0, 0, np.dtype(np.bool_))
+        shown = visible_grid(pairs[None, None], 0, 0)
         # The kernel indexes queries and keys of the whole problem.
         yield (row, step, last), shown._replace(first=-row * shown.row - start)
 
@@ -173,7 +192,8 @@ class _ForwardPass:
         self.real = real = real_of(problem.query)
         value_width = 0 if problem.value is None else cut.padded(problem.value.shape[-1])
         across = cut.largest(problem.recipe.bounds.numpy())
-        self.workspace = Workspace(
+        self.kernel = kernel("forward_blocks", real)
+        workspace = Workspace(
             query=np.empty(cut.height * problem.query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
             product=np.empty(cut.height * value_width, real),
@@ -183,6 +203,24 @@ class _ForwardPass:
             columns=np.empty(across if spec.maps else 0, np.float64),
             factors=np.empty(cut.height, real),
         )
+        # What is the same for all heads is packed once.
+        self.workspace = self.kernel.pack.argument(4, workspace)
+        self.all_heads: Packed | None = None
+        if all(part is None or part.shape[:2] == (1, 1) for part in (spec.per_key, spec.per_query)):
+            self.all_heads = self.kernel.pack.argument(2, spec.of_head(0, 0, real))
+        self.stripes: dict[int, tuple[Packed, list[int]]] = {}
+
+    def _results(self, unit: WorkItem, head: int, stripe: Sequence[Tensor]) -> Packed:
+        """Pack the output arrays of one head: those of the first one, so many steps further."""
+        if unit.stripe not in self.stripes:
+            parts = (*self.results[: -len(stripe)], *stripe)
+            first = KernelResults(*(part[0, 0].numpy() for part in parts))
+            steps: list[int] = []
+            for part in parts:
+                steps += [part[0, 0].numel() * part.element_size(), *([0] * (part.ndim - 2))]
+            self.stripes[unit.stripe] = self.kernel.pack.argument(3, first), steps
+        packed, steps = self.stripes[unit.stripe]
+        return packed.moved(steps, unit.batch * self.cut.heads + head)
 
     def run(self, unit: WorkItem, stripe: Sequence[Tensor]) -> None:
         """Process every block of a work item."""
@@ -193,11 +231,10 @@ class _ForwardPass:
             value = matrix(problem.value[unit.batch, head], width=self.cut.width)
         for head in unit.heads:
             one = recipe_of(problem, keys, unit.batch, head)
-            spec = self.spec.of_head(unit.batch, head, self.real)
-            parts = (*self.results[: -len(stripe)], *stripe)
-            results = Results._make(part[unit.batch, head].numpy() for part in parts)
+            spec = self.all_heads or self.spec.of_head(unit.batch, head, self.real)
+            results = self._results(unit, head, stripe)
             for span, visible in spans(problem.recipe, self.cut, unit, head, one.visible):
-                forward_blocks(
+                self.kernel(
                     one._replace(visible=visible),
                     value,
                     spec,
@@ -272,14 +309,17 @@ class _BackwardPass:
         across = cut.largest(problem.recipe.bounds.numpy())
         self.dim = cut.padded(problem.query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
-        self.workspace = BackwardWorkspace(
+        self.kernel = kernel("backward_blocks", real)
+        workspace = BackwardWorkspace(
             query=np.empty(cut.height * self.dim, real),
             scores=np.empty(cut.height * across, real),
             capped=np.empty(cut.height * across if problem.recipe.softcap else 0, real),
             gradient=np.empty(cut.height * across, real),
             context=np.empty(cut.height * self.value_dim, real),
             product=np.empty(cut.height * self.dim, real),
+            ones=np.ones(cut.height, real),
         )
+        self.workspace = self.kernel.pack.argument(6, workspace)
 
     def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
         """Process every block of a work item."""
@@ -299,11 +339,11 @@ class _BackwardPass:
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
             given = self._given(batch, head)
             for span, visible in spans(self.problem.recipe, self.cut, unit, head, one.visible):
-                backward_blocks(
+                self.kernel(
                     one._replace(visible=visible),
                     rows,
                     values,
-                    self.row_stats[batch, head].numpy(),
+                    _rows(self.row_stats[batch, head]),
                     given,
                     gradients,
                     self.workspace,
@@ -363,10 +403,8 @@ class _BackwardPass:
             context=context,
             logsumexp=self._row(grad_outputs.logsumexp, batch, head),
             entropy=self._row(grad_outputs.entropy, batch, head),
-            by_key=empty if by_key is None else by_key[batch, head].numpy(),
-            per_key=empty
-            if by_key is None or per_key is None
-            else at(per_key, batch, head).numpy(),
+            by_key=empty if by_key is None else _rows(by_key[batch, head]),
+            per_key=empty if by_key is None or per_key is None else _rows(at(per_key, batch, head)),
         )
 
     def _row(self, tensor: Tensor | None, batch: int, head: int) -> np.ndarray:

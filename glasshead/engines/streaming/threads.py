@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from glasshead.engines.streaming.kernels.forward import ROWS, columns_of
+from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
 from glasshead.engines.streaming.operands import LoweredProblem, real_of
 
 _Unit = TypeVar("_Unit")
@@ -110,7 +110,8 @@ class Schedule:
         self.threads = threads_for(4 * pairs * dim)
         across = int(seen.max()) + _HEIGHT + 2 * self.width if seen.numel() else 1
         height = min(_HEIGHT, max(8, numbers // across), self.queries)
-        self.height = -(-height // ROWS) * ROWS
+        rows = at_hand().tile.rows
+        self.height = -(-height // rows) * rows
         sets = self.batch * self.kv_heads
         blocks = -(-self.queries // self.height)
         self.stripes = 1

@@ -1,45 +1,35 @@
-"""Arguments of the kernels, grouped in named tuples, and the options they are compiled with."""
+"""Arguments of the kernels: named tuples of arrays and numbers, and how they lie in memory.
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+A kernel is called with the address of a block of 8 bytes a number: an integer, a float, or of an
+array its address and its sizes. Both sides read the layout from the annotations of this module.
+"""
+
+import struct
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
-from numba import njit
 
-_OPTIONS: dict[str, Any] = {
-    # Sums may be reordered, or no reduction loop is vectorized; NaN and infinities are kept.
-    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
-    "error_model": "numpy",
-    "nogil": True,
-}
-
-# Called by other kernels only.
-kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
-# Inlined at each call, which compiles faster than a function of its own.
-together = njit(inline="always", **_OPTIONS)
+# The statistics of each row that the kernels compute, by their places.
+(LOG_SUM, MAX_SCORE, MAX_WEIGHT, ENTROPY, SCORES, DISTANCES, FACTOR, KEY, MANY_KEYS) = range(9)
+ROW_STATS = 9
+# float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
+MANY = 2**20
 
 
-def entry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function that Python calls, and keep it on disk until its own file changes.
+class Layout(NamedTuple):
+    """Layout of an array, which is contiguous: its dtype, "real" for the kernel's own, and axes."""
 
-    Where a kernel that it calls has changed, its file is to change too.
-    """
-    compiled = njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
-    on_disk = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if on_disk is not None:
-        try:
-            on_disk._load_index()  # noqa: SLF001 - Numba has no other name for it
-        except Exception:  # noqa: BLE001 - unpickling may raise anything
-            # Another version of this package has left it, with types that are no more.
-            on_disk.flush()
-    return compiled
+    dtype: str
+    axes: int
 
 
-@kernel
-def fill(numbers, value):
-    """Fill an array in a loop, which compiles sooner than an assignment."""
-    for j in range(len(numbers)):
-        numbers[j] = value
+Reals = Annotated[np.ndarray, Layout("real", 1)]
+RealMatrix = Annotated[np.ndarray, Layout("real", 2)]
+Doubles = Annotated[np.ndarray, Layout("float64", 1)]
+DoubleMatrix = Annotated[np.ndarray, Layout("float64", 2)]
+WholeMatrix = Annotated[np.ndarray, Layout("int64", 2)]
+Booleans = Annotated[np.ndarray, Layout("bool", 1)]
 
 
 class KernelGrid(NamedTuple):
@@ -51,7 +41,15 @@ class KernelGrid(NamedTuple):
         row: The step to the next query, 0 where nothing changes.
     """
 
-    numbers: np.ndarray
+    numbers: Reals
+    first: int
+    row: int
+
+
+class VisibleGrid(NamedTuple):
+    """Whether each pair of query and key is visible, laid out as a `KernelGrid`."""
+
+    numbers: Booleans
     first: int
     row: int
 
@@ -59,7 +57,7 @@ class KernelGrid(NamedTuple):
 class Matrix(NamedTuple):
     """Vectors in memory: a flat array, the stride from one vector to the next, and their width."""
 
-    numbers: np.ndarray
+    numbers: Reals
     row: int
     width: int
 
@@ -79,12 +77,12 @@ class KernelRecipe(NamedTuple):
     """
 
     query: Matrix
-    panels: np.ndarray
+    panels: Reals
     keys: int
-    bounds: np.ndarray
+    bounds: WholeMatrix
     bias: KernelGrid
-    visible: KernelGrid
-    table: np.ndarray
+    visible: VisibleGrid
+    table: Reals
     scale: float
     softcap: float
     sink: float
@@ -94,14 +92,45 @@ class KernelRecipe(NamedTuple):
 class Workspace(NamedTuple):
     """Scratch memory for one block at a time."""
 
-    query: np.ndarray
-    scores: np.ndarray
-    product: np.ndarray
-    groups: np.ndarray
-    top_groups: np.ndarray
-    order: np.ndarray
-    columns: np.ndarray
-    factors: np.ndarray
+    query: Reals
+    scores: Reals
+    product: Reals
+    groups: Reals
+    top_groups: Reals
+    order: Reals
+    columns: Doubles
+    factors: Reals
+
+
+class KernelSpec(NamedTuple):
+    """Output specification of one head: the sums to compute beside the context.
+
+    Attributes:
+        keyed, far: Whether each row's maximum has its key, and its sum of weights times distance.
+        maps: The rows and columns of block maps, `[maps, 2]`.
+        per_key, per_query: R of P·R, `[r, keys]`, and L of Pᵀ·L, `[l, queries]`.
+        spans: Where each row of R begins and ends to be other than 0, `[r, 2]`.
+    """
+
+    keyed: int
+    far: int
+    maps: WholeMatrix
+    per_key: RealMatrix
+    per_query: RealMatrix
+    spans: WholeMatrix
+
+
+class KernelResults(NamedTuple):
+    """Output arrays for one head: those of a `Results`."""
+
+    context: RealMatrix
+    rows: RealMatrix
+    by_key: RealMatrix
+    top: RealMatrix
+    keys: WholeMatrix
+    by_query: DoubleMatrix
+    diagonals: Doubles
+    maps: Doubles
 
 
 class KernelGradOutputs(NamedTuple):
@@ -115,10 +144,10 @@ class KernelGradOutputs(NamedTuple):
     """
 
     context: Matrix
-    logsumexp: np.ndarray
-    entropy: np.ndarray
-    by_key: np.ndarray
-    per_key: np.ndarray
+    logsumexp: Reals
+    entropy: Reals
+    by_key: RealMatrix
+    per_key: RealMatrix
 
 
 class KernelGradients(NamedTuple):
@@ -133,20 +162,134 @@ class KernelGradients(NamedTuple):
         sink: One number, in float64.
     """
 
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
+    query: RealMatrix
+    key: Reals
+    value: Reals
     bias: KernelGrid
-    table: np.ndarray
-    sink: np.ndarray
+    table: Doubles
+    sink: Doubles
 
 
 class BackwardWorkspace(NamedTuple):
     """Scratch memory for one block at a time: that of `Workspace`, and for its gradients."""
 
-    query: np.ndarray
-    scores: np.ndarray
-    capped: np.ndarray
-    gradient: np.ndarray
-    context: np.ndarray
-    product: np.ndarray
+    query: Reals
+    scores: Reals
+    capped: Reals
+    gradient: Reals
+    context: Reals
+    product: Reals
+    ones: Reals
+
+
+# The arguments of each kernel that Python calls.
+_BLOCKS = (int,) * 5
+ENTRIES: dict[str, tuple[Any, ...]] = {
+    "pack": (Matrix, int, int, Reals),
+    "forward_blocks": (KernelRecipe, Matrix, KernelSpec, KernelResults, Workspace, *_BLOCKS),
+    "backward_blocks": (
+        *(KernelRecipe, Matrix, Reals, RealMatrix, KernelGradOutputs, KernelGradients),
+        *(BackwardWorkspace, *_BLOCKS),
+    ),
+}
+
+
+@cache
+def parts_of(kind: Any) -> tuple[Any, ...] | None:
+    """Return the types of a named tuple's fields; None for what is no tuple."""
+    if not hasattr(kind, "_fields"):
+        return None
+    return tuple(get_type_hints(kind, include_extras=True).values())
+
+
+def layout_of(kind: Any) -> Layout | None:
+    """Return the layout of an array's type; None for a number's."""
+    return next((part for part in get_args(kind) if isinstance(part, Layout)), None)
+
+
+class Packed:
+    """One argument as it is packed, checked once for many calls.
+
+    Attributes:
+        numbers: Integers, floats, and the address and the sizes of each array.
+        leaves: The number of its arrays and numbers.
+        owner: The arrays, which are to live as long.
+    """
+
+    __slots__ = ("leaves", "numbers", "owner")
+
+    def __init__(self, numbers: list[Any], leaves: int, owner: Any) -> None:
+        self.numbers, self.leaves, self.owner = numbers, leaves, owner
+
+    def moved(self, steps: list[int], count: int) -> "Packed":
+        """Return the argument with its addresses moved by `count` steps of so many bytes."""
+        numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
+        return Packed(numbers, self.leaves, self.owner)
+
+
+class Packer:
+    """Packs the arguments of one kernel, in the block that it is called with.
+
+    Args:
+        entry: The name of the kernel.
+        real: Its dtype.
+    """
+
+    def __init__(self, entry: str, real: np.dtype) -> None:
+        self.entry, self.real = entry, real
+        # The dtype and the axes of each array, None for a number, in order.
+        self._leaves: list[tuple[np.dtype, int] | None] = []
+        self._firsts: list[int] = []
+        self._format = ""
+        for kind in ENTRIES[entry]:
+            self._firsts.append(len(self._leaves))
+            self._format += self._add(kind)
+
+    def _add(self, kind: Any) -> str:
+        """Record the leaves of a type, and return their format for `struct`."""
+        parts = parts_of(kind)
+        if parts is not None:
+            return "".join(map(self._add, parts))
+        layout = layout_of(kind)
+        if layout is None:
+            self._leaves.append(None)
+            return "d" if kind is float else "q"
+        dtype = self.real if layout.dtype == "real" else np.dtype(layout.dtype)
+        self._leaves.append((dtype, layout.axes))
+        return "q" * (1 + layout.axes)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> bytes:
+        """Pack arguments; those of another dtype or layout would be read as wrong numbers."""
+        numbers: list[Any] = []
+        self._pack(arguments, 0, numbers)
+        return struct.pack(self._format, *numbers)
+
+    def argument(self, place: int, value: tuple[Any, ...]) -> Packed:
+        """Pack one argument, given by its place."""
+        numbers: list[Any] = []
+        first = self._firsts[place]
+        return Packed(numbers, self._pack(value, first, numbers) - first, value)
+
+    def _pack(self, value: tuple[Any, ...], leaf: int, numbers: list[Any]) -> int:
+        """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
+        for part in value:
+            if isinstance(part, tuple):
+                leaf = self._pack(part, leaf, numbers)
+                continue
+            if type(part) is Packed:
+                numbers += part.numbers
+                leaf += part.leaves
+                continue
+            layout = self._leaves[leaf]
+            leaf += 1
+            if layout is None:
+                numbers.append(part)
+                continue
+            if part.dtype != layout[0] or part.ndim != layout[1] or not part.flags.c_contiguous:
+                raise TypeError(
+                    f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
+                    f"{layout[1]} axes, and got {part.dtype}{list(part.shape)}."
+                )
+            numbers.append(part.ctypes.data)
+            numbers += part.shape
+        return leaf

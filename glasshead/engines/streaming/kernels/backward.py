@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from glasshead.engines.streaming.kernels.arguments import entry, fill, kernel
 from glasshead.engines.streaming.kernels.forward import (
     ROWS,
     copy_rows,
@@ -12,10 +11,11 @@ from glasshead.engines.streaming.kernels.forward import (
     times_matrix,
     times_panels,
 )
+from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
 from glasshead.engines.streaming.kernels.weigh import add_diagonals, exponential
 
 
-@entry
+@kernel
 def backward_blocks(
     recipe,
     key,
@@ -45,7 +45,6 @@ def backward_blocks(
     """
     across = key.width
     real = workspace.query.dtype.type
-    one = np.ones(height, workspace.query.dtype)
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -83,14 +82,14 @@ def backward_blocks(
             )
         else:
             fill(flat, 0)
-        gradient = flat.reshape(rows, keys)
+        gradient = as_matrix(flat, rows, keys)
         _gradient_of_scores(
             scores, gradient, first, last, start, recipe, row_stats, given, gradients.sink
         )
         if len(gradients.table):
             add_diagonals(
                 gradient[: last - first],
-                one,
+                workspace.ones,
                 gradients.table[recipe.bounds.shape[1] - last + start :],
             )
         if len(gradients.bias.numbers):

@@ -1,13 +1,23 @@
 """Blocks of queries and keys: packing, products, scores, and the forward pass over them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from glasshead.engines.streaming.kernels.arguments import entry, fill, kernel, together
+from glasshead.engines.streaming.kernels.arguments import (
+    DISTANCES,
+    FACTOR,
+    KEY,
+    LOG_SUM,
+    MANY,
+    MANY_KEYS,
+    MAX_SCORE,
+)
+from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
+from glasshead.engines.streaming.kernels.processor import at_hand
 from glasshead.engines.streaming.kernels.weigh import (
     add_bias,
     add_blocks,
@@ -21,40 +31,9 @@ from glasshead.engines.streaming.kernels.weigh import (
     sum_distances,
     weigh,
 )
-from glasshead.engines.streaming.operands import (
-    DISTANCES,
-    FACTOR,
-    KEY,
-    LOG_SUM,
-    MANY,
-    MANY_KEYS,
-    MAX_SCORE,
-)
 
-
-class _Tile(NamedTuple):
-    """Register tile of a product: its rows, vectors per row, and bytes per vector."""
-
-    rows: int
-    vectors: int
-    bytes: int
-
-
-def _tile() -> _Tile:
-    """Return the tile that fits this machine's registers, at most half of which hold sums."""
-    features = binding.get_host_cpu_features()
-    if features.get("avx512f"):
-        return _Tile(8, 2, 64)
-    return _Tile(4, 2, 32) if features.get("avx") else _Tile(6, 2, 16)
-
-
-TILE = _tile()
+TILE = at_hand().tile
 ROWS = TILE.rows
-
-
-def columns_of(itemsize: int) -> int:
-    """Return how many columns a tile has for numbers of `itemsize` bytes."""
-    return TILE.vectors * TILE.bytes // itemsize
 
 
 @intrinsic
@@ -180,7 +159,7 @@ def real_bytes(real: ir.Type) -> int:
 _DEPTH = 128
 
 
-@entry
+@kernel
 def pack(matrix, count, width, panels):
     """Pack vectors as panels of `width` vectors each, transposed, the last one padded with 0.
 
@@ -279,7 +258,7 @@ def score(recipe, first, last, first_key, keys, width, across, query, scores, ca
         cap(flat, recipe.softcap)
         for j in range(min(len(flat), len(capped))):
             capped[j] = flat[j]
-    matrix = flat.reshape(rows, keys)
+    matrix = as_matrix(flat, rows, keys)
     seen = matrix[:count]
     if len(recipe.table):
         add_table(seen, recipe.table, recipe.bounds.shape[1] - last + first_key)
@@ -319,7 +298,7 @@ def times_matrix(block, rows, across, first, count, matrix, product, width):
                 )
 
 
-@entry
+@kernel
 def forward_blocks(
     recipe, value, spec, results, workspace, width, height, first_row, step, last_row
 ):
@@ -369,6 +348,7 @@ def forward_blocks(
         factors = results.rows[FACTOR, first:last]
         if len(value.numbers):
             _mix(
+                workspace.scores,
                 scores,
                 last - first,
                 start,
@@ -416,7 +396,7 @@ def forward_blocks(
         place = 0
         for m in range(len(spec.maps)):
             rows, columns = spec.maps[m]
-            cells = results.maps[place : place + rows * columns].reshape(rows, columns)
+            cells = as_matrix(results.maps[place : place + rows * columns], rows, columns)
             add_blocks(
                 weights,
                 factors,
@@ -431,10 +411,9 @@ def forward_blocks(
 
 
 @together
-def _mix(scores, count, start, keys, value, factors, product, width, context):
+def _mix(flat, scores, count, start, keys, value, factors, product, width, context):
     """Compute context_i = factors_i · Σ_j scores_ij value_j."""
     rows, across = scores.shape
-    flat = scores.reshape(scores.size)
     times_matrix(flat, rows, across, start, keys, value, product, width)
     for i in range(count):
         row = product[i * value.width : i * value.width + context.shape[1]]

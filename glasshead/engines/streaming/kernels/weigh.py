@@ -8,8 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from glasshead.engines.streaming.kernels.arguments import fill, kernel
-from glasshead.engines.streaming.operands import (
+from glasshead.engines.streaming.kernels.arguments import (
     ENTROPY,
     FACTOR,
     KEY,
@@ -21,6 +20,7 @@ from glasshead.engines.streaming.operands import (
     ROW_STATS,
     SCORES,
 )
+from glasshead.engines.streaming.kernels.options import fill, kernel
 
 
 class _Format(NamedTuple):

@@ -1,0 +1,81 @@
+"""Compile the kernels for the processors that a wheel has machine code for.
+
+    python glasshead/engines/streaming/build.py FOLDER [PROCESSOR ...]
+
+Numba is all that it needs: the packages that this file is in, which import PyTorch, are not run.
+"""
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+_ENVIRONMENT = {
+    # Calls of a vector library of the machine that builds.
+    "NUMBA_DISABLE_INTEL_SVML": "1",
+    "NUMBA_CAPTURED_ERRORS": "new_style",
+}
+
+
+def build(folder: Path, names: list[str]) -> None:
+    """Compile for some processors, each in a process of its own, and write the object files.
+
+    Errors: a subprocess.CalledProcessError where one of them fails.
+    """
+    started = [
+        subprocess.Popen(  # noqa: S603 - this very file
+            [sys.executable, __file__, str(folder), name], env=os.environ | _ENVIRONMENT
+        )
+        for name in names
+    ]
+    for process in started:
+        if process.wait():
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+
+
+def build_for(folder: Path, name: str, only: str = "") -> None:
+    """Compile the kernels, or one, for a processor in this process, but those that are there."""
+    _skip_packages()
+    from glasshead.engines.streaming.kernels import processor
+
+    wanted = next(one for one in processor.SHIPPED if one.name == name)
+    # What the kernels are written for, before they are imported.
+    processor.at_hand = lambda: wanted
+    import numpy as np
+
+    from glasshead.engines.streaming import machine_code
+    from glasshead.engines.streaming.kernels.arguments import ENTRIES
+    from glasshead.engines.streaming.kernels.compiling import compiled
+
+    for entry in [only] if only else ENTRIES:
+        for real in (np.dtype(np.float32), np.dtype(np.float64)):
+            if machine_code.shipped(entry, real, wanted, folder) is None:
+                code = compiled(entry, real, wanted)
+                machine_code.save(folder, entry, real, wanted, code)
+
+
+def _skip_packages() -> None:
+    """Enter empty packages for those of this file, which find their modules all the same."""
+    names = ("glasshead.engines.streaming", "glasshead.engines", "glasshead")
+    for above, name in zip([_HERE, *_HERE.parents], names, strict=False):
+        package = types.ModuleType(name)
+        package.__path__ = [str(above)]
+        sys.modules[name] = package
+
+
+def main() -> None:
+    """Build for the processors that are named, or for all."""
+    folder, *names = sys.argv[1:]
+    if len(names) == 1:
+        build_for(Path(folder), names[0])
+    else:
+        _skip_packages()
+        from glasshead.engines.streaming.kernels.processor import SHIPPED
+
+        build(Path(folder), names or [one.name for one in SHIPPED])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Processors that the kernels are compiled for, and the one at hand."""
+
+import platform
+import sys
+from functools import cache
+from typing import NamedTuple
+
+from llvmlite import binding
+
+
+class Tile(NamedTuple):
+    """Register tile of a product: its rows, vectors per row, and bytes per vector.
+
+    At most half of the registers hold its sums.
+    """
+
+    rows: int
+    vectors: int
+    bytes: int
+
+
+class Processor(NamedTuple):
+    """A kind of processor, as LLVM names it.
+
+    Attributes:
+        name: Of the files with its machine code.
+        triple: Architecture, vendor and system; "" for the one at hand.
+        cpu, features: What LLVM may use of it.
+        tile: Of the products.
+        needs: The features that tell such a processor, besides its architecture.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    tile: Tile
+    needs: frozenset[str] = frozenset()
+
+
+_AVX2 = frozenset({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"})
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+
+# Those whose machine code a wheel holds, the best first.
+SHIPPED = (
+    Processor("x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", Tile(8, 2, 64), _AVX512),
+    Processor("x86_64-avx2", _X86, "x86-64-v3", "", Tile(4, 2, 32), _AVX2),
+    Processor("aarch64", _ARM, "generic", "", Tile(6, 2, 16)),
+)
+
+
+@cache
+def at_hand() -> Processor:
+    """Return the shipped kind that this processor is, or else a kind of its own."""
+    features = binding.get_host_cpu_features()
+    machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    for one in SHIPPED:
+        same = one.triple.startswith(f"{machine}-") and sys.platform == "linux"
+        if same and all(features.get(need) for need in one.needs):
+            return one
+    if features.get("avx512f"):
+        tile = Tile(8, 2, 64)
+    else:
+        tile = Tile(4, 2, 32) if features.get("avx") else Tile(6, 2, 16)
+    cpu = binding.get_host_cpu_name()
+    return Processor(f"own-{cpu}", "", cpu, features.flatten(), tile)
+
+
+def columns_of(itemsize: int) -> int:
+    """Return how many columns a tile has for numbers of `itemsize` bytes."""
+    tile = at_hand().tile
+    return tile.vectors * tile.bytes // itemsize

@@ -1,0 +1,208 @@
+"""Machine code of the kernels: what a wheel holds, or else compiled here once, and kept on disk.
+
+Compiled code is looked for in the package, then in a cache, and compiled by Numba where neither has
+any that fits. A file fits if it was made of these very sources, for this processor, and is whole.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.metadata
+import os
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import binding
+
+from glasshead.engines.streaming.kernels.arguments import ENTRIES, Packer
+from glasshead.engines.streaming.kernels.processor import Processor, at_hand
+
+# Of a wheel; a clone of the repository has none.
+SHIPPED_FOLDER = Path(__file__).with_name("machine_code")
+_KERNELS = Path(__file__).with_name("kernels")
+_DIGEST = 32
+_lock = threading.RLock()
+_loaded: dict[tuple[str, np.dtype], "Kernel"] = {}
+
+
+class Kernel:
+    """A kernel in machine code: called with what `ENTRIES` lists, without Python's lock.
+
+    Args:
+        entry: The name of the kernel.
+        real: The dtype that it computes in.
+        code: Its object file.
+    """
+
+    def __init__(self, entry: str, real: np.dtype, code: bytes) -> None:
+        self.pack = Packer(entry, real)
+        # An engine for each, as an object file holds the small kernels that it calls.
+        self._engine = engine()
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(f"glasshead_{entry}")
+        if not address:
+            raise RuntimeError(f"the object file of the kernel {entry} does not hold it.")
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+        self._function = kind(address)
+        self._entry, self._unused = entry, (ctypes.c_int64 * 4)()
+
+    def __call__(self, *arguments: Any) -> None:
+        status = self._function(self._unused, self._unused, self.pack(arguments))
+        if status:
+            raise RuntimeError(f"the kernel {self._entry} ended with status {status}.")
+
+
+def kernel(entry: str, real: np.dtype) -> Kernel:
+    """Return a kernel for one dtype, loaded or compiled on its first use."""
+    found = _loaded.get((entry, real))
+    if found is not None:
+        return found
+    with _lock:
+        if (entry, real) not in _loaded:
+            code = shipped(entry, real, at_hand()) or _cached(entry, real)
+            _loaded[entry, real] = Kernel(entry, real, code or _compile(entry, real))
+        return _loaded[entry, real]
+
+
+@cache
+def in_package() -> bool:
+    """Return whether the package holds the kernels of float32 for this processor.
+
+    That is a property of the installation: what was compiled since does not change it.
+    """
+    return all(shipped(entry, np.dtype(np.float32), at_hand()) for entry in ENTRIES)
+
+
+def shipped(
+    entry: str, real: np.dtype, processor: Processor, folder: Path | None = None
+) -> bytes | None:
+    """Return the object file that the package, or a folder, holds; None for none that fits."""
+    key, folder = _key(entry, real, processor), folder or SHIPPED_FOLDER
+    return None if key is None else _read(folder / file_name(entry, real, processor), key)
+
+
+def save(folder: Path, entry: str, real: np.dtype, processor: Processor, code: bytes) -> None:
+    """Write an object file for a wheel to ship."""
+    key = _key(entry, real, processor)
+    if key is None:
+        raise OSError(f"the sources of the kernels are not in {_KERNELS}.")
+    _write(folder / file_name(entry, real, processor), key, code)
+
+
+def file_name(entry: str, real: np.dtype, processor: Processor) -> str:
+    """Return the name of an object file."""
+    return f"{processor.name}.{entry}.{real.name}.o"
+
+
+def _compile(entry: str, real: np.dtype) -> bytes:
+    """Compile a kernel, and keep it for later processes."""
+    if entry != "pack":
+        print(  # noqa: T201 - seconds without a word would be taken for a hang
+            f"glasshead: compiling {entry} for this processor, once: some seconds …",
+            file=sys.stderr,
+            flush=True,
+        )
+    # Numba takes long to import, and is needed here only.
+    from glasshead.engines.streaming.kernels.compiling import compiled
+
+    code = compiled(entry, real, at_hand())
+    key, folder = _own_key(entry, real), _cache_folder()
+    if key is not None and folder is not None:
+        # A full disk costs the next process some seconds, and this one nothing.
+        with contextlib.suppress(OSError):
+            _write(folder / file_name(entry, real, at_hand()), key, code)
+    return code
+
+
+def _cached(entry: str, real: np.dtype) -> bytes | None:
+    key, folder = _own_key(entry, real), _cache_folder()
+    if key is None or folder is None:
+        return None
+    return _read(folder / file_name(entry, real, at_hand()), key)
+
+
+@cache
+def _cache_folder() -> Path | None:
+    """Return a folder to keep compiled code in; None where nothing can be written."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folders = [Path(given)] if given else [_KERNELS / "__pycache__", Path(home) / "glasshead"]
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    return None
+
+
+@cache
+def _sources() -> bytes | None:
+    """Return the digest of the kernels' sources; None where they are not there to be read."""
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(_KERNELS.glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n"))
+    except OSError:
+        return None
+    return digest.digest()
+
+
+def _key(entry: str, real: np.dtype, processor: Processor) -> bytes | None:
+    """Return what machine code is made of: sources, processor, kernel and dtype."""
+    sources = _sources()
+    if sources is None:
+        return None
+    features = processor.triple, processor.cpu, processor.features, tuple(processor.tile)
+    return sources + repr((features, entry, real.name)).encode()
+
+
+@cache
+def _own_key(entry: str, real: np.dtype) -> bytes | None:
+    """Return the key of code that is compiled here, which the compiler's version belongs to."""
+    key = _key(entry, real, at_hand())
+    if key is None:
+        return None
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    return key + repr(versions).encode()
+
+
+def _read(file: Path, key: bytes) -> bytes | None:
+    """Read an object file; None where there is none, or one of another key, or a damaged one."""
+    try:
+        found = file.read_bytes()
+    except OSError:
+        return None
+    code = found[_DIGEST:]
+    return code if hashlib.sha256(key + code).digest() == found[:_DIGEST] else None
+
+
+def _write(file: Path, key: bytes, code: bytes) -> None:
+    """Write an object file with its digest, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(dir=file.parent)
+    try:
+        with os.fdopen(number, "wb") as stream:
+            stream.write(hashlib.sha256(key + code).digest() + code)
+        Path(name).chmod(0o644)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def engine(cpu: str = "", features: str = "") -> Any:
+    """Make an engine that runs machine code, for a processor that LLVM names."""
+    # Before version 0.45 LLVM is to be initialized, and later that raises an error.
+    with contextlib.suppress(RuntimeError):
+        binding.initialize()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    machine = target.create_target_machine(cpu=cpu, features=features, opt=3)
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
