@@ -59,9 +59,11 @@ def test_without_a_gpu_it_says_so(tmp_path):
     assert not file.exists()
 
 
+# It is compiled where it is measured.
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_it_measures_everything_and_writes_json(benchmark, tmp_path, capsys):
     pytest.importorskip("transformers")
-    sizes = tiny(benchmark, dtype=torch.float32, kernels=("flash", "cuDNN", "math"), most=150_000)
+    sizes = tiny(benchmark, dtype=torch.float32, kernels=("flash", "cuDNN", "math"), most=100_000)
     benchmark.report("tiny", benchmark.measured(sizes), tmp_path / "gpu.json")
     capsys.readouterr()
     rows = {row["name"]: row for row in json.loads((tmp_path / "gpu.json").read_text())}
