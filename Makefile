@@ -58,7 +58,7 @@ bench: setup
 
 # The documentation site, in build/site; a warning or a dead link is an error.
 kernels: setup
-	$(BIN)/python glasshead/engines/streaming/build.py glasshead/engines/streaming/machine_code
+	$(BIN)/python -P glasshead/engines/streaming/build.py glasshead/engines/streaming/machine_code
 
 docs: setup
 	$(BIN)/python docs/build_site.py

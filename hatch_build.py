@@ -55,7 +55,7 @@ class MachineCode(BuildHookInterface):
         if version == "editable" or names == ["none"]:
             return
         root, folder = Path(self.root), Path(self.root, "build", "machine_code")
-        command = [sys.executable, str(root / STREAMING / "build.py"), str(folder)]
+        command = [sys.executable, "-P", str(root / STREAMING / "build.py"), str(folder)]
         done = subprocess.run([*command, *names], check=False)  # noqa: S603 - a file of ours
         if done.returncode:
             self.app.display_warning(

@@ -1,8 +1,8 @@
 """Compile the kernels for the processors that a wheel has machine code for.
 
-    python glasshead/engines/streaming/build.py FOLDER [PROCESSOR ...]
+    python -P glasshead/engines/streaming/build.py FOLDER [PROCESSOR ...]
 
-Numba is all that it needs: the packages that this file is in, which import PyTorch, are not run.
+Without -P, Python would take the modules beside this file for its own. Numba is all that it needs: the packages that this file is in, which import PyTorch, are not run.
 """
 
 import os
@@ -26,7 +26,7 @@ def build(folder: Path, names: list[str]) -> None:
     """
     started = [
         subprocess.Popen(  # noqa: S603 - this very file
-            [sys.executable, __file__, str(folder), name], env=os.environ | _ENVIRONMENT
+            [sys.executable, "-P", __file__, str(folder), name], env=os.environ | _ENVIRONMENT
         )
         for name in names
     ]
