@@ -2,13 +2,14 @@
 import { onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { button, element, fill, scrolling } from "./dom.js";
+import { button, element, fill, scrolling, withCode } from "./dom.js";
 import { asPng, asSvg, save } from "./figure.js";
 import { Reconnect } from "./reconnect.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
+import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
 import { training } from "./views/training.js";
 
@@ -36,6 +37,8 @@ import { training } from "./views/training.js";
  * @property {string} [icon]
  */
 
+/** @typedef {{name: string | null, layers: number | null, heads: number | null, parameters: number}} Model */
+
 /**
  * The text that a view begins with, and where it is from.
  * @typedef {{text: string, origin: string, why: string}} Sample
@@ -60,7 +63,7 @@ import { training } from "./views/training.js";
 /** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
 
 /** @type {Record<string, View>} */
-const VIEWS = { steps, heads, alignment, atlas, training };
+const VIEWS = { prompt, steps, heads, alignment, atlas, training };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
@@ -87,6 +90,8 @@ export class Page {
     /** @type {number} */
     this.noticeTimer = null;
     this.saving = element("div.saving");
+    // What is loaded, in words.
+    this.loaded = element("span");
   }
 
   async start() {
@@ -143,6 +148,7 @@ export class Page {
     );
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
     fill(document.body, skipLink, header, this.notice, this.frame);
+    this.tellModel();
   }
 
   /** @param {string} view */
@@ -151,15 +157,35 @@ export class Page {
   }
 
   brand() {
-    const { name } = this.about.subject;
     const src = this.source.offline ? this.about.icon : "static/icon.svg";
     return element(
       "a.brand",
       { href: `#${this.about.first}` },
       element("img", { src, alt: "", width: 22, height: 22 }),
       element("b", "glasshead"),
-      element("span", name ?? this.t("shell.nothing")),
+      this.loaded,
     );
+  }
+
+  /** Say what is loaded: its folder at first, and what it is once the model is there. */
+  async tellModel() {
+    const { name, kind, problem } = this.about.subject;
+    const isModel = name !== null && kind !== "weights" && problem === null;
+    fill(this.loaded, name ?? this.t("shell.nothing"));
+    if (!isModel) return;
+    this.loaded.title = name;
+    if (this.source.offline) return;
+    try {
+      /** @type {Model | null} */
+      const model = await this.source.json("prompt/model");
+      if (model === null) return;
+      const parameters = short(model.parameters, this.language);
+      const own = model.name ?? this.t(`shell.kind.${kind}`);
+      const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
+      fill(this.loaded, this.t(sentence, { ...model, name: own, parameters }));
+    } catch {
+      // What cannot be opened is told of by the view.
+    }
   }
 
   saveButtons() {
@@ -306,7 +332,7 @@ export class Page {
     const commands = "glasshead demo\nglasshead studio demo/translator";
     const how = [element("p", label), scrolling(label, element("pre.formula", commands))];
     const isOpen = this.about.subject.name !== null || this.source.offline;
-    return [element("p.note", this.t(this.about.views[name])), isOpen ? null : how];
+    return [element("p.note", withCode(this.t(this.about.views[name]))), isOpen ? null : how];
   }
 
   /** @param {string} sentence */
@@ -374,6 +400,18 @@ function remember(view, state, changes) {
     else state[key] = String(value);
   }
   writeAddress(view, state);
+}
+
+/**
+ * A number in few letters, such as 260K.
+ * @param {number} count
+ * @param {string} language
+ */
+function short(count, language) {
+  return new Intl.NumberFormat(language, {
+    notation: "compact",
+    maximumSignificantDigits: 3,
+  }).format(count);
 }
 
 function keptLanguage() {

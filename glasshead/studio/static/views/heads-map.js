@@ -2,7 +2,7 @@
 import { element, fill, moveOf } from "../dom.js";
 import { svgElement } from "../figure.js";
 import { drawMap } from "../map.js";
-import { within } from "../numbers.js";
+import { grouped, range, ticks, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
@@ -34,6 +34,9 @@ import { within } from "../numbers.js";
 const LARGEST_CELL = 56;
 // Height of a token in a margin, at least.
 const LINE = 12;
+// A little lower lines may be, and numbers stand further apart.
+const LOWER = 0.75;
+const APART = 36;
 const GAP = 6;
 // Cells that PageUp and PageDown go by.
 const PAGE = 10;
@@ -190,14 +193,16 @@ export class HeadMap {
    */
   tokenMarks(left, top) {
     const { cell } = this.layout;
-    // Where cells are lower than a line only some tokens are named.
-    const each = Math.ceil(LINE / cell);
     const size = Math.max(10, Math.min(13, cell * 0.62));
-    const fillColor = each > 1 ? "quiet" : "ink";
-    return this.words.flatMap((word, at) => {
-      if (at % each) return [];
+    // Where cells are lower than a line no token is named, as any choice would be arbitrary: numbers
+    // tell where one is.
+    const isNamed = cell >= LINE * LOWER;
+    const count = this.words.length;
+    const places = isNamed ? range(count) : ticks(0, count - 1, (count * cell) / APART);
+    return places.flatMap((at) => {
       const middle = (at + 0.5) * cell + size / 3;
-      const shared = { text: this.cut(word), size, fill: fillColor };
+      const text = isNamed ? this.cut(this.words[at]) : grouped(at);
+      const shared = { text, size, fill: isNamed ? "ink" : "quiet" };
       return [
         { ...shared, x: left - GAP, y: top + middle, anchor: "end" },
         { ...shared, x: left + middle, y: top - GAP, rotate: -90 },
