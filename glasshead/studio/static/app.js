@@ -2,13 +2,14 @@
 import { onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { button, element, fill, scrolling, withCode } from "./dom.js";
+import { button, element, fill, given, scrolling, withCode } from "./dom.js";
 import { asPng, asSvg, save } from "./figure.js";
 import { Reconnect } from "./reconnect.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
+import { headsOf } from "./views/prompt-heads.js";
 import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
 import { training } from "./views/training.js";
@@ -62,6 +63,12 @@ import { training } from "./views/training.js";
 
 /** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
 
+/**
+ * What is selected in one view, and in the others that are gone to: a head, a query, a key, and the
+ * text, by its name and itself.
+ * @typedef {Partial<Record<"layer" | "head" | "query" | "key" | "text" | "said", any>>} Selection
+ */
+
 /** @type {Record<string, View>} */
 const VIEWS = { prompt, steps, heads, alignment, atlas, training };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
@@ -90,6 +97,8 @@ export class Page {
     /** @type {number} */
     this.noticeTimer = null;
     this.saving = element("div.saving");
+    /** @type {Selection} */
+    this.selection = {};
     // What is loaded, in words.
     this.loaded = element("span");
   }
@@ -229,6 +238,8 @@ export class Page {
     const { signal } = this.leaving;
     const { view, state } = readAddress();
     const name = view in this.links ? view : this.about.first;
+    if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
+    this.selection = selectionOf(name, state) ?? this.selection;
     this.mark(name);
     const frame = this.layOutView(name);
     const { problem } = this.about.subject;
@@ -293,7 +304,9 @@ export class Page {
       signal,
       t: (word, places) => this.t(word, places),
       remember: (changes) => {
-        if (!signal.aborted) remember(name, state, changes);
+        if (signal.aborted) return;
+        remember(name, state, changes);
+        this.selection = selectionOf(name, state) ?? this.selection;
       },
       picture: (draw) => {
         if (signal.aborted) return;
@@ -386,6 +399,38 @@ export class Page {
     const figure = { title: document.title, ...draw() };
     save(kind === "png" ? await asPng(figure) : asSvg(figure), `glasshead-${name}.${kind}`);
   }
+}
+
+/**
+ * What is selected in a view; null of one that has no heads.
+ * @param {string} view
+ * @param {Record<string, string>} state
+ * @returns {Selection | null}
+ */
+function selectionOf(view, state) {
+  const { layer, head, query, key, text, said } = state;
+  if (view === "heads") return { layer, head, query, key, text, said };
+  if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
+  if (view !== "prompt") return null;
+  const [first] = headsOf(state.heads);
+  return { layer: first?.[0], head: first?.[1], query, said: text };
+}
+
+/**
+ * What the address of a view holds of a selection.
+ * @param {string} view
+ * @param {Selection} selection
+ * @returns {Record<string, string>}
+ */
+function stateOf(view, { layer, head, query, key, text, said }) {
+  const shown = layer === undefined ? null : `${layer}.${head}`;
+  /** @type {Record<string, Record<string, any>>} */
+  const states = {
+    heads: { layer, head, query, key, text, said },
+    atlas: { layer, head, i: query, j: key, text, said },
+    prompt: { heads: shown, query, text: said },
+  };
+  return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }
 
 /**

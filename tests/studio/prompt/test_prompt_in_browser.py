@@ -1,5 +1,6 @@
 """The page of a prompt in a browser: its arcs, its bars, and heads that are taken away."""
 
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -146,6 +147,33 @@ def test_without_a_model_a_sentence_has_the_weights_of_the_steps(looking, servin
     page.get_by_text("Every number of it").click()
     page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)")
     assert "text=one+two+three+four" in address(page)
+
+
+def test_a_selection_survives_each_change_of_view(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=1.2&query=5")
+    for view, expected in (
+        ("Attention heads", {"layer": "1", "head": "2", "query": "5", "said": TEXT}),
+        ("Atlas", {"layer": "1", "head": "2", "i": "5", "said": TEXT}),
+        ("Prompt", {"heads": "1.2", "query": "5", "text": TEXT}),
+    ):
+        page.locator("nav a", has_text=view).click()
+        page.wait_for_selector(f"h1:has-text('{view}')")
+        drawn(page)
+        held = parse_qs(urlsplit(address(page)).fragment.partition("?")[2])
+        found = {name: held[name][0] for name in expected if name in held}
+        # What is not written yet is shown all the same.
+        assert expected.items() >= found.items()
+        if view == "Attention heads":
+            assert page.locator('[data-row="query"]').get_attribute("data-value") == "5"
+            expect(page.locator(".one .head h2")).to_contain_text("Layer 1, head 2")
+            key = page.locator('[data-row="key"]').get_attribute("data-value")
+            page.locator(".map canvas").press("ArrowRight")
+            key = str(int(key) + 1)
+            assert f"key={key}" in address(page)
+        if view == "Atlas":
+            assert (found["i"], held["j"][0]) == ("5", key)
+    assert page.locator("textarea").input_value() == TEXT
+    assert {query for query, _ in arcs(page, "row")} == {5}
 
 
 def test_the_header_says_what_is_loaded(looking, serving, folder):

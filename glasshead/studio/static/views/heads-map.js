@@ -34,8 +34,8 @@ import { grouped, range, ticks, within } from "../numbers.js";
 const LARGEST_CELL = 56;
 // Height of a token in a margin, at least.
 const LINE = 12;
-// A little lower lines may be, and numbers stand further apart.
-const LOWER = 0.75;
+// Of so many tokens one is named at least, and numbers stand so many pixels apart.
+const MOST_PASSED = 3;
 const APART = 36;
 const GAP = 6;
 // Cells that PageUp and PageDown go by.
@@ -194,15 +194,17 @@ export class HeadMap {
   tokenMarks(left, top) {
     const { cell } = this.layout;
     const size = Math.max(10, Math.min(13, cell * 0.62));
-    // Where cells are lower than a line no token is named, as any choice would be arbitrary: numbers
-    // tell where one is.
-    const isNamed = cell >= LINE * LOWER;
+    // Where cells are lower than a line only some tokens are named; where these would be few of
+    // many, which is arbitrary, numbers tell where one is.
+    const each = Math.ceil(LINE / cell);
+    const isNamed = each <= MOST_PASSED;
     const count = this.words.length;
-    const places = isNamed ? range(count) : ticks(0, count - 1, (count * cell) / APART);
+    const all = range(count).filter((at) => at % each === 0);
+    const places = isNamed ? all : ticks(0, count - 1, (count * cell) / APART);
     return places.flatMap((at) => {
       const middle = (at + 0.5) * cell + size / 3;
       const text = isNamed ? this.cut(this.words[at]) : grouped(at);
-      const shared = { text, size, fill: isNamed ? "ink" : "quiet" };
+      const shared = { text, size, fill: each === 1 ? "ink" : "quiet" };
       return [
         { ...shared, x: left - GAP, y: top + middle, anchor: "end" },
         { ...shared, x: left + middle, y: top - GAP, rotate: -90 },
