@@ -151,6 +151,7 @@ def test_without_a_model_a_sentence_has_the_weights_of_the_steps(looking, servin
 
 def test_a_selection_survives_each_change_of_view(looking, serving, folder):
     page = looking(serving(folder).url).open(f"{PLACE}&heads=1.2&query=5")
+    key = None
     for view, expected in (
         ("Attention heads", {"layer": "1", "head": "2", "query": "5", "said": TEXT}),
         ("Atlas", {"layer": "1", "head": "2", "i": "5", "said": TEXT}),
