@@ -22,11 +22,12 @@ from glasshead import __version__
 from glasshead.drawing import printable
 from glasshead.message import Message
 from glasshead.studio.answers import Faults, refusal_of, refused
-from glasshead.studio.page import page, script, static, style_sheet
+from glasshead.studio.page import TYPEFACES, page, script, served_style, static, typeface
 from glasshead.studio.routes import (
     alignment_routes,
     atlas_routes,
     heads_routes,
+    prompt_routes,
     shell_routes,
     steps_routes,
     training_routes,
@@ -60,6 +61,7 @@ def application(
     app.state.studio = studio
     for routes in (
         shell_routes,
+        prompt_routes,
         steps_routes,
         heads_routes,
         alignment_routes,
@@ -81,10 +83,17 @@ def application(
 
 def _add_page(app: FastAPI) -> None:
     app.get("/", include_in_schema=False)(_compressed(page, "text/html"))
-    app.get("/style.css", include_in_schema=False)(_compressed(style_sheet, "text/css"))
+    app.get("/style.css", include_in_schema=False)(_compressed(served_style, "text/css"))
     app.get("/static/app.js", include_in_schema=False)(_compressed(script, "text/javascript"))
     icon = _compressed(lambda: static("icon.svg"), "image/svg+xml")
     app.get("/static/icon.svg", include_in_schema=False)(icon)
+    for name in TYPEFACES:
+        app.get(f"/static/{name}", include_in_schema=False)(_letters(name))
+
+
+def _letters(name: str) -> Callable[[], Response]:
+    """Create an endpoint that serves a typeface, which is compressed already."""
+    return lambda: Response(typeface(name), media_type="font/woff2")
 
 
 def _compressed(text: Callable[[], str], media_type: str) -> Callable[[Request], Response]:

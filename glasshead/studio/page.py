@@ -39,6 +39,20 @@ def style_sheet() -> str:
     return paper() + style() + static("studio.css") + views
 
 
+def served_style() -> str:
+    """Return the CSS of the page with its typeface, which only a studio serves."""
+    return style_sheet() + static("type.css")
+
+
+def typeface(name: str) -> bytes:
+    """Return a file of letters, one of `TYPEFACES`."""
+    return files("glasshead.studio").joinpath("static", name).read_bytes()
+
+
+TYPEFACES = ("source-sans-3.woff2", "source-sans-3-turkish.woff2")
+"""Subsets of Source Sans 3, under the SIL Open Font License."""
+
+
 def static(name: str) -> str:
     """Return a text file of the page, such as "index.html"."""
     return files("glasshead.studio").joinpath("static", name).read_text(encoding="utf-8")

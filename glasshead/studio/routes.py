@@ -28,6 +28,7 @@ from glasshead.studio.subject import ModelPass
 from glasshead.studio.views import heads as view
 from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, weights
 from glasshead.studio.views.atlas import TOKENS, Atlases
+from glasshead.studio.views.prompt import LONGEST_PROMPT, Prompts, described
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, Source, StepsRequest
@@ -263,6 +264,89 @@ def _no_text_or_one(
     ] = None,
 ) -> str | None:
     return text
+
+
+_Heads = Annotated[
+    str,
+    Query(
+        max_length=2**14,
+        pattern=r"^([0-9]{1,5}\.[0-9]{1,5}(,[0-9]{1,5}\.[0-9]{1,5})*)?$",
+        description="Heads as layer.head, separated by commas, counted from 0.",
+    ),
+]
+_Shown = Annotated[
+    str,
+    Query(
+        max_length=200,
+        pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(,[0-9]{1,5}\.[0-9]{1,5}){0,11}$",
+        description="One to twelve heads, as layer.head.",
+    ),
+]
+# Probabilities of the page, by the temperature and the number of predictions.
+_Temperature = Annotated[float, Query(ge=0, le=10, allow_inf_nan=False)]
+_Top = Annotated[int, Query(ge=1, le=50)]
+
+
+def _heads(listed: str) -> list[tuple[int, int]]:
+    """Parse a list of heads.
+
+    >>> _heads("1.3,4.0")
+    [(1, 3), (4, 0)]
+    """
+    pairs = (one.split(".") for one in listed.split(",") if one)
+    return [(int(layer), int(head)) for layer, head in pairs]
+
+
+_Prompt = Annotated[str, Query(max_length=LONGEST_PROMPT, json_schema_extra=has_a_word(HAS_A_SIGN))]
+
+
+def prompt_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `prompt`."""
+    routes = APIRouter(prefix="/prompt", tags=["prompt"], responses=REFUSALS)
+    prompts = Prompts(studio)
+
+    @routes.get("")
+    async def predictions(
+        request: Request,
+        text: _Prompt,
+        without: _Heads = "",
+        top: _Top = 10,
+        temperature: _Temperature = 1.0,
+    ) -> dict[str, Any]:
+        """Return what the model predicts after a prompt, with heads taken away and with all.
+
+        400 where there is no such head, 404 where there is no model.
+        """
+        away = _heads(without)
+        return await run_job(
+            request, lambda work: prompts.predictions(text, away, top, temperature, work)
+        )
+
+    @routes.get("/maps", response_class=Response, responses=NUMBERS)
+    async def maps(request: Request, text: _Prompt, without: _Heads = "") -> Response:
+        """Return pooled maps of all heads, and the weight of the first token in a last column."""
+        away = _heads(without)
+        return numbers(await run_job(request, lambda work: prompts.maps(text, away, work)))
+
+    @routes.get("/weights", response_class=Response, responses=NUMBERS)
+    async def weights(
+        request: Request, text: _Prompt, heads: _Shown, without: _Heads = ""
+    ) -> Response:
+        """Return the weights of some heads, [heads, queries, keys]; −0 where the mask hides.
+
+        400 where there is no such head.
+        """
+        away, shown = _heads(without), _heads(heads)
+        return numbers(
+            await run_job(request, lambda work: prompts.weights(text, away, shown, work))
+        )
+
+    @routes.get("/model")
+    async def model(request: Request) -> dict[str, Any] | None:
+        """Describe the model: its name, layers, heads and parameters; null where none opens."""
+        return await run_job(request, lambda _: described(studio))
+
+    return routes
 
 
 def atlas_routes(studio: Studio) -> APIRouter:

@@ -13,6 +13,13 @@ SHELL = {
     "shell.views": _("Views"),
     "shell.language": _("Language"),
     "shell.nothing": _("no model: the worked example"),
+    "shell.model": _("{name}, {layers} × {heads} heads, {parameters} parameters"),
+    "shell.model.plain": _("{name}, {parameters} parameters"),
+    "shell.kind.classify": _("Classifier"),
+    "shell.kind.translate": _("Translator"),
+    "shell.kind.write": _("Language model"),
+    "shell.kind.model": _("Model"),
+    "shell.hidden": _("grey: hidden by the mask"),
     "shell.save": _("Save the picture"),
     "shell.png": _("PNG"),
     "shell.svg": _("SVG"),
@@ -41,6 +48,43 @@ SHELL = {
     # Separates the items of a list.
     "shell.comma": _(", "),
     "shell.skip": _("Skip to the view"),
+}
+
+
+PROMPT = {
+    "prompt.title": _("Prompt"),
+    "prompt.none": _("No model loaded. Start the studio with a model folder."),
+    "prompt.text": _("Type, and see what the model makes of it"),
+    "prompt.empty": _("Enter at least one word, or choose a text."),
+    "prompt.words": _("The text; arrow keys go from token to token"),
+    "prompt.why": _(
+        "In layer {layer}, head {head}, “{query}” gives {weight} of its attention to “{key}”."
+    ),
+    "prompt.why.example": _(
+        "“{query}” gives {weight} of its attention to “{key}”: their score is {score}, the largest "
+        "of its row."
+    ),
+    "prompt.numbers": _("Every number of it"),
+    "prompt.map": _("Its whole map"),
+    "prompt.top": _("Shown"),
+    "prompt.temperature": _("Temperature"),
+    "prompt.predicts.tokens": _("Next token"),
+    "prompt.predicts.labels": _("Label"),
+    "prompt.predicts.translations": _("Translations"),
+    "prompt.predicts.nothing": _("This model predicts nothing: it has no head for that."),
+    "prompt.follow": _("Let the text go on with it"),
+    "prompt.loss": _("Loss on this text: {loss} nats a token"),
+    "prompt.losses": _("Loss on this text: {loss} nats a token, {before} with all heads"),
+    "prompt.click": _("A click on a head"),
+    "prompt.shows": _("shows its arcs"),
+    "prompt.takes": _("takes it away"),
+    "prompt.layer": _("Take all heads of layer {layer} away, or put them back"),
+    "prompt.gone": _("Layer {layer}, head {head}: taken away"),
+    "prompt.away": _(
+        "Taken away: {heads}. The line in each bar is the probability with all heads."
+    ),
+    "prompt.undo": _("Undo"),
+    "prompt.back": _("Put all back"),
 }
 
 
@@ -376,7 +420,7 @@ REPORT = {
 }
 
 
-_PARTS = (SHELL, STEPS, HEADS, ALIGNMENT, ATLAS, TRAINING, REPORT)
+_PARTS = (SHELL, PROMPT, STEPS, HEADS, ALIGNMENT, ATLAS, TRAINING, REPORT)
 
 
 def words(lang: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ class Limits:
         words: Words of such a sentence.
         text: Bytes of a text that is sent to be read.
         texts: Texts that are remembered; the least recently used is forgotten first.
+        prompt: Tokens of a prompt that is typed.
         heads: Tokens of a text in the heads view.
         atlas: Tokens of a text in the atlas view.
         jobs: Texts read at the same time; further ones are refused.
@@ -46,6 +47,7 @@ class Limits:
     words: int = 24
     text: int = 2**23
     texts: int = 32
+    prompt: int = 256
     heads: int = 1024
     atlas: int = 2**17
     jobs: int = 2
@@ -146,8 +148,9 @@ LANGUAGES = {
 }
 
 
-VIEWS = ("steps", "heads", "alignment", "atlas", "training")
+VIEWS = ("prompt", "steps", "heads", "alignment", "atlas", "training")
 _OF: dict[str, tuple[Kind | None, ...]] = {
+    "prompt": (None, "classify", "translate", "write", "model"),
     "steps": (None, "classify", "translate", "write", "model", "weights"),
     "heads": ("classify", "translate", "write", "model"),
     "alignment": ("translate",),
@@ -166,17 +169,17 @@ def why_not(view: str, kind: Kind | None) -> str | None:
 
 
 def first_view(subject: StudioSubject, kind: Kind | None) -> str:
-    """Return the view that a page opens with: the model's own heads where there is a model.
+    """Return the view that a page opens with: a prompt, and the heads of the model that reads it.
 
     >>> first_view(StudioSubject(), None)
-    'steps'
+    'prompt'
     """
     if kind is None or subject.folder is None:
-        return "steps"
+        return "prompt"
     if kind == "weights":
         return "atlas"
     # A run that has not validated yet has no model to read with.
-    return "heads" if kind == "model" or RunFolder(subject.folder).weights.exists() else "training"
+    return "prompt" if kind == "model" or RunFolder(subject.folder).weights.exists() else "training"
 
 
 def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:

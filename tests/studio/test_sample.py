@@ -113,7 +113,7 @@ def test_a_model_alone_takes_a_text_of_the_studios_own(tmp_path):
         "origin": "own",
         "why": "",
     }
-    assert about(studio)["first"] == "heads"
+    assert about(studio)["first"] == "prompt"
 
 
 def test_the_text_is_chosen_anew_where_the_run_has_changed(tmp_path, text):
@@ -129,14 +129,14 @@ def test_the_text_is_chosen_anew_where_the_run_has_changed(tmp_path, text):
 def test_without_a_model_there_is_none():
     studio = Studio()
     assert ask(application(studio), "/api/sample").status == 404
-    assert about(studio)["first"] == "steps"
+    assert about(studio)["first"] == "prompt"
 
 
 def test_a_run_that_has_no_model_yet_opens_with_its_training(tmp_path):
     run = RunFolder(tmp_path / "run")
     written(run.path)
     studio = Studio(run.path)
-    assert about(studio)["first"] == "heads"
+    assert about(studio)["first"] == "prompt"
     run.weights.unlink()
     assert about(studio)["first"] == "training"
 

@@ -120,8 +120,8 @@ def test_embeddings_times_matrices_are_queries_keys_and_values():
 @pytest.mark.parametrize(
     ("text", "source", "sentence"),
     [
-        (None, "C", "takes a text of one of A, B, D, and got C"),
-        (SENTENCE, "A", "takes a text of none, as no text works it, and got A"),
+        (None, "C", "worked by the texts A, B, D, and got C"),
+        (SENTENCE, "A", "no text works this sentence, and text A was asked for"),
     ],
 )
 def test_a_text_that_does_not_work_the_sentence_is_refused(text, source, sentence):

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -137,6 +137,27 @@ def test_a_sentence_of_ones_own(looking, serving):
     page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)", state="detached")
     assert_shows(page, mask="window")
     assert page.locator(".refused").count() == 0
+
+
+def test_a_link_to_a_sentence_that_is_too_long_keeps_all_else(looking, serving):
+    look = looking(serving().url, expected=("413",))
+    long = "a " * 29 + "a"
+    link = f"#steps?beta=5&mask=causal&normalizer=sparsemax&heads=3&query=2&text={quote(long)}"
+    page = look.open(link)
+    assert "this sentence has 30" in page.locator(".refused").inner_text()
+    assert_shows(page, beta="5", mask="causal", normalizer="sparsemax", heads=3)
+    assert page.get_by_label("A sentence of your own").input_value() == long
+    assert page.get_by_label("Normalizer").input_value() == "sparsemax"
+    held = parse_qs(urlsplit(address(page)).fragment.partition("?")[2])
+    assert held["text"] == [long]
+    kept = {name: value for name, (value,) in held.items() if name != "text"}
+    assert kept.items() >= {"beta": "5", "mask": "causal", "heads": "3", "query": "2"}.items()
+    # Shortened, it is shown with the same settings.
+    page.get_by_label("A sentence of your own").fill("one two three")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".refused", state="detached")
+    given = {"beta": "5", "mask": "causal", "normalizer": "sparsemax"}
+    assert_shows(page, text="one two three", **given)
 
 
 def test_both_worked_examples_as_each_text_works_them(looking, serving):
@@ -334,6 +355,10 @@ def test_the_picture_has_every_number(looking, serving, tmp_path):
     cells = page.locator("td[data-cell]").all_inner_texts()
     assert "−∞" in cells
     assert sorted(text for text in texts if text in set(cells)) == sorted(cells)
+    # The signs between the matrices, and the legend, are there as well.
+    assert [texts.count(sign) for sign in "·=→"] == [2, 2, 3]
+    assert "Scores, Scaled, Masked: 0" in texts
+    assert any("hatched: hidden" in text for text in texts)
 
 
 LARGE = (("softmax", "50"), ("softmax-one", "50"))
@@ -424,6 +449,10 @@ STORY = (
 SHOWN = ("translator", "model", "watched", "book.safetensors")
 
 
+PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
+DARK = {"width": 1440, "dark": True}
+
+
 @dataclass(frozen=True)
 class Scene:
     """One picture of the walk.
@@ -446,6 +475,8 @@ class Scene:
 
 
 SCENES = (
+    Scene("studio_prompt", "model", "prompt", PROMPT, look={"width": 1440}),
+    Scene("studio_prompt_dark", "model", "prompt", f"{PROMPT}&without=0.0,1.2", look=DARK),
     Scene("studio_steps", "translator", "steps", look={"width": 1440}),
     Scene("studio_steps_chinese", "translator", "steps", look={"language": "zh-Hant"}),
     Scene("studio_heads", "model", "heads", "layer=1&head=3&query=26&key=25", STORY),

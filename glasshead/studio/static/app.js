@@ -2,13 +2,15 @@
 import { onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { button, element, fill, scrolling } from "./dom.js";
+import { button, element, fill, given, scrolling, withCode } from "./dom.js";
 import { asPng, asSvg, save } from "./figure.js";
 import { Reconnect } from "./reconnect.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
+import { headsOf } from "./views/prompt-heads.js";
+import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
 import { training } from "./views/training.js";
 
@@ -36,6 +38,8 @@ import { training } from "./views/training.js";
  * @property {string} [icon]
  */
 
+/** @typedef {{name: string | null, layers: number | null, heads: number | null, parameters: number}} Model */
+
 /**
  * The text that a view begins with, and where it is from.
  * @typedef {{text: string, origin: string, why: string}} Sample
@@ -59,8 +63,14 @@ import { training } from "./views/training.js";
 
 /** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
 
+/**
+ * What is selected in one view, and in the others that are gone to: a head, a query, a key, and the
+ * text, by its name and itself.
+ * @typedef {Partial<Record<"layer" | "head" | "query" | "key" | "text" | "said", any>>} Selection
+ */
+
 /** @type {Record<string, View>} */
-const VIEWS = { steps, heads, alignment, atlas, training };
+const VIEWS = { prompt, steps, heads, alignment, atlas, training };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
@@ -87,6 +97,10 @@ export class Page {
     /** @type {number} */
     this.noticeTimer = null;
     this.saving = element("div.saving");
+    /** @type {Selection} */
+    this.selection = {};
+    // What is loaded, in words.
+    this.loaded = element("span");
   }
 
   async start() {
@@ -143,6 +157,7 @@ export class Page {
     );
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
     fill(document.body, skipLink, header, this.notice, this.frame);
+    this.tellModel();
   }
 
   /** @param {string} view */
@@ -151,15 +166,35 @@ export class Page {
   }
 
   brand() {
-    const { name } = this.about.subject;
     const src = this.source.offline ? this.about.icon : "static/icon.svg";
     return element(
       "a.brand",
       { href: `#${this.about.first}` },
       element("img", { src, alt: "", width: 22, height: 22 }),
       element("b", "glasshead"),
-      element("span", name ?? this.t("shell.nothing")),
+      this.loaded,
     );
+  }
+
+  /** Say what is loaded: its folder at first, and what it is once the model is there. */
+  async tellModel() {
+    const { name, kind, problem } = this.about.subject;
+    const isModel = name !== null && kind !== "weights" && problem === null;
+    fill(this.loaded, name ?? this.t("shell.nothing"));
+    if (!isModel) return;
+    this.loaded.title = name;
+    if (this.source.offline) return;
+    try {
+      /** @type {Model | null} */
+      const model = await this.source.json("prompt/model");
+      if (model === null) return;
+      const parameters = short(model.parameters, this.language);
+      const own = model.name ?? this.t(`shell.kind.${kind}`);
+      const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
+      fill(this.loaded, this.t(sentence, { ...model, name: own, parameters }));
+    } catch {
+      // What cannot be opened is told of by the view.
+    }
   }
 
   saveButtons() {
@@ -203,6 +238,8 @@ export class Page {
     const { signal } = this.leaving;
     const { view, state } = readAddress();
     const name = view in this.links ? view : this.about.first;
+    if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
+    this.selection = selectionOf(name, state) ?? this.selection;
     this.mark(name);
     const frame = this.layOutView(name);
     const { problem } = this.about.subject;
@@ -267,7 +304,9 @@ export class Page {
       signal,
       t: (word, places) => this.t(word, places),
       remember: (changes) => {
-        if (!signal.aborted) remember(name, state, changes);
+        if (signal.aborted) return;
+        remember(name, state, changes);
+        this.selection = selectionOf(name, state) ?? this.selection;
       },
       picture: (draw) => {
         if (signal.aborted) return;
@@ -306,7 +345,7 @@ export class Page {
     const commands = "glasshead demo\nglasshead studio demo/translator";
     const how = [element("p", label), scrolling(label, element("pre.formula", commands))];
     const isOpen = this.about.subject.name !== null || this.source.offline;
-    return [element("p.note", this.t(this.about.views[name])), isOpen ? null : how];
+    return [element("p.note", withCode(this.t(this.about.views[name]))), isOpen ? null : how];
   }
 
   /** @param {string} sentence */
@@ -363,6 +402,38 @@ export class Page {
 }
 
 /**
+ * What is selected in a view; null of one that has no heads.
+ * @param {string} view
+ * @param {Record<string, string>} state
+ * @returns {Selection | null}
+ */
+function selectionOf(view, state) {
+  const { layer, head, query, key, text, said } = state;
+  if (view === "heads") return { layer, head, query, key, text, said };
+  if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
+  if (view !== "prompt") return null;
+  const [first] = headsOf(state.heads);
+  return { layer: first?.[0], head: first?.[1], query, said: text };
+}
+
+/**
+ * What the address of a view holds of a selection.
+ * @param {string} view
+ * @param {Selection} selection
+ * @returns {Record<string, string>}
+ */
+function stateOf(view, { layer, head, query, key, text, said }) {
+  const shown = layer === undefined ? null : `${layer}.${head}`;
+  /** @type {Record<string, Record<string, any>>} */
+  const states = {
+    heads: { layer, head, query, key, text, said },
+    atlas: { layer, head, i: query, j: key, text, said },
+    prompt: { heads: shown, query, text: said },
+  };
+  return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
+}
+
+/**
  * Put changes into what the address holds of a view.
  * @param {string} view
  * @param {Record<string, string>} state
@@ -374,6 +445,18 @@ function remember(view, state, changes) {
     else state[key] = String(value);
   }
   writeAddress(view, state);
+}
+
+/**
+ * A number in few letters, such as 260K.
+ * @param {number} count
+ * @param {string} language
+ */
+function short(count, language) {
+  return new Intl.NumberFormat(language, {
+    notation: "compact",
+    maximumSignificantDigits: 3,
+  }).format(count);
 }
 
 function keptLanguage() {

@@ -28,6 +28,19 @@ export function onPaper(changed) {
   darkPaper.addEventListener("change", changed);
 }
 
+// Colours that are told apart whatever one's colour vision, those of Okabe and Ito: dark enough for
+// lines on light paper, and light enough on dark.
+const CATEGORIES = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#b0528a", "#8a6500", "#3a3f46"],
+  dark: ["#56b4e9", "#e69f00", "#1fc998", "#e08fbf", "#f0e442", "#d7dbe0"],
+};
+export const MOST_COLORS = CATEGORIES.light.length;
+
+/** Colours of things that stand side by side, such as heads. */
+export function categories() {
+  return darkPaper.matches ? CATEGORIES.dark : CATEGORIES.light;
+}
+
 export function ramp() {
   return darkPaper.matches ? palettes.dark : palettes.light;
 }

@@ -15,6 +15,8 @@ import { Refused } from "./source.js";
 
 // A longer text is not put into its field again.
 const MOST_SHOWN = 20000;
+// Nor is a longer one in the address.
+const MOST_IN_ADDRESS = 1500;
 
 /**
  * @param {string} id  Of the field that the label is of
@@ -152,7 +154,8 @@ export function textField(label, text, button, sent, most) {
 export class TextPicker {
   /**
    * @param {Context} context
-   * @param {(name: string) => Promise<void>} read  Shows the text that was sent under this name
+   * @param {(place: {text: string, said: string | null}) => Promise<void>} read  Shows the text
+   *   that was sent, of which this is in the address
    */
   constructor({ t, source, about, signal, failed }, read) {
     this.t = t;
@@ -214,7 +217,7 @@ export class TextPicker {
   async send(text) {
     fill(this.refusal);
     try {
-      await this.read(await this.source.send(text));
+      await this.read(addressOf(await this.source.send(text), text));
       this.element.open = false;
     } catch (error) {
       this.failed(error);
@@ -249,11 +252,22 @@ export class TextPicker {
 }
 
 /**
+ * What the address holds of a text: its name, and the text itself where it is short, so that the
+ * address opens it when the studio has forgotten it, and in another browser.
+ * @param {string} name
+ * @param {string} text
+ */
+function addressOf(name, text) {
+  return { text: name, said: text.length <= MOST_IN_ADDRESS ? text : null };
+}
+
+/**
  * The name of the text that a view begins with: that of the address, or else a sample.
  * @param {Context} context
  * @param {HTMLElement} told  Where it is said what the sample is from
  */
 export async function firstText({ source, state, t, sample }, told) {
+  if (state.said) return source.send(state.said);
   if (state.text) return state.text;
   const { text, origin, why } = await sample();
   tellOrigin(told, t, origin, why);

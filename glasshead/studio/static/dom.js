@@ -104,6 +104,15 @@ export function scrolling(label, ...held) {
 }
 
 /**
+ * A sentence whose commands, between backticks, are code.
+ * @param {string} sentence
+ * @returns {Children}
+ */
+export function withCode(sentence) {
+  return sentence.split("`").map((part, at) => (at % 2 ? element("code", part) : part));
+}
+
+/**
  * A table in a frame that scrolls.
  * @param {string} name  The element's name: "table", or with classes
  * @param {string} caption

@@ -1,5 +1,5 @@
 // The picture of a view, as SVG and as PNG.
-import { paperColor } from "./colors.js";
+import { paperColor, ramp } from "./colors.js";
 import { element, setAttributes } from "./dom.js";
 
 /**
@@ -96,6 +96,38 @@ export function save(content, download) {
   const href = URL.createObjectURL(content);
   element("a", { href, download }).click();
   setTimeout(() => URL.revokeObjectURL(href), SAVED_AFTER);
+}
+
+/**
+ * A bar of colours with a label before it and the numbers of its ends: 0, and the last colour's.
+ * @param {number} x
+ * @param {number} y  Of the letters
+ * @param {string} label
+ * @param {string} end
+ * @param {string} [begin]
+ * @returns {{marks: Mark[], width: number}}
+ */
+export function colorBar(x, y, label, end, begin = "0") {
+  const colors = ramp();
+  const step = 1.5;
+  const text = label ? `${label}: ${begin}` : begin;
+  const from = x + textWidth(text) + 8;
+  const to = from + colors.length * step;
+  const bar = { y: y - 9, width: step + 0.2, height: 10 };
+  const cells = colors.map((fill, at) => ({ ...bar, x: from + at * step, fill }));
+  const note = { y, size: 12, fill: "quiet" };
+  const marks = [{ ...note, x, text }, ...cells, { ...note, x: to + 8, text: end }];
+  return { marks, width: to + 8 + textWidth(end) - x };
+}
+
+/**
+ * The width of small letters of a picture, about.
+ * @param {string} text
+ */
+function textWidth(text) {
+  const pen = element("canvas").getContext("2d");
+  pen.font = `12px ${FONTS}`;
+  return pen.measureText(text).width;
 }
 
 /** @param {Figure} figure */

@@ -1,4 +1,4 @@
-// A square matrix of weights as a picture, a pixel a cell; where nothing is seen it is clear.
+// A square matrix of weights as a picture, a pixel a cell; where all is hidden it is clear.
 import { paint, paperColor, scale } from "./colors.js";
 import { range } from "./numbers.js";
 
@@ -20,11 +20,11 @@ import { range } from "./numbers.js";
  */
 export function drawMap(canvas, values, count, { logarithmic, skip }, most = Infinity) {
   const size = Math.min(count, most);
-  const { pixels, top } = largestOf(values, count, size, skip);
+  const { pixels, shown, top } = largestOf(values, count, size, skip);
   canvas.width = size;
   canvas.height = size;
   const level = scale({ top, logarithmic });
-  const pen = paint(canvas, (at) => (pixels[at] > 0 ? level(pixels[at]) : null));
+  const pen = paint(canvas, (at) => (shown[at] ? level(pixels[at]) : null));
   pen.globalCompositeOperation = "destination-over";
   pen.fillStyle = paperColor("rule");
   pen.fillRect(0, 0, Math.ceil((skip * size) / count), size);
@@ -32,7 +32,8 @@ export function drawMap(canvas, values, count, { logarithmic, skip }, most = Inf
 }
 
 /**
- * The largest weight in each pixel of a picture, and in all of it.
+ * The largest weight in each pixel of a picture, whether not all of it is hidden (−0), and the
+ * largest of all.
  * @param {Float32Array} values
  * @param {number} count
  * @param {number} size
@@ -41,14 +42,17 @@ export function drawMap(canvas, values, count, { logarithmic, skip }, most = Inf
 function largestOf(values, count, size, skip) {
   const pixelOf = range(count).map((at) => Math.floor((at * size) / count));
   const pixels = new Float32Array(size * size);
+  const shown = new Uint8Array(size * size);
   let top = 0;
   for (let query = 0; query < count; query += 1) {
     const line = pixelOf[query] * size;
     for (let key = skip; key < count; key += 1) {
       const value = values[query * count + key];
-      if (value > pixels[line + pixelOf[key]]) pixels[line + pixelOf[key]] = value;
+      const at = line + pixelOf[key];
+      if (value > pixels[at]) pixels[at] = value;
+      if (!Object.is(value, -0)) shown[at] = 1;
       if (value > top) top = value;
     }
   }
-  return { pixels, top };
+  return { pixels, shown, top };
 }

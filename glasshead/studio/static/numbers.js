@@ -35,12 +35,15 @@ export function term(value) {
 }
 
 /**
- * A number with so many significant digits.
+ * A number with so many significant digits; a power of ten where it is very small or large.
  * @param {number | null} value
  */
 export function significant(value, digits = 4) {
   if (!Number.isFinite(value)) return decimal(value);
-  return powerOfTen(String(Number(value.toPrecision(digits))));
+  const size = Math.abs(value);
+  const isPlain = size === 0 || (size >= 1e-4 && size < 1e9);
+  const short = Number(value.toPrecision(digits));
+  return powerOfTen(isPlain ? String(short) : short.toExponential());
 }
 
 /**

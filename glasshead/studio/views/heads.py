@@ -13,6 +13,7 @@ import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.message import Message
 from glasshead.statistics.reductions import membership
+from glasshead.studio.atlas import mark_hidden
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass
@@ -24,6 +25,7 @@ from glasshead.watching.analytics.roles import masses_of_layers, roles_of
 STATISTICS = (gh.Entropy(), gh.MeanDistance(), gh.Received())
 # Maximum rows and columns of a small map.
 SIDE = 32
+_SHORT = 256
 # Bytes that full-size maps may take in a report.
 _REPORT_BYTES = 2**24
 # Roles, the most informative first.
@@ -65,7 +67,7 @@ def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
     tokens = [visible(word) for word in reading.words]
     summary = {
         "tokens": tokens,
-        "running": _running(tokens),
+        "running": running(tokens),
         "of": reading.of,
         "layers": list(reading.layers),
         "heads": list(reading.heads),
@@ -87,7 +89,7 @@ def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
     return summary | {"first": _first(summary)}
 
 
-def _running(tokens: Sequence[str]) -> list[str]:
+def running(tokens: Sequence[str]) -> list[str]:
     """Return tokens with their spaces, inserted where the tokenizer's tokens have none."""
     if any(re.search(r"^␣|␣$", token) for token in tokens):
         return [re.sub(r"^␣+|␣+$", lambda ends: " " * len(ends[0]), token) for token in tokens]
@@ -129,20 +131,32 @@ def _small_maps(reading: ModelPass) -> Float[Tensor, "all_heads side wider"]:
     maps = []
     for layer in range(len(reading.layers)):
         weights = reading.weights(layer)
-        first = weights.tile(range(reading.length), range(1))
+        every = range(reading.length)
+        # A short text has few weights, which take less time at once than in tiles.
+        whole = weights.dense() if reading.length <= _SHORT else None
+        first = weights.tile(every, range(1)) if whole is None else whole[..., :1]
         blocks = membership(reading.length, side, first)
-        first = (blocks / blocks.sum(-1, keepdim=True)) @ first
-        both = torch.cat([weights.pooled(side, side), first], -1)
-        maps.append(both.flatten(0, -3).float())
+        means = blocks / blocks.sum(-1, keepdim=True)
+        pooled = weights.pooled(side, side) if whole is None else means @ whole @ blocks.mT
+        first = means @ first
+        # A mask is shared by the heads of a layer.
+        hidden = mark_hidden(
+            torch.zeros(reading.length, reading.length), reading.head(layer, 0), every, every
+        )
+        within = (blocks[..., :side, :] > 0).reshape(-1, reading.length)[:side].float()
+        some = within @ (~hidden.signbit()).float().to(within) @ within.T
+        pooled = pooled.masked_fill((some == 0) & (pooled == 0), -0.0)
+        maps.append(torch.cat([pooled, first], -1).flatten(0, -3).float())
     return torch.cat(maps)
 
 
 def whole_map(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "length length"]:
-    """Return the exact weights of one head.
+    """Return the exact weights of one head; a pair that is hidden has −0.
 
     Errors: a `Refusal` where there is no such layer or head.
     """
-    return reading.head(layer, head).dense()
+    weights, every = reading.head(layer, head), range(reading.length)
+    return mark_hidden(weights.dense(), weights, every, every)
 
 
 def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"]:

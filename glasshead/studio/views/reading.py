@@ -1,7 +1,7 @@
 """Running a model over a text while watching the attention of each layer."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +50,42 @@ def run(
     `Cancelled`.
     """
     progress = None if like is None or work is None else _LayerProgress(work, len(like))
+
+    def forward() -> None:
+        with _before_each(reader.model, like or (), progress):
+            reader.read(tokens[None])
+
+    return observed(reader, forward, len(tokens), statistics, budget, work)
+
+
+def observed(
+    reader: "Reader",
+    forward: Callable[[], object],
+    length: int,
+    statistics: Sequence[Statistic],
+    budget: int,
+    work: Work | None = None,
+) -> gh.Seen:
+    """Record the attention of each layer while a function runs the model, one call per entry.
+
+    Args:
+        reader: The model.
+        forward: Runs the model over a text, once.
+        length: Tokens of the text.
+        statistics: Statistics of each layer, in addition to its weights.
+        budget: Bytes that queries, keys and masks may take.
+        work: Checked for cancellation before the model runs.
+
+    Errors: as of `run`.
+    """
+    if work is not None:
+        work.check()
     try:
         with (
             torch.inference_mode(),
-            _before_each(reader.model, like or (), progress),
             gh.watch(reader.model, list(statistics), keep="weights", budget=budget) as seen,
         ):
-            reader.read(tokens[None])
+            forward()
     except BudgetError as error:
         raise TooMuch(
             Message(
@@ -66,7 +95,7 @@ def run(
         ) from error
     except UnseenError as error:
         raise Refusal(str(error)) from error
-    return _one_call_each(seen, len(tokens))
+    return _one_call_each(seen, length)
 
 
 def held_by(seen: gh.Seen) -> int:

@@ -74,11 +74,17 @@ class StepsRequest:
         """
         name = example_of(self.text)
         if self.source is not None and self.source not in EXAMPLES.get(name or "", ()):
-            texts = f"one of {', '.join(EXAMPLES[name])}" if name else "none, as no text works it"
+            if name is None:
+                raise Refusal(
+                    Message(
+                        "no text works this sentence, and text {text} was asked for: leave it out.",
+                        text=self.source,
+                    )
+                )
             raise Refusal(
                 Message(
-                    "this sentence takes a text of {texts}, and got {text}.",
-                    texts=texts,
+                    "this sentence is worked by the texts {texts}, and got {text}: take another.",
+                    texts=", ".join(EXAMPLES[name]),
                     text=self.source,
                 )
             )
@@ -305,16 +311,22 @@ def sums(
     }
 
 
-def scales(matrices: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+def scales(matrices: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the matrices that share a colour scale, and the upper end of each scale.
 
-    >>> scales({"queries": [[0.5, -2.0]], "scores": [[4.25]]})[0]["top"]
-    2.0
+    No number is above the end of its scale, so that equal colours are equal numbers.
+
+    >>> vectors = {"queries": [[0.5, -2.0]], "keys": [[1.0]], "values": [[3.0]], "context": [[0]]}
+    >>> scores = {"scores": [[4.25]], "scaled": [[8.5]], "masked": [[None]]}
+    >>> [scale["top"] for scale in scales(vectors | scores)]
+    [3.0, 8.5, 1]
     """
-    vectors, scores = (_largest(matrices[name]) for name in ("queries", "scores"))
+    groups = (("queries", "keys", "values", "context"), ("scores", "scaled", "masked"))
     return [
-        {"names": ["queries", "keys", "values", "context"], "top": vectors},
-        {"names": ["scores", "scaled", "masked"], "top": scores},
+        *(
+            {"names": list(names), "top": max(_largest(matrices[name]) for name in names)}
+            for names in groups
+        ),
         {"names": ["weights"], "top": 1},
     ]
 
@@ -332,8 +344,8 @@ def _sum(formula: str, *lines: str, note: str | None = None) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
-def _largest(rows: list[list[float]]) -> float:
-    return max(abs(number) for row in rows for number in row)
+def _largest(rows: list[list[float | None]]) -> float:
+    return max((abs(number) for row in rows for number in row if number is not None), default=0.0)
 
 
 _THRESHOLDS = {"sparsemax": sparsemax_threshold, "entmax15": entmax15_threshold}

@@ -27,7 +27,9 @@ def colors(values, *, logarithmic=False, skip=0):
     top = values[:, skip:].max().item()
     return [
         [
-            None if weight <= 0 else hexadecimal(paint(place_of(weight, top, logarithmic)))
+            None
+            if math.copysign(1, weight) < 0
+            else hexadecimal(paint(place_of(weight, top, logarithmic)))
             for weight in row[skip:]
         ]
         for row in values.tolist()
@@ -35,6 +37,8 @@ def colors(values, *, logarithmic=False, skip=0):
 
 
 def place_of(weight, top, logarithmic):
+    if not weight:
+        return 0
     share = 1 - math.log(weight / top) / math.log(1e-4) if logarithmic else weight / top
     return max(0, min(LEVELS, math.floor(share * LEVELS + 0.5)))
 

@@ -76,7 +76,7 @@ def test_the_summary_names_tokens_layers_and_what_heads_do(folder, reading, weig
     ],
 )
 def test_running_tokens_are_the_text(tokens, running):
-    joined = "".join(heads._running(tokens))
+    joined = "".join(heads.running(tokens))
     assert joined.replace("##", "") == running
 
 

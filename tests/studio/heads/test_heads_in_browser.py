@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 
 from glasshead.models.saving import write_weights
 from glasshead.studio.strings import words
+from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer
 from studio.conftest import LANGUAGES, WIDTHS, address
@@ -125,7 +126,9 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     expect(page.locator(".map canvas")).to_be_focused()
     last = reading.length - 1
     here = lambda row: int(page.locator(f'[data-row="{row}"]').get_attribute("data-value"))  # noqa: E731
-    assert (here("query"), here("key")) == (last, 0)
+    # The cross-hair opens on the largest weight of its row.
+    largest = int(heads.whole_map(reading, 1, 2)[last].argmax())
+    assert (here("query"), here("key")) == (last, largest)
     for key, query_and_key in (
         ("End", (last, last)),
         ("PageUp", (last - 10, last)),
@@ -145,6 +148,22 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     expect(page.locator(".one .head h2")).to_contain_text("Layer 0, head 2")
     assert (here("query"), here("key")) == (last, 1)
     assert "layer=0&head=2" in address(page)
+
+
+def test_a_link_opens_in_another_browser_after_a_restart(looking, serves, folder):
+    first = serves(Studio(folder))
+    page = looking(first.url).open("#heads")
+    page.get_by_text("Choose a text").click()
+    page.locator("textarea").fill(TEXT)
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator("textarea")).not_to_be_visible()
+    link = address(page).removeprefix(first.url)
+    first.stop()
+    again = looking(serves(Studio(folder)).url).open(link)
+    words = again.locator(".one .tokens span").all_inner_texts()
+    assert "".join(words).split() == TEXT.split()
+    again.get_by_text("Choose a text").click()
+    assert again.locator("textarea").input_value() == TEXT
 
 
 def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_path):
@@ -206,7 +225,7 @@ def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     small_maps = 1 + LAYERS + LAYERS * HEADS
     assert texts[small_maps] == "Layer 1, head 2"
-    assert len(texts) == small_maps + 1 + 2 * reading.length + 3
+    assert len(texts) == small_maps + 1 + 2 * reading.length + 6
     assert sum(one.tag.endswith("image") for one in svg.iter()) == LAYERS * HEADS + 1
     with page.expect_download() as saved:
         page.get_by_role("button", name="PNG").click()

@@ -251,6 +251,8 @@ export class AtlasMap {
 
   /** @param {WheelEvent} event */
   wheel(event) {
+    // Seen whole, the map goes no further away: the wheel scrolls the page instead.
+    if (this.viewport.isWhole && event.deltaY > 0) return;
     event.preventDefault();
     const { left, top } = this.pointOf(event);
     const isOfLines = event.deltaMode === WheelEvent.DOM_DELTA_LINE;

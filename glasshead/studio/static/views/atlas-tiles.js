@@ -152,7 +152,7 @@ export class Tiles {
 
   /**
    * A canvas of one pixel a block, coloured by the mean weight of a single key in it: so a region
-   * keeps its colour while it is zoomed into.
+   * keeps its colour while it is zoomed into. It is clear where all is hidden (−0).
    * @param {Tile} tile
    * @param {ColorScale} place
    */
@@ -165,7 +165,9 @@ export class Tiles {
     const keysLeft = this.info.keys - tile.column * SIDE * length;
     // The last block may have fewer keys.
     const shares = range(columns).map((at) => 1 / Math.min(length, keysLeft - at * length));
-    paint(tile.image, (at) => place(values[at] * shares[at % columns]));
+    paint(tile.image, (at) => {
+      return Object.is(values[at], -0) ? null : place(values[at] * shares[at % columns]);
+    });
     return tile.image;
   }
 }

@@ -103,9 +103,23 @@ export class Viewport {
    * @param {number} x
    */
   go(y, x, zoom = this.zoom) {
+    const { info, width, height } = this;
     this.zoom = this.bounded(zoom);
-    this.y = inside(y, this.info.queries, this.height / this.zoom);
-    this.x = inside(x, this.info.keys, this.width / this.zoom);
+    this.y = this.inside(y, info.queries, height);
+    this.x = this.inside(x, info.keys, width);
+  }
+
+  /**
+   * The nearest middle at which no more is seen beside the map than where all of it is seen: so
+   * what is under the pointer stays there from the first turn of the wheel on.
+   * @param {number} at
+   * @param {number} length
+   * @param {number} pixels
+   */
+  inside(at, length, pixels) {
+    const beside = Math.max(0, (pixels - length * this.leastZoom) / 2);
+    const least = Math.min(length / 2, (pixels / 2 - beside) / this.zoom);
+    return Math.max(least, Math.min(length - least, at));
   }
 
   /** @param {number} zoom */
@@ -156,15 +170,4 @@ export class Viewport {
     const distance = ({ row, column }) => Math.hypot(middle(row) - y, middle(column) - x);
     return found.sort((one, other) => distance(one) - distance(other));
   }
-}
-
-/**
- * The nearest middle at which nothing beside the map is seen; its own, where all of it is.
- * @param {number} at
- * @param {number} length
- * @param {number} seen
- */
-function inside(at, length, seen) {
-  if (seen >= length) return length / 2;
-  return Math.max(seen / 2, Math.min(length - seen / 2, at));
 }

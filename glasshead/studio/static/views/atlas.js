@@ -103,10 +103,10 @@ class Atlas {
   }
 
   textPicker() {
-    return new TextPicker(this.context, (text) => {
-      this.context.remember({ text, y: null, x: null, zoom: null, i: null, j: null });
+    return new TextPicker(this.context, (place) => {
+      this.context.remember({ ...place, y: null, x: null, zoom: null, i: null, j: null });
       fill(this.origin);
-      this.text = text;
+      this.text = place.text;
       return this.read();
     });
   }
@@ -374,7 +374,8 @@ class Atlas {
     colors.style.background = `linear-gradient(to right, ${ramp().join()})`;
     const middle = logarithmic ? Math.sqrt(floor * top) : top / 2;
     const ends = [floor, middle, top].map((each) => element("span", weight(each)));
-    fill(this.legend, element("span", label), colors, element("span.ends", ends));
+    const hidden = element("span", this.t("shell.hidden"));
+    fill(this.legend, element("span", label), colors, element("span.ends", ends), hidden);
     map.moved();
     map.draw();
   }

@@ -2,7 +2,7 @@
 import { element, fill, moveOf } from "../dom.js";
 import { svgElement } from "../figure.js";
 import { drawMap } from "../map.js";
-import { within } from "../numbers.js";
+import { grouped, range, ticks, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
@@ -34,6 +34,9 @@ import { within } from "../numbers.js";
 const LARGEST_CELL = 56;
 // Height of a token in a margin, at least.
 const LINE = 12;
+// Of so many tokens one is named at least, and numbers stand so many pixels apart.
+const MOST_PASSED = 3;
+const APART = 36;
 const GAP = 6;
 // Cells that PageUp and PageDown go by.
 const PAGE = 10;
@@ -190,14 +193,18 @@ export class HeadMap {
    */
   tokenMarks(left, top) {
     const { cell } = this.layout;
-    // Where cells are lower than a line only some tokens are named.
-    const each = Math.ceil(LINE / cell);
     const size = Math.max(10, Math.min(13, cell * 0.62));
-    const fillColor = each > 1 ? "quiet" : "ink";
-    return this.words.flatMap((word, at) => {
-      if (at % each) return [];
+    // Where cells are lower than a line only some tokens are named; where these would be few of
+    // many, which is arbitrary, numbers tell where one is.
+    const each = Math.ceil(LINE / cell);
+    const isNamed = each <= MOST_PASSED;
+    const count = this.words.length;
+    const all = range(count).filter((at) => at % each === 0);
+    const places = isNamed ? all : ticks(0, count - 1, (count * cell) / APART);
+    return places.flatMap((at) => {
       const middle = (at + 0.5) * cell + size / 3;
-      const shared = { text: this.cut(word), size, fill: fillColor };
+      const text = isNamed ? this.cut(this.words[at]) : grouped(at);
+      const shared = { text, size, fill: each === 1 ? "ink" : "quiet" };
       return [
         { ...shared, x: left - GAP, y: top + middle, anchor: "end" },
         { ...shared, x: left + middle, y: top - GAP, rotate: -90 },

@@ -31,6 +31,10 @@ export class OneHead {
     this.whole = null;
     /** @type {Look} */
     this.look = null;
+    // The head and its role, and the ends of its colours.
+    this.name = "";
+    /** @type {string[]} */
+    this.ends = [];
     // The query by whose weights the text is shaded.
     /** @type {number} */
     this.shadedQuery = null;
@@ -107,21 +111,23 @@ export class OneHead {
   show(layer, head, whole, at, look) {
     const { t, summary } = this;
     const ownRole = summary.roles[layer][head];
+    const role = ownRole && t(`heads.role.${ownRole}`);
+    this.name = [t("heads.named", { layer, head }), role].filter(Boolean).join(" · ");
     this.whole = whole;
     this.map.query = at.query;
     this.map.key = at.key;
     fill(
       this.title,
       t("heads.named", { layer, head }),
-      ownRole && element("span.tag", t(`heads.role.${ownRole}`)),
+      role && element("span.tag", role),
       element("code", summary.layers[layer]),
     );
-    for (const [role, cell] of Object.entries(this.scoreCells)) {
-      const score = summary.scores[role][layer][head];
+    for (const [each, cell] of Object.entries(this.scoreCells)) {
+      const score = summary.scores[each][layer][head];
       cell.dataset.value = String(score ?? "");
       fill(cell, decimal(score, 3));
       cell.style.setProperty("--share", String(score ?? 0));
-      cell.parentElement.classList.toggle("here", role === ownRole);
+      cell.parentElement.classList.toggle("here", each === ownRole);
     }
     this.recolor(look);
   }
@@ -134,11 +140,13 @@ export class OneHead {
     else this.map.show(this.whole, look);
     this.look = look;
     const { largest, layout } = this.map;
+    this.ends = [look.logarithmic ? weight(largest * FLOOR) : "0", decimal(largest)];
     fill(
       this.key,
-      element("span", look.logarithmic ? weight(largest * FLOOR) : "0"),
+      element("span", this.ends[0]),
       element("span.ramp", { "aria-hidden": "true" }),
-      element("span", { "data-value": largest }, decimal(largest)),
+      element("span", { "data-value": largest }, this.ends[1]),
+      element("span.hidden", this.t("shell.hidden")),
       layout.pooled ? element("span", this.t("heads.pooled")) : null,
     );
     this.shadedQuery = null;

@@ -1,6 +1,7 @@
 // The view "heads": the small maps of all heads over a text, and one of them whole.
 import { TextPicker, choice, firstText, progress, toggle } from "../controls.js";
 import { element, fill } from "../dom.js";
+import { colorBar } from "../figure.js";
 import { grouped, range, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 import { HeadsGrid } from "./heads-grid.js";
@@ -38,10 +39,10 @@ class Heads {
   }
 
   textPicker() {
-    return new TextPicker(this.context, (text) => {
-      this.context.remember({ text, layer: null, head: null, query: null, key: null });
+    return new TextPicker(this.context, (place) => {
+      this.context.remember({ ...place, layer: null, head: null, query: null, key: null });
       fill(this.origin);
-      return this.read(text);
+      return this.read(place.text);
     });
   }
 
@@ -176,8 +177,9 @@ class Heads {
       return along.values.subarray(at * length, (at + 1) * length);
     });
     const query = within(Number(state.query ?? length - 1) || 0, length);
-    const key = within(Number(state.key ?? 0) || 0, length);
-    remember({ layer, head, query, key });
+    const row = weights.values.subarray(query * length, (query + 1) * length);
+    const key = within(Number(state.key ?? row.indexOf(Math.max(...row))) || 0, length);
+    remember({ layer, head });
     const whole = { values: weights.values, entropy, distance, received };
     this.one.show(layer, head, whole, { query, key }, this.look);
     this.grid.mark(layer, head);
@@ -186,9 +188,15 @@ class Heads {
 
   figure() {
     const grid = this.grid.figure();
-    const one = this.one.map.figure(this.one.title.firstChild.textContent, grid.width);
-    const height = Math.max(grid.height, one.height);
-    return { width: grid.width + one.width, height, marks: [...grid.marks, ...one.marks] };
+    const one = this.one.map.figure(this.one.name, grid.width);
+    const [begin, end] = this.one.ends;
+    const height = Math.max(grid.height, one.height) + 24;
+    const bar = colorBar(grid.width + 20, height - 10, "", end, begin);
+    const note = { y: height - 10, size: 12, fill: "quiet", text: this.context.t("shell.hidden") };
+    const marks = [...grid.marks, ...one.marks, ...bar.marks];
+    marks.push({ ...note, x: grid.width + 40 + bar.width });
+    const width = grid.width + Math.max(one.width, bar.width + 260);
+    return { width, height, marks };
   }
 }
 

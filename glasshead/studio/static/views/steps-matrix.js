@@ -1,6 +1,7 @@
 // A matrix as a table of coloured cells, which the arrow keys walk; and all of them as a picture.
 import { scale } from "../colors.js";
 import { element, moveOf } from "../dom.js";
+import { colorBar } from "../figure.js";
 import { decimal, range, within } from "../numbers.js";
 import { subscript } from "./steps-sums.js";
 
@@ -171,11 +172,13 @@ function brief(value, decimals) {
 }
 
 /**
- * The matrices as a picture: as they stand on the page.
+ * The matrices as a picture: as they stand on the page, with the signs between them and a legend.
  * @param {HTMLElement} frame
  * @param {string} title
+ * @param {[string, string][]} scales  The label of each scale of colours, and its end
+ * @param {string[]} notes  How the cells are read
  */
-export function pictureOf(frame, title) {
+export function pictureOf(frame, title, scales, notes) {
   /** @type {Mark[]} */
   const marks = [{ x: MARGIN, y: 34, text: title, size: 18, weight: 600 }];
   const figure = { width: 0, height: 0, marks };
@@ -189,7 +192,22 @@ export function pictureOf(frame, title) {
     figure.width = Math.max(figure.width, box.x + width + MARGIN);
     figure.height = Math.max(figure.height, box.y + height + MARGIN);
   }
+  for (const unit of frame.querySelectorAll("[data-then]")) {
+    const { right, top, height } = unit.getBoundingClientRect();
+    const { then } = /** @type {HTMLElement} */ (unit).dataset;
+    const x = right - from.left + MARGIN - 13;
+    const y = top - from.top + TOP + height / 2 + 16;
+    marks.push({ x, y, text: then, size: 17, fill: "quiet", anchor: "middle" });
+  }
   frame.classList.toggle("whole");
+  for (const [label, end] of scales) {
+    const bar = colorBar(MARGIN, figure.height, label, end);
+    marks.push(...bar.marks);
+    figure.width = Math.max(figure.width, bar.width + 2 * MARGIN);
+    figure.height += 20;
+  }
+  marks.push({ x: MARGIN, y: figure.height, text: notes.join(" · "), size: 12, fill: "quiet" });
+  figure.height += 16;
   return figure;
 }
 

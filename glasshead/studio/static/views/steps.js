@@ -1,5 +1,5 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
-import { element, fill } from "../dom.js";
+import { element, fill, given } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
@@ -50,7 +50,7 @@ class Steps {
     // Whether something is being asked for, and whether that is out of date already.
     this.isAsking = false;
     this.isStale = false;
-    // The state that was drawn last, to go back to, and why the one after it was refused.
+    // The state that was drawn last, to go back to, and why the one that is asked for is refused.
     /** @type {Record<string, string>} */
     this.drawn = {};
     /** @type {string} */
@@ -93,10 +93,12 @@ class Steps {
     this.isAsking = true;
     while (this.isStale && !signal.aborted) {
       this.isStale = false;
+      this.problem = null;
+      const asked = { ...this.state };
       try {
-        await this.answer({ ...this.state }, signal);
+        await this.answer(asked, signal);
       } catch (error) {
-        if (!signal.aborted) this.recover(error);
+        if (!signal.aborted) await this.recover(error, asked, signal);
       }
     }
     this.isAsking = false;
@@ -120,27 +122,53 @@ class Steps {
       await new Promise(requestAnimationFrame);
       return;
     }
-    const params = { ...chosen, query, lang: language };
+    // A word of a sentence that is refused may be none of the one that is drawn.
+    const isThere = !this.problem || Number(query) in data.words;
+    const params = { ...chosen, query: isThere ? query : null, lang: language };
     const explained = await source.json("steps/words", params, { signal });
     if (!signal.aborted && !this.isStale) this.tell(explained, state);
   }
 
   /**
-   * Go back to what was drawn before a refusal, and tell of it there.
+   * Tell of a refusal beside the sentence that was drawn before, with all other settings; where
+   * these are refused as well, go back to those that were drawn.
    * @param {Error} error
+   * @param {Record<string, string>} asked
+   * @param {AbortSignal} signal
    */
-  recover(error) {
-    const names = Object.keys(this.state);
-    if (!(error instanceof Refused) || this.problem || !names.length) {
+  async recover(error, asked, signal) {
+    if (!(error instanceof Refused)) {
       this.context.failed(error);
       return;
     }
+    this.problem = error.message;
+    const { text, source, ...others } = asked;
+    const { text: before, source: beforeAs } = this.drawn;
+    const sentence = Object.fromEntries(given({ text: before, source: beforeAs }));
+    try {
+      if (text === before && source === beforeAs) throw error;
+      await this.answer({ ...others, ...sentence }, signal);
+      // What is to be shortened is left in its field.
+      if (!signal.aborted && !this.isStale) this.settings.text.set(text ?? "");
+    } catch (again) {
+      if (!signal.aborted && !this.isStale) await this.goBack(again, asked, signal);
+    }
+  }
+
+  /**
+   * Go back to what was drawn before.
+   * @param {Error} error
+   * @param {Record<string, string>} asked
+   * @param {AbortSignal} signal
+   */
+  async goBack(error, asked, signal) {
     /** @type {Record<string, string | null>} */
     const nothing = {};
-    for (const name of names) nothing[name] = null;
+    for (const name of Object.keys(this.state)) nothing[name] = null;
     this.context.remember({ ...nothing, ...this.drawn });
-    this.problem = error.message;
-    this.isStale = true;
+    const isLast = !Object.keys(asked).length || !(error instanceof Refused);
+    if (isLast) this.context.failed(error);
+    else await this.answer({ ...this.state }, signal).catch(this.context.failed);
   }
 
   /**
@@ -153,7 +181,7 @@ class Steps {
     const shape = JSON.stringify([data.words, data.matrices.queries[0].length]);
     if (shape !== this.shape) this.build(shape);
     // What is being moved or typed is left alone.
-    if (!this.isStale && !this.problem) this.settings.draw(data, query);
+    if (!this.isStale) this.settings.draw(data, query);
     this.drawNumbers();
     this.at ??= this.strongestCell();
     reachByTab(this.cells.get(this.at));
@@ -169,7 +197,6 @@ class Steps {
     this.drawn = state;
     this.explanation.draw(explained);
     fill(this.refusal, this.problem ? element("p.refused", this.problem) : null);
-    this.problem = null;
   }
 
   /** @param {string} shape */
@@ -199,8 +226,8 @@ class Steps {
 
   drawNumbers() {
     const { t, query, data } = this;
-    const { matrices, sums, scales } = data;
-    for (const { names, top } of scales) {
+    const { matrices, sums } = data;
+    for (const { names, top } of data.scales) {
       for (const name of names) {
         const matrix = this.matrices[name];
         // A hidden score is null, and the weight of it a 0.
@@ -213,11 +240,26 @@ class Steps {
     const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
       return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
-    const bars = scales.map(({ names, top }) => {
-      const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
-      return element("span.key", `${label}: 0`, element("span.ramp"), decimal(top, 2));
+    const bars = this.scaleTexts().map(([label, end]) => {
+      return element("span.key", `${label}: 0`, element("span.ramp"), end);
     });
     fill(this.legend, swatches, bars);
+  }
+
+  /**
+   * The label of each scale of colours, and the number at its end.
+   * @returns {[string, string][]}
+   */
+  scaleTexts() {
+    const { t, data } = this;
+    return data.scales.map(({ names, top }) => {
+      return [names.map((name) => t(`steps.${name}`)).join(t("shell.comma")), decimal(top, 2)];
+    });
+  }
+
+  figure() {
+    const notes = ["positive", "negative", "hidden"].map((name) => this.t(`steps.${name}`));
+    return pictureOf(this.pipeline, this.explained.title, this.scaleTexts(), notes);
   }
 
   /** The largest weight of the word that is explained. */
@@ -288,6 +330,6 @@ export const steps = {
   async open(frame, context) {
     const view = new Steps(frame, context);
     await view.ask();
-    context.picture(() => pictureOf(view.pipeline, view.explained.title));
+    context.picture(() => view.figure());
   },
 };

@@ -1,7 +1,7 @@
 // The view "training": a run folder, followed while it grows.
 import { Chart, Cursor } from "../chart.js";
 import { slider } from "../controls.js";
-import { element, fill } from "../dom.js";
+import { element, fill, withCode } from "../dom.js";
 import { Refused, Unreachable } from "../source.js";
 import { curvePlotter } from "./training-curves.js";
 import { mapPlotter } from "./training-maps.js";
@@ -171,7 +171,7 @@ class Training {
       element("h2", t("training.heads")),
       heads
         ? element("div.charts", elementsOf(this.maps))
-        : element("p.note", t("training.unwatched")),
+        : element("p.note", withCode(t("training.unwatched"))),
       this.alarms,
       this.notes,
       this.rows,

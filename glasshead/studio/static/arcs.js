@@ -1,0 +1,287 @@
+// A text with the attention between its tokens as arcs: from a query to its keys above the words,
+// and below them from the queries that look at it.
+import { element, fill, moveOf } from "./dom.js";
+import { svgNode } from "./figure.js";
+import { range, weight, within } from "./numbers.js";
+
+/** @import { Mark } from "./figure.js" */
+
+/**
+ * A head whose arcs are shown: its colour, and its weights by rows.
+ * @typedef {{name: string, color: string, values: Float32Array}} ArcHead
+ */
+
+/**
+ * Where a token stands in its frame, in pixels.
+ * @typedef {{left: number, top: number, bottom: number, line: number}} Place
+ */
+
+// Weights that have an arc, and those that have one while they are not pointed at.
+const LEAST = 0.02;
+const TELLING = 0.3;
+const WIDEST = 7;
+// Of a longer text only the arcs of the token that is pointed at are drawn.
+const ALL_OF = 96;
+
+export class Arcs {
+  /**
+   * @param {string} label
+   * @param {(query: number) => void} moved
+   */
+  constructor(label, moved) {
+    this.moved = moved;
+    this.query = 0;
+    /** @type {string[]} */
+    this.words = [];
+    /** @type {ArcHead[]} */
+    this.heads = [];
+    /** @type {HTMLButtonElement[]} */
+    this.tokens = [];
+    this.over = svgNode("svg", { class: "over", "aria-hidden": "true" });
+    this.text = element("p.words", {
+      role: "group",
+      "aria-label": label,
+      onpointerover: (/** @type {Event} */ event) => this.point(event),
+      onclick: (/** @type {Event} */ event) => this.point(event),
+      onfocusin: (/** @type {Event} */ event) => this.point(event),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
+    });
+    this.element = element("div.arcs", this.over, this.text);
+    new ResizeObserver(() => this.draw()).observe(this.element);
+  }
+
+  /**
+   * @param {string[]} words
+   * @param {ArcHead[]} heads  The first one is told of
+   * @param {number | null} query  None: the most telling one
+   */
+  show(words, heads, query) {
+    this.heads = heads;
+    if (words.join("\n") !== this.words.join("\n") || words.length !== this.tokens.length) {
+      this.words = words;
+      this.tokens = words.map((word, at) => {
+        const name = word.trim() ? null : "␣";
+        const place = { "data-at": at, "aria-label": name };
+        return element("button.token", { type: "button", tabindex: -1, ...place }, word);
+      });
+      fill(this.text, this.inWords());
+    }
+    this.query = -1;
+    this.go(query ?? this.tellingQuery(), false);
+  }
+
+  /** The tokens in frames that no line breaks: one for each word. */
+  inWords() {
+    /** @type {HTMLElement[]} */
+    const frames = [];
+    this.tokens.forEach((token, at) => {
+      if (!at || /^\s/.test(this.words[at])) frames.push(element("span.word"));
+      frames.at(-1).append(token);
+    });
+    return frames.flatMap((frame) => [frame, element("wbr")]);
+  }
+
+  /** @param {Event} event */
+  point(event) {
+    const { at } = /** @type {HTMLElement} */ (event.target).dataset;
+    if (at !== undefined) this.go(Number(at));
+  }
+
+  /** @param {KeyboardEvent} event */
+  walk(event) {
+    const move = moveOf(event);
+    if (!move || !move[1]) return;
+    event.preventDefault();
+    this.go(this.query + move[1]);
+    this.tokens[this.query].focus();
+  }
+
+  /**
+   * Make a token the query.
+   * @param {number} to
+   * @param {boolean} tells
+   */
+  go(to, tells = true) {
+    const query = within(to, this.words.length);
+    if (query === this.query) return;
+    this.query = query;
+    this.tokens.forEach((token, at) => {
+      token.tabIndex = at === query ? 0 : -1;
+      token.ariaPressed = String(at === query);
+    });
+    this.draw();
+    if (tells) this.moved(query);
+  }
+
+  /** The key to which the query gives most by the first head, and its weight. */
+  strongest() {
+    const row = this.row(this.heads[0]);
+    const key = row.indexOf(Math.max(...row));
+    return { key, weight: row[key] };
+  }
+
+  /** The query whose look at another token is the sharpest and the furthest. */
+  tellingQuery() {
+    const { values } = this.heads[0];
+    const { length } = this.words;
+    /** @param {number} query */
+    const best = (query) => {
+      const row = values.subarray(query * length, (query + 1) * length);
+      const scores = Array.from(row, (value, key) => {
+        return key ? value * Math.log2(1 + Math.abs(query - key)) : 0;
+      });
+      return Math.max(...scores);
+    };
+    const all = range(length).map(best);
+    return all.indexOf(Math.max(...all));
+  }
+
+  /** @param {ArcHead} head */
+  row({ values }) {
+    const { length } = this.words;
+    return values.subarray(this.query * length, (this.query + 1) * length);
+  }
+
+  /** @returns {Place[]} */
+  places() {
+    let line = -1;
+    let last = -Infinity;
+    return this.tokens.map((token) => {
+      const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = token;
+      if (offsetTop > last + 2) line += 1;
+      last = offsetTop;
+      // Its own space before a word is not under an arc.
+      const left = offsetLeft + offsetWidth / 2 + 2;
+      return { left, top: offsetTop, bottom: offsetTop + offsetHeight, line };
+    });
+  }
+
+  draw() {
+    const { element: frame, over, heads } = this;
+    if (!heads.length || !frame.clientWidth) return;
+    over.setAttribute("width", String(frame.clientWidth));
+    over.setAttribute("height", String(frame.clientHeight));
+    const paths = this.paths();
+    fill(
+      over,
+      paths.map(({ title, ...path }) => {
+        const node = svgNode("path", path);
+        const told = svgNode("title", {});
+        told.textContent = title;
+        node.append(told);
+        return node;
+      }),
+    );
+  }
+
+  /** The arcs as attributes of SVG paths, the faintest first. */
+  paths() {
+    const { heads, words, query } = this;
+    const places = this.places();
+    const { length } = words;
+    const faint = length <= ALL_OF ? heads.flatMap((head) => this.telling(head, places)) : [];
+    const own = heads.flatMap((head, number) => {
+      const shift = (number - (heads.length - 1) / 2) * 3;
+      const row = this.row(head);
+      const from = range(length).flatMap((key) => {
+        if (!(row[key] >= LEAST)) return [];
+        const d = arc(places[query], places[key], shift, true);
+        return [this.path(head, d, row[key], query, key, "row")];
+      });
+      const to = range(length).flatMap((other) => {
+        const value = head.values[other * length + query];
+        if (other === query || !(value >= LEAST)) return [];
+        const d = arc(places[other], places[query], shift, false);
+        return [this.path(head, d, value, other, query, "column")];
+      });
+      return [...to, ...from];
+    });
+    return [...faint, ...own];
+  }
+
+  /**
+   * The strong arcs of all other queries.
+   * @param {ArcHead} head
+   * @param {Place[]} places
+   */
+  telling(head, places) {
+    const { length } = this.words;
+    return range(length).flatMap((query) => {
+      const row = head.values.subarray(query * length, (query + 1) * length);
+      const key = row.indexOf(Math.max(...row));
+      if (query === this.query || key === query || row[key] < TELLING) return [];
+      const d = arc(places[query], places[key], 0, true);
+      return [{ ...this.path(head, d, row[key], query, key, "other"), "stroke-opacity": 0.16 }];
+    });
+  }
+
+  /**
+   * @param {ArcHead} head
+   * @param {string} d
+   * @param {number} value
+   * @param {number} query
+   * @param {number} key
+   * @param {string} kind
+   */
+  path({ name, color }, d, value, query, key, kind) {
+    const { words } = this;
+    return {
+      d,
+      fill: "none",
+      stroke: color,
+      "stroke-width": 0.8 + WIDEST * value,
+      "stroke-opacity": 0.3 + 0.6 * value,
+      "stroke-dasharray": kind === "column" ? "5 3" : null,
+      "data-kind": kind,
+      "data-query": query,
+      "data-key": key,
+      "data-value": value,
+      title: `${name}: ${words[query].trim()} → ${words[key].trim()} ${weight(value)}`,
+    };
+  }
+
+  /** The text and its arcs as a picture. @param {number} top */
+  figure(top) {
+    /** @type {Mark[]} */
+    const marks = this.paths().map((path) => ({
+      d: path.d,
+      stroke: path.stroke,
+      width: path["stroke-width"],
+      opacity: path["stroke-opacity"],
+      transform: `translate(20 ${top})`,
+    }));
+    this.places().forEach(({ left, bottom }, at) => {
+      const isQuery = at === this.query;
+      const look = { anchor: "middle", size: 17, weight: isQuery ? 700 : 400 };
+      marks.push({ ...look, x: left + 20, y: top + bottom - 8, text: this.words[at].trim() });
+    });
+    const { clientWidth, clientHeight } = this.element;
+    return { width: clientWidth + 40, height: clientHeight, marks };
+  }
+}
+
+/**
+ * A curve between two tokens, above the words of a line or below them, or from line to line.
+ * @param {Place} from
+ * @param {Place} to
+ * @param {number} shift  Pixels to the right
+ * @param {boolean} isAbove
+ */
+function arc(from, to, shift, isAbove) {
+  const start = from.left + shift;
+  const end = to.left + shift;
+  if (from.line === to.line) {
+    const edge = isAbove ? from.top : from.bottom;
+    const high = Math.min(isAbove && !from.line ? 96 : 30, 16 + 0.42 * Math.abs(end - start));
+    const bow = edge + (isAbove ? -high : high);
+    // A token that looks at itself has a loop.
+    if (from === to) {
+      const loop = `${start - 14} ${bow} ${start + 14} ${bow} ${start + 4} ${edge}`;
+      return `M${start - 4} ${edge}C${loop}`;
+    }
+    return `M${start} ${edge}C${start} ${bow} ${end} ${bow} ${end} ${edge}`;
+  }
+  const [leaves, comes] = from.line > to.line ? [from.top, to.bottom] : [from.bottom, to.top];
+  const middle = (leaves + comes) / 2;
+  return `M${start} ${leaves}C${start} ${middle} ${end} ${middle} ${end} ${comes}`;
+}

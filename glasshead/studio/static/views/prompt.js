@@ -1,0 +1,411 @@
+// The view "prompt": a text with the arcs of its heads, what the model predicts of it while it is
+// typed, and what changes when heads are taken away. Without a model, the worked example.
+import { Arcs } from "../arcs.js";
+import { MOST_COLORS, categories } from "../colors.js";
+import { choice, menu, slider, tellOrigin } from "../controls.js";
+import { button, element, fill, unique } from "../dom.js";
+import { decimal } from "../numbers.js";
+import { Refused, newest } from "../source.js";
+import { Bars } from "./prompt-bars.js";
+import { PromptHeads, headsOf, listed } from "./prompt-heads.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Told } from "./prompt-bars.js"
+ * @import { Head } from "./prompt-heads.js"
+ */
+
+const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];
+const TOPS = [5, 10, 20, 50];
+const USUAL_TOP = 10;
+// Characters of a sample, which is to be seen at a glance.
+const GLANCE = 110;
+
+class Prompt {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  constructor(frame, context) {
+    const { t, state } = context;
+    this.frame = frame;
+    this.context = context;
+    this.t = t;
+    this.state = state;
+    this.newAsking = newest(context.signal);
+    this.newWeights = newest(context.signal);
+    /** @type {Told} */
+    this.told = null;
+    /** @type {Float32Array} */
+    this.weights = null;
+    // What was taken away before, to go back to.
+    /** @type {string[]} */
+    this.past = [];
+    this.takes = false;
+    const id = unique("prompt");
+    const oninput = () => this.typed();
+    const plain = { spellcheck: "false", dir: "auto", rows: 2, maxlength: 2000 };
+    this.field = element("textarea", { id, oninput, ...plain });
+    this.origin = element("p.quiet.origin");
+    this.why = element("p.why", { role: "status" });
+    this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query));
+    this.heads = new PromptHeads(
+      t,
+      (layer, head) => this.chosen(layer, head),
+      (layer) => this.takeLayer(layer),
+    );
+    this.bars = new Bars(t, (text) => this.follow(text));
+    this.refusal = element("div", { role: "alert" });
+    this.undoing = element("div.undoing");
+    this.legend = element("p.legend");
+    this.label = element("label", { for: id }, t("prompt.text"));
+  }
+
+  async start() {
+    const { context } = this;
+    if (context.about.subject.kind === null) {
+      this.layOutExample();
+      await this.example();
+      return;
+    }
+    this.layOut();
+    if (this.state.text === undefined) {
+      const { text, origin, why } = await context.sample();
+      tellOrigin(this.origin, this.t, origin, why);
+      this.field.value = atAGlance(text);
+    } else this.field.value = this.state.text;
+    await this.ask();
+  }
+
+  layOut() {
+    const { t, state } = this;
+    const tops = TOPS.map((each) => /** @type {[number, number]} */ ([each, each]));
+    const at = TEMPERATURES.indexOf(Number(state.temperature ?? 1));
+    /** @param {Record<string, any>} changes */
+    const change = (changes) => {
+      this.context.remember(changes);
+      this.ask();
+    };
+    const controls = element(
+      "div.controls",
+      menu(t("prompt.top"), tops, Number(state.top ?? USUAL_TOP), (top) => {
+        change({ top: Number(top) === USUAL_TOP ? null : top });
+      }),
+      slider(
+        t("prompt.temperature"),
+        TEMPERATURES.length,
+        at < 0 ? TEMPERATURES.indexOf(1) : at,
+        (place) => TEMPERATURES[place],
+        (place) => change({ temperature: TEMPERATURES[place] === 1 ? null : TEMPERATURES[place] }),
+      ),
+    );
+    const mode = choice(
+      t("prompt.click"),
+      [
+        ["show", t("prompt.shows")],
+        ["take", t("prompt.takes")],
+      ],
+      "show",
+      (value) => {
+        this.takes = value === "take";
+      },
+    );
+    fill(
+      this.frame,
+      element("div.prompt-text", this.label, this.field, this.origin, this.refusal),
+      element(
+        "div.stage",
+        element("div.sentence", this.arcs.element, this.why),
+        element("aside", this.bars.element, controls),
+        element("section.all", mode, this.heads.element, this.legend, this.undoing),
+      ),
+    );
+  }
+
+  layOutExample() {
+    fill(this.label, this.t("steps.sentence"));
+    this.field.value = this.state.text ?? "";
+    fill(
+      this.frame,
+      element("div.prompt-text", this.label, this.field, this.refusal),
+      element("div.sentence.large", this.arcs.element, this.why),
+    );
+  }
+
+  /** Without a model: a sentence, whose weights the view "steps" works out. */
+  async example() {
+    const { context, t, state } = this;
+    const signal = this.newAsking();
+    delete this.frame.dataset.drawn;
+    const { text = null } = state;
+    try {
+      const data = await context.source.json("steps", { text }, { signal });
+      const { words, matrices } = data;
+      if (text === null) this.field.value = data.text;
+      const head = {
+        name: t("steps.weights"),
+        color: categories()[0],
+        values: Float32Array.from(matrices.weights.flat()),
+      };
+      this.arcs.moved = (query) => {
+        context.remember({ query });
+        this.tellExample(words, matrices.scores);
+      };
+      const running = words.map((/** @type {string} */ word) => ` ${word}`);
+      this.arcs.show(running, [head], numberOr(state.query, data.query));
+      this.tellExample(words, matrices.scores);
+      this.refuse(null);
+      context.picture(() => this.figure());
+      this.frame.dataset.drawn = "";
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused) this.refuse(error.message);
+      else context.failed(error);
+    }
+  }
+
+  /**
+   * @param {string[]} words
+   * @param {number[][]} scores
+   */
+  tellExample(words, scores) {
+    const { query } = this.arcs;
+    const { key, weight } = this.arcs.strongest();
+    const places = {
+      query: words[query],
+      key: words[key],
+      weight: decimal(weight),
+      score: decimal(scores[query][key]),
+    };
+    const { text } = this.state;
+    const place = new URLSearchParams({ ...(text && { text }), query: String(query) });
+    const link = element("a.more", { href: `#steps?${place}` }, this.t("prompt.numbers"));
+    fill(this.why, this.t("prompt.why.example", places), " ", link);
+  }
+
+  typed() {
+    const text = this.field.value;
+    fill(this.origin);
+    this.context.remember({ text, query: null });
+    if (this.context.about.subject.kind === null) this.example();
+    else this.ask();
+  }
+
+  /** @param {string} token */
+  follow(token) {
+    this.field.value += token.replaceAll("␣", " ").replaceAll("\\n", "\n");
+    this.field.focus();
+    this.typed();
+  }
+
+  get without() {
+    return headsOf(this.state.without);
+  }
+
+  /** Ask what the model predicts; what was asked before is given up. */
+  async ask() {
+    const { source } = this.context;
+    const signal = this.newAsking();
+    const text = this.field.value;
+    delete this.frame.dataset.drawn;
+    if (!text.trim()) {
+      this.refuse(this.t("prompt.empty"));
+      return;
+    }
+    const { without = null, top = null, temperature = null } = this.state;
+    const params = { text, without };
+    try {
+      const [told, maps] = await Promise.all([
+        source.json("prompt", { ...params, top, temperature }, { signal }),
+        source.numbers("prompt/maps", params, { signal }),
+      ]);
+      if (signal.aborted) return;
+      this.told = told;
+      this.refuse(null);
+      this.heads.show(told.heads, maps);
+      this.bars.show(told, !this.without.length);
+      this.drawUndoing();
+      await this.draw(signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused) this.refuse(error.message);
+      else this.context.failed(error);
+    }
+  }
+
+  /** @param {string | null} sentence */
+  refuse(sentence) {
+    fill(this.refusal, sentence === null ? null : element("p.refused", sentence));
+    if (sentence !== null) this.frame.dataset.drawn = "";
+  }
+
+  /** The heads whose arcs are shown, of those that there are. */
+  get shown() {
+    const { heads, first } = this.told;
+    const asked = headsOf(this.state.heads).filter(([layer, head]) => head < heads[layer]);
+    const known = asked.slice(0, MOST_COLORS);
+    return known.length ? known : [first];
+  }
+
+  /**
+   * Draw the arcs of the heads that are shown.
+   * @param {AbortSignal} signal
+   */
+  async draw(signal = this.newWeights()) {
+    const { source } = this.context;
+    const { shown, t } = this;
+    const { running } = this.told;
+    const params = { text: this.field.value, without: this.state.without, heads: listed(shown) };
+    delete this.frame.dataset.drawn;
+    const { values } = await source.numbers("prompt/weights", params, { signal });
+    if (signal.aborted) return;
+    const size = running.length ** 2;
+    const heads = shown.map(([layer, head], at) => ({
+      name: t("heads.named", { layer, head }),
+      color: categories()[at],
+      values: values.subarray(at * size, (at + 1) * size),
+    }));
+    this.heads.mark(shown, categories(), this.without);
+    this.arcs.show(running, heads, numberOr(this.state.query, null));
+    fill(
+      this.legend,
+      heads.map(({ name, color }) => {
+        const swatch = element("span.swatch", { "aria-hidden": "true" });
+        swatch.style.background = color;
+        return element("span.key", swatch, name);
+      }),
+    );
+    this.tell();
+    this.context.picture(() => this.figure());
+    this.frame.dataset.drawn = "";
+  }
+
+  /** @param {number} query */
+  pointed(query) {
+    this.context.remember({ query });
+    this.tell();
+  }
+
+  tell() {
+    const [[layer, head]] = this.shown;
+    const { key, weight } = this.arcs.strongest();
+    const { words, query } = this.arcs;
+    const places = {
+      layer,
+      head,
+      query: words[query].trim(),
+      key: words[key].trim(),
+      weight: decimal(weight),
+    };
+    const place = new URLSearchParams({
+      said: this.field.value,
+      layer: String(layer),
+      head: String(head),
+      query: String(query),
+      key: String(key),
+    });
+    const link = element("a.more", { href: `#heads?${place}` }, this.t("prompt.map"));
+    fill(this.why, this.t("prompt.why", places), " ", link);
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   */
+  chosen(layer, head) {
+    if (this.takes) {
+      this.take(toggled(this.without, [layer, head]));
+      return;
+    }
+    const next = toggled(this.shown, [layer, head]).slice(-MOST_COLORS);
+    this.context.remember({ heads: listed(next.length ? next : [[layer, head]]) });
+    this.draw().catch(this.context.failed);
+  }
+
+  /** Take all heads of a layer away, or put them back where all are. @param {number} layer */
+  takeLayer(layer) {
+    const all = Array.from({ length: this.told.heads[layer] }, (_, head) => [layer, head]);
+    const others = this.without.filter(([each]) => each !== layer);
+    const areAway = this.without.length - others.length === all.length;
+    this.take(/** @type {Head[]} */ (areAway ? others : [...others, ...all]));
+  }
+
+  /** @param {Head[]} heads */
+  take(heads) {
+    this.past.push(this.state.without ?? "");
+    this.context.remember({ without: listed(heads) });
+    this.ask();
+  }
+
+  undo() {
+    this.context.remember({ without: this.past.pop() || null });
+    this.ask();
+  }
+
+  drawUndoing() {
+    const { t, without, past } = this;
+    const names = without.map(([layer, head]) => t("heads.named", { layer, head }));
+    const all = t("prompt.back");
+    fill(
+      this.undoing,
+      without.length ? element("p", t("prompt.away", { heads: names.join("; ") })) : null,
+      past.length ? button(t("prompt.undo"), () => this.undo()) : null,
+      without.length ? button(all, () => this.take([])) : null,
+    );
+  }
+
+  figure() {
+    const top = 60;
+    const figure = this.arcs.figure(top);
+    const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
+    const names = this.arcs.heads.map(({ name, color }, at) => {
+      const y = top + figure.height + 20 + at * 18;
+      return [
+        { x: 20, y: y - 9, width: 12, height: 10, fill: color },
+        { x: 40, y, text: name, size: 12 },
+      ];
+    });
+    const height = top + figure.height + 30 + names.length * 18;
+    return { ...figure, height, marks: [title, ...figure.marks, ...names.flat()] };
+  }
+}
+
+/**
+ * @template Other
+ * @param {string | undefined} written
+ * @param {Other} other  Where it is no whole number
+ */
+function numberOr(written, other) {
+  return /^\d+$/.test(written ?? "") ? Number(written) : other;
+}
+
+/**
+ * A list of heads without one that is in it, or with one that is not.
+ * @param {Head[]} heads
+ * @param {Head} one
+ */
+function toggled(heads, [layer, head]) {
+  const others = heads.filter(([each, other]) => each !== layer || other !== head);
+  return others.length < heads.length ? others : [...heads, /** @type {Head} */ ([layer, head])];
+}
+
+/**
+ * The first sentences of a sample that are seen at a glance.
+ * @param {string} text
+ */
+function atAGlance(text) {
+  if (text.length <= GLANCE) return text;
+  const ends = [...text.matchAll(/[.!?。！？](?=\s|$)/gu)].map(({ index }) => index + 1);
+  const end = ends.findLast((each) => each <= GLANCE) ?? text.lastIndexOf(" ", GLANCE);
+  return end > 0 ? text.slice(0, end) : text.slice(0, GLANCE);
+}
+
+export const prompt = {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  async open(frame, context) {
+    await new Prompt(frame, context).start();
+  },
+};

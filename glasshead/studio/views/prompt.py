@@ -1,0 +1,307 @@
+"""The view `prompt`: what a model predicts of a text while it is typed, with heads taken away."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import glasshead as gh
+from glasshead.drawing import visible
+from glasshead.message import Message
+from glasshead.models import LanguageModel
+from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.studio import Studio
+from glasshead.studio.subject import ModelPass, check_place
+from glasshead.studio.views import heads
+from glasshead.studio.views.alignment import translations
+from glasshead.studio.views.reading import observed, tokens_of
+from glasshead.tasks.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from glasshead.tasks.readers.reader import Reader
+
+Predicts = Literal["tokens", "labels", "translations", "nothing"]
+Head = tuple[int, int]
+
+# Passes that are remembered: that of a text with and without heads, and some before.
+_PASSES = 8
+_BEAM = 3
+LONGEST_PROMPT = 2000
+"""Characters of a prompt."""
+
+
+@dataclass(frozen=True, eq=False)
+class PromptPass:
+    """A pass over a prompt, with some heads taken away.
+
+    Attributes:
+        reading: The tokens, and the attention of each layer.
+        logits: Of the next token after each token, `[length, vocabulary]`, or of each label,
+            `[1, labels]`; None where the model predicts neither.
+    """
+
+    reading: ModelPass
+    logits: Float[Tensor, "rows outputs"] | None
+
+
+class Prompts:
+    """Runs a studio's model over prompts, and remembers the last passes.
+
+    Args:
+        studio: The studio that holds the model.
+    """
+
+    def __init__(self, studio: Studio) -> None:
+        self._studio = studio
+        self._passes: Cache[PromptPass] = Cache(_PASSES)
+
+    def predictions(
+        self, text: str, without: Sequence[Head], top: int, temperature: float, work: Work
+    ) -> dict[str, Any]:
+        """Return what the model predicts of a prompt, with heads taken away and with all of them.
+
+        Args:
+            text: The prompt.
+            without: Layer and head of each head that is taken away, as by `gh.ablate`.
+            top: Number of predictions.
+            temperature: Divides the logits of the next token; 0 gives all to the largest.
+            work: Checked for cancellation before each layer.
+
+        Returns: `tokens` and `running`, the tokens as running text; `layers` and `heads`; `of`,
+            the tokens of the whole prompt; `first`, the head to show first; `predicts`, one of
+            `Predicts`; `likely`, the most likely predictions, each with its `text`, its probability
+            `p` and that with all heads, `before`; and `loss`, the mean of −ln p of each token but
+            the first, in nats, with `loss_before`, that with all heads; None where the model
+            predicts no tokens.
+
+        Errors: a `Refusal` where the text has no word or too many bytes, there is no such head, or
+        the model does not read it; `Cancelled`.
+        """
+        own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
+        reading = own.reading
+        tokens = [visible(word) for word in reading.words]
+        kind = self._predicts(own)
+        told = {
+            "tokens": tokens,
+            "running": heads.running(tokens),
+            "of": reading.of,
+            "layers": list(reading.layers),
+            "heads": list(reading.heads),
+            "first": telling_head(reading),
+            "predicts": kind,
+            "likely": [],
+            "loss": None,
+            "loss_before": None,
+        }
+        if kind == "translations":
+            return told | {"likely": self._translations(text, reading, without, work)}
+        if own.logits is None or whole.logits is None:
+            return told
+        heat = temperature if kind == "tokens" else 1.0
+        now, before = (likely(each.logits[-1], heat) for each in (own, whole))  # type: ignore[index] - checked above
+        names = self._names(kind)
+        told["likely"] = [
+            {"text": names(at), "p": now[at].item(), "before": before[at].item()}
+            for at in now.topk(min(top, len(now))).indices.tolist()
+        ]
+        if kind == "tokens" and reading.length > 1:
+            told["loss"], told["loss_before"] = (
+                loss_of(each.logits, reading.tokens)  # type: ignore[arg-type] - checked above
+                for each in (own, whole)
+            )
+        return told
+
+    def maps(self, text: str, without: Sequence[Head], work: Work) -> Tensor:
+        """Return the small maps of all heads, as the view `heads` does."""
+        return heads.small_maps(self.pass_of(text, without, work).reading)
+
+    def weights(
+        self, text: str, without: Sequence[Head], shown: Sequence[Head], work: Work
+    ) -> Float[Tensor, "shown length length"]:
+        """Return the weights of some heads.
+
+        Errors: a `Refusal` where there is no such head, and as of `predictions`.
+        """
+        reading = self.pass_of(text, without, work).reading
+        return torch.stack([heads.whole_map(reading, *head) for head in shown])
+
+    def pass_of(self, text: str, without: Sequence[Head], work: Work) -> PromptPass:
+        """Run the model over a prompt without some heads, or return the pass that was made.
+
+        Errors: as of `predictions`.
+        """
+        studio, away = self._studio, tuple(sorted(set(without)))
+        if not text.strip():
+            raise Refusal(Message("Enter at least one word."))
+        key = studio.subject.version, text, away
+        return self._passes.get(key, lambda: self._run(text, away, work), work.follow, work)
+
+    def _run(self, text: str, without: Sequence[Head], work: Work) -> PromptPass:
+        studio = self._studio
+        reader = studio.subject.reader()
+        numbers, of = tokens_of(reader, text, studio.limits.prompt)
+        tokens = torch.tensor(numbers)
+        written = {number: reader.token(number) for number in set(numbers)}
+        ablated = ablated_heads(self.pass_of(text, (), work).reading, without) if without else {}
+        logits: list[Tensor | None] = []
+
+        def forward() -> None:
+            logits.append(logits_of(reader, tokens))
+
+        with gh.ablate(reader.model, ablated) if ablated else nullcontext():
+            seen = observed(reader, forward, len(tokens), (), studio.limits.memory, work)
+        words = tuple(written[number] for number in numbers)
+        return PromptPass(ModelPass(tokens, words, of, seen, 0), logits[0])
+
+    def _predicts(self, one: PromptPass) -> Predicts:
+        kind = self._studio.subject.kind
+        if kind == "translate":
+            return "translations"
+        if one.logits is None:
+            return "nothing"
+        return "labels" if kind == "classify" else "tokens"
+
+    def _names(self, kind: Predicts) -> Any:
+        """Return what names a prediction by its index."""
+        if kind == "tokens":
+            reader = self._studio.subject.reader()
+            return lambda at: _shown(reader.token(at))
+        from glasshead.tasks.classify import CLASSIFY
+
+        folder = self._studio.subject.folder
+        answers = CLASSIFY.settings.from_run(RunFolder(folder)).data.answers  # type: ignore[arg-type] - a classifier has one
+        return lambda at: answers[at]
+
+    def _translations(
+        self, text: str, reading: ModelPass, without: Sequence[Head], work: Work
+    ) -> list[dict[str, Any]]:
+        """Return the candidates of beam search, with e^score as their share of likeness."""
+        translator, limits = self._studio.subject.translator(), self._studio.limits
+        ablated = ablated_heads(reading, without)
+
+        def found() -> dict[str, float]:
+            told = translations(translator, text, limits, _BEAM, work)["candidates"]
+            return {one["text"]: one["log_probability"] for one in told}
+
+        before = found()
+        now = before
+        if ablated:
+            with gh.ablate(translator.model, ablated):
+                now = found()
+        return [
+            {
+                "text": name,
+                "p": float(torch.tensor(ln_p).exp()),
+                "before": float(torch.tensor(before[name]).exp()) if name in before else 0.0,
+            }
+            for name, ln_p in now.items()
+        ]
+
+
+def _shown(token: str) -> str:
+    """Return a token with what is invisible in it made visible, a line break of bytes too."""
+    return visible(token.replace("<0x0A>", "\n"))
+
+
+def telling_head(reading: ModelPass) -> list[int]:
+    """Return the layer and head whose queries look most sharply at one token.
+
+    Neither themselves nor the first token count, at which heads look that have nothing to tell.
+    """
+    maps = heads.small_maps(reading)[..., :-1]
+    side = maps.shape[-1]
+    others = torch.ones(side, side).fill_diagonal_(0)
+    others[:, 0] = 0
+    best = int((maps * others).amax(-1).mean(-1).argmax())
+    for layer, count in enumerate(reading.heads):
+        if best < count:
+            return [layer, best]
+        best -= count
+    return [0, 0]
+
+
+def logits_of(reader: "Reader", tokens: Int[Tensor, " length"]) -> Tensor | None:
+    """Run a reader's model with its head: logits after each token, or of each label.
+
+    None where the model has no head; it has run all the same.
+    """
+    model = reader.model
+    if isinstance(model, LanguageModel):
+        return model(tokens[None])[0]
+    if hasattr(model, "base_model") and getattr(model, "base_model", model) is not model:
+        options = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+        batch: Any = {"input_ids": tokens[None], "attention_mask": torch.ones_like(tokens[None])}
+        output = model(**batch, **options)  # pyright: ignore[reportCallIssue] - a module's own
+        return getattr(output, "logits", [None])[0]
+    output = reader.read(tokens[None])
+    is_of_labels = isinstance(output, Tensor) and output.ndim == 2
+    return output if is_of_labels else None
+
+
+def likely(logits: Float[Tensor, " outputs"], temperature: float) -> Float[Tensor, " outputs"]:
+    """Compute softmax(logits / temperature) in float32; at 0 all goes to the largest.
+
+    >>> likely(torch.tensor([0.0, 2.0]), 0.0)
+    tensor([0., 1.])
+    """
+    if temperature == 0:
+        return F.one_hot(logits.argmax(), len(logits)).float()
+    return (logits.float() / temperature).softmax(-1)
+
+
+def loss_of(logits: Float[Tensor, "length vocabulary"], tokens: Int[Tensor, " length"]) -> float:
+    """Compute the mean of −ln p of each token but the first, in nats."""
+    return F.cross_entropy(logits[:-1].float(), tokens[1:]).item()
+
+
+def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, list[int]]:
+    """Return heads by the name of their module, as `gh.ablate` takes them.
+
+    Errors: a `Refusal` where there is no such layer or head.
+    """
+    found: dict[str, list[int]] = {}
+    for layer, head in without:
+        check_place("layer", layer, len(reading.layers))
+        check_place("head", head, reading.heads[layer])
+        name = reading.layers[layer]
+        if "#" in name:
+            raise Refusal(
+                Message("layers that share one attention cannot lose a head each: take none away.")
+            )
+        found.setdefault(name, []).append(head)
+    return found
+
+
+def described(studio: Studio) -> dict[str, Any] | None:
+    """Return what a studio's model is: its `name`, `layers`, `heads` and `parameters`.
+
+    The name is None for a model of this library's own, which the page names by its task. Numbers
+    of layers and heads are None where the model does not tell, or its layers differ. None where it
+    cannot be opened, which the views tell of.
+    """
+    try:
+        model: nn.Module = studio.subject.reader().model
+    except (OSError, ValueError):
+        return None
+    name, layers, count = None, None, None
+    config = getattr(model, "config", None)
+    own = [each for each in model.modules() if isinstance(each, gh.MultiHeadAttention)]
+    if own:
+        numbers = {each.num_heads for each in own}
+        layers, count = len(own), numbers.pop() if len(numbers) == 1 else None
+        name = "Llama" if studio.subject.kind == "model" else None
+    elif config is not None:
+        name = str(getattr(config, "model_type", "") or type(model).__name__)
+        layers = getattr(config, "num_hidden_layers", None)
+        count = getattr(config, "num_attention_heads", None)
+    return {
+        "name": name,
+        "layers": layers,
+        "heads": count,
+        "parameters": sum(each.numel() for each in model.parameters()),
+    }

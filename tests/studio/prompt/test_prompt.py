@@ -1,0 +1,191 @@
+"""What the view `prompt` says of a model: its predictions, and those without some heads."""
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from torch.nn import functional as F
+
+import glasshead as gh
+from classified import classified
+from glasshead.studio.app import application
+from glasshead.studio.background_jobs import Cancelled, Refusal, Work
+from glasshead.studio.studio import Limits, Studio
+from glasshead.studio.views import heads
+from glasshead.studio.views.prompt import Prompts, described, likely
+from glasshead.tasks.classify import TextClassifier
+from glasshead.tasks.translate import TextTranslator
+from glasshead.tasks.write import Writer
+from pretrained_folders import llama_folder
+from translated import translated
+from written import written
+
+TEXT = "a big red dog saw a ball"
+AWAY = [(0, 1), (1, 0), (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
+
+
+@pytest.fixture(scope="module")
+def prompts(folder):
+    return Prompts(Studio(folder))
+
+
+def ask(prompts, text=TEXT, without=(), top=5, temperature=1.0):
+    return prompts.predictions(text, list(without), top, temperature, Work())
+
+
+def of_the_run(folder, text=TEXT, without=AWAY):
+    """The logits after each token, with all heads and without some, by the library itself."""
+    writer = Writer.load(folder)
+    tokens = torch.tensor(writer.tokenizer.encode(text))
+    away = {}
+    for layer, head in without:
+        away.setdefault(f"blocks.{layer}.attention", []).append(head)
+    with torch.inference_mode():
+        whole = writer.model(tokens[None])[0]
+        with gh.ablate(writer.model, away):
+            return tokens, whole, writer.model(tokens[None])[0]
+
+
+def test_predictions_are_the_softmax_of_the_model_s_logits(prompts, folder):
+    tokens, logits, _ = of_the_run(folder)
+    told = ask(prompts, temperature=0.7)
+    expected = (logits[-1] / 0.7).softmax(-1).topk(5)
+    assert [one["p"] for one in told["likely"]] == pytest.approx(expected.values.tolist())
+    assert [one["before"] for one in told["likely"]] == [one["p"] for one in told["likely"]]
+    assert told["loss"] == pytest.approx(F.cross_entropy(logits[:-1], tokens[1:]).item())
+    assert (told["predicts"], len(told["tokens"]), told["heads"]) == ("tokens", len(tokens), [3, 3])
+
+
+def test_heads_that_are_taken_away_are_those_of_ablate(prompts, folder):
+    tokens, whole, logits = of_the_run(folder)
+    told = ask(prompts, without=AWAY)
+    assert not torch.allclose(whole, logits)
+    now, before = logits[-1].softmax(-1), whole[-1].softmax(-1)
+    top = now.topk(5).indices
+    assert [one["p"] for one in told["likely"]] == pytest.approx(now[top].tolist())
+    assert [one["before"] for one in told["likely"]] == pytest.approx(before[top].tolist())
+    losses = [F.cross_entropy(each[:-1], tokens[1:]).item() for each in (logits, whole)]
+    assert [told["loss"], told["loss_before"]] == pytest.approx(losses)
+
+
+def test_weights_are_those_of_a_watch_within_the_ablation(prompts, folder):
+    writer = Writer.load(folder)
+    tokens = torch.tensor(writer.tokenizer.encode(TEXT))
+    with (
+        torch.inference_mode(),
+        gh.ablate(writer.model, {"blocks.0.attention": [1]}),
+        gh.watch(writer.model, keep="weights") as seen,
+    ):
+        writer.model(tokens[None])
+    found = prompts.weights(TEXT, [(0, 1)], [(1, 2), (0, 0)], Work())
+    for (layer, head), each in zip([(1, 2), (0, 0)], found, strict=True):
+        expected = seen[f"blocks.{layer}.attention"][0].weights.dense()[0, head]
+        torch.testing.assert_close(each, expected)
+    # What the mask hides has a sign that no weight of 0 has.
+    assert torch.equal(found[0].signbit(), torch.ones_like(found[0], dtype=torch.bool).triu(1))
+    assert prompts.maps(TEXT, [], Work()).shape == (6, len(tokens), len(tokens) + 1)
+
+
+def test_the_first_head_looks_sharply_at_other_tokens(prompts):
+    layer, head = ask(prompts)["first"]
+    reading = prompts.pass_of(TEXT, (), Work()).reading
+
+    def sharpness(layer, head):
+        weights = heads.whole_map(reading, layer, head).clone().fill_diagonal_(0)
+        return weights[:, 1:].amax(-1).mean()
+
+    best = max(sharpness(*each) for each in ((one, two) for one in range(2) for two in range(3)))
+    assert sharpness(layer, head) == pytest.approx(best.item())
+
+
+def test_a_temperature_of_0_gives_all_to_the_largest(prompts):
+    assert [one["p"] for one in ask(prompts, temperature=0.0)["likely"]] == [1.0, 0, 0, 0, 0]
+    assert likely(torch.tensor([3.0, 1.0]), 2.0)[0] == pytest.approx(1 / (1 + torch.e**-1))
+
+
+def test_a_model_of_hugging_face_predicts_and_loses_heads_as_well(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    folder = llama_folder(tmp_path / "llama")
+    prompts = Prompts(Studio(folder))
+    told = ask(prompts, "the big dog", AWAY)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    reading = prompts.pass_of("the big dog", (), Work()).reading
+    away = {reading.layers[0]: [1], reading.layers[1]: [0, 2]}
+    with torch.inference_mode(), gh.ablate(model, {name: away[name] for name in away}):
+        logits = model(reading.tokens[None]).logits[0, -1]
+    expected = logits.softmax(-1).topk(5).values
+    assert [one["p"] for one in told["likely"]] == pytest.approx(expected.tolist(), rel=1e-4)
+    said = described(prompts._studio) or {}
+    assert (said["name"], said["layers"], said["heads"]) == ("llama", 2, 3)
+    assert said["parameters"] == sum(each.numel() for each in model.parameters())
+
+
+def test_a_classifier_tells_its_labels(tmp_path):
+    folder = classified(tmp_path / "run").path
+    prompts = Prompts(Studio(folder))
+    (answer,) = TextClassifier.load(folder).classify(["good film"])
+    told = ask(prompts, "good film", temperature=0.0)
+    assert told["predicts"] == "labels"
+    assert {one["text"]: pytest.approx(one["p"]) for one in told["likely"]} == dict(answer.shares)
+    assert told["loss"] is None
+    changed = ask(prompts, "good film", [(0, 0)])
+    assert [one["before"] for one in changed["likely"]] != [one["p"] for one in changed["likely"]]
+
+
+def test_a_translator_tells_its_candidates(tmp_path):
+    folder = translated(tmp_path / "run").path
+    prompts = Prompts(Studio(folder))
+    told = ask(prompts, "ich lese")
+    found = TextTranslator.load(folder).translate(["ich lese"])
+    assert told["predicts"] == "translations"
+    assert len(told["likely"]) <= 3
+    assert found
+    assert all(0 <= one["p"] == one["before"] <= 1 for one in told["likely"])
+    away = ask(prompts, "ich lese", [(0, 0), (0, 1)])
+    assert [one["p"] for one in away["likely"]] != [one["p"] for one in told["likely"]]
+
+
+def test_what_is_not_to_be_had_is_refused_in_a_sentence(prompts, folder):
+    with pytest.raises(Refusal, match=r"Enter at least one word"):
+        ask(prompts, " \n")
+    with pytest.raises(Refusal, match=r"head takes one from 0 to 2, and got 3"):
+        ask(prompts, without=[(0, 3)])
+    with pytest.raises(Refusal, match=r"layer takes one from 0 to 1, and got 2"):
+        ask(prompts, without=[(2, 0)])
+    gone = Work()
+    gone.cancel()
+    with pytest.raises(Cancelled):
+        Prompts(Studio(folder)).predictions(TEXT, [], 5, 1.0, gone)
+
+
+def test_a_long_prompt_is_read_up_to_a_limit(folder):
+    prompts = Prompts(Studio(folder, Limits(prompt=5)))
+    told = ask(prompts)
+    assert (len(told["tokens"]), told["of"] > 5) == (5, True)
+
+
+def test_the_routes_take_heads_as_the_address_writes_them(folder):
+    client = TestClient(application(Studio(folder)), base_url="http://localhost")
+    told = client.get("/api/prompt", params={"text": TEXT, "without": "0.1,1.0,1.2", "top": 3})
+    assert (told.status_code, len(told.json()["likely"])) == (200, 3)
+    weights = client.get("/api/prompt/weights", params={"text": TEXT, "heads": "1.2,0.0"})
+    length = len(told.json()["tokens"])
+    assert weights.headers["shape"] == f"2,{length},{length}"
+    for params, said in (
+        ({"text": TEXT, "without": "x"}, "without does not take x."),
+        (
+            {"text": TEXT, "top": 0},
+            "top takes a number of at least 1, and got 0.",
+        ),
+        ({"text": TEXT, "temperature": "nan"}, "temperature takes a number, and got nan."),
+    ):
+        refused = client.get("/api/prompt", params=params)
+        assert (refused.status_code, refused.json()["detail"]) == (422, said)
+    assert client.get("/api/prompt/model").json()["layers"] == 2
+    without = TestClient(application(Studio()), base_url="http://localhost")
+    assert without.get("/api/prompt", params={"text": TEXT}).status_code == 404

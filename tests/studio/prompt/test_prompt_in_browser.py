@@ -1,0 +1,250 @@
+"""The page of a prompt in a browser: its arcs, its bars, and heads that are taken away."""
+
+from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree as ET
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.studio import Studio
+from glasshead.studio.views.prompt import Prompts
+from glasshead.studio.views.steps import steps_data
+from glasshead.studio.views.steps_request import StepsRequest
+from pretrained_folders import llama_folder
+from studio.conftest import LANGUAGES, address
+from written import written
+
+TEXT = "a big red dog saw a ball"
+PLACE = f"#prompt?text={TEXT.replace(' ', '+')}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
+
+
+@pytest.fixture(scope="module")
+def prompts(folder):
+    return Prompts(Studio(folder))
+
+
+def numbers(page, name="value"):
+    found = page.locator(".bars .number").evaluate_all(
+        f"(all) => all.map((one) => Number(one.dataset.{name}))"
+    )
+    return pytest.approx(found, abs=1e-9)
+
+
+def drawn(page):
+    page.wait_for_selector(".body[data-drawn]")
+
+
+def arcs(page, kind):
+    """The weights of the arcs of a kind, by query and key."""
+    found = page.locator(f".arcs path[data-kind={kind}]").evaluate_all(
+        "(all) => all.map(({ dataset }) => [dataset.query, dataset.key, dataset.value].map(Number))"
+    )
+    return {(int(query), int(key)): value for query, key, value in found}
+
+
+def test_bars_and_loss_are_those_of_the_model(looking, serving, folder, prompts):
+    page = looking(serving(folder).url).open(PLACE)
+    told = prompts.predictions(TEXT, [], 10, 1.0, Work())
+    assert numbers(page) == [one["p"] for one in told["likely"]]
+    names = page.locator(".bars th").all_inner_texts()
+    assert names == [one["text"] for one in told["likely"]]
+    loss = page.locator(".loss")
+    assert float(loss.get_attribute("data-value")) == told["loss"]
+    page.get_by_label("Temperature").press("Home")
+    drawn(page)
+    assert numbers(page) == [1.0] + [0.0] * 9
+    assert "temperature=0" in address(page)
+
+
+def test_arcs_have_the_weights_of_the_heads_that_are_shown(looking, serving, folder, prompts):
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=1.2&query=5")
+    P = prompts.weights(TEXT, [], [(1, 2)], Work())[0]
+    expected = {(5, key): P[5, key].item() for key in range(len(P)) if P[5, key] >= 0.02}
+    assert arcs(page, "row") == expected
+    page.locator(".arcs .token").nth(2).hover()
+    column = {(row, 2): P[row, 2].item() for row in range(len(P)) if row != 2 and P[row, 2] >= 0.02}
+    assert arcs(page, "column") == column
+    assert "query=2" in address(page)
+    # A second head joins, in a colour of its own.
+    page.locator('.grid [data-layer="0"][data-head="1"]').click()
+    drawn(page)
+    assert "heads=1.2%2C0.1" in address(page)
+    strokes = page.locator(".arcs path").evaluate_all(
+        "(all) => all.map((one) => one.getAttribute('stroke'))"
+    )
+    assert len(set(strokes)) == 2
+    assert page.locator(".legend .key").all_inner_texts() == ["Layer 1, head 2", "Layer 0, head 1"]
+
+
+def test_a_head_is_taken_away_and_put_back(looking, serving, folder, prompts):
+    look = looking(serving(folder).url)
+    page = look.open(PLACE)
+    before = prompts.predictions(TEXT, [], 10, 1.0, Work())
+    page.get_by_text("takes it away").click()
+    page.locator('.grid [data-layer="1"][data-head="0"]').click()
+    page.locator(".undoing", has_text="Layer 1, head 0").wait_for()
+    drawn(page)
+    told = prompts.predictions(TEXT, [(1, 0)], 10, 1.0, Work())
+    assert numbers(page) == [one["p"] for one in told["likely"]]
+    assert numbers(page, "before") == [one["before"] for one in told["likely"]]
+    page.get_by_role("button", name="Take all heads of layer 0 away").click()
+    page.locator(".undoing", has_text="Layer 0, head 2").wait_for()
+    drawn(page)
+    held = address(page)
+    assert "without=1.0%2C0.0%2C0.1%2C0.2" in held
+    away = [(1, 0), (0, 0), (0, 1), (0, 2)]
+    told = prompts.predictions(TEXT, away, 10, 1.0, Work())
+    assert numbers(page) == [one["p"] for one in told["likely"]]
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".undoing")).not_to_contain_text("Layer 0")
+    drawn(page)
+    page.get_by_role("button", name="Put all back").click()
+    expect(page.locator(".undoing p")).to_have_count(0)
+    drawn(page)
+    assert numbers(page) == [one["p"] for one in before["likely"]]
+    # The address opens the same again.
+    page = look.open(held.removeprefix(look.url))
+    assert numbers(page) == [one["p"] for one in told["likely"]]
+
+
+def test_typing_gives_up_what_was_asked_before(looking, serving, folder, prompts):
+    page = looking(serving(folder).url).open(PLACE)
+    field = page.locator("textarea")
+    field.press("End")
+    field.press_sequentially(" and a cat")
+    page.wait_for_function("() => document.querySelectorAll('.arcs .token').length > 12")
+    drawn(page)
+    typed = f"{TEXT} and a cat"
+    told = prompts.predictions(typed, [], 10, 1.0, Work())
+    assert numbers(page) == [one["p"] for one in told["likely"]]
+    assert len(told["tokens"]) == page.locator(".arcs .token").count()
+    page.locator(".bars button").first.click()
+    page.wait_for_function(
+        "(typed) => document.querySelector('textarea').value !== typed", arg=typed
+    )
+    follows = told["likely"][0]["text"].replace("␣", " ")
+    assert field.input_value() == typed + follows
+    field.fill(" ")
+    expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
+
+
+def test_without_a_model_a_sentence_has_the_weights_of_the_steps(looking, serving):
+    page = looking(serving().url).open()
+    weights = torch.tensor(steps_data(StepsRequest(), Studio().limits)["matrices"]["weights"])
+    assert arcs(page, "row") == {
+        (1, key): pytest.approx(weights[1, key].item()) for key in range(3)
+    }
+    assert page.locator(".why").inner_text().startswith("“shiny” gives 0.4063 of its attention to")
+    page.locator("textarea").fill("one two three four")
+    page.wait_for_function("() => document.querySelectorAll('.arcs .token').length === 4")
+    page.get_by_text("Every number of it").click()
+    page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)")
+    assert "text=one+two+three+four" in address(page)
+
+
+def test_a_selection_survives_each_change_of_view(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=1.2&query=5")
+    key = None
+    for view, expected in (
+        ("Attention heads", {"layer": "1", "head": "2", "query": "5", "said": TEXT}),
+        ("Atlas", {"layer": "1", "head": "2", "i": "5", "said": TEXT}),
+        ("Prompt", {"heads": "1.2", "query": "5", "text": TEXT}),
+    ):
+        page.locator("nav a", has_text=view).click()
+        page.wait_for_selector(f"h1:has-text('{view}')")
+        drawn(page)
+        held = parse_qs(urlsplit(address(page)).fragment.partition("?")[2])
+        found = {name: held[name][0] for name in expected if name in held}
+        # What is not written yet is shown all the same.
+        assert expected.items() >= found.items()
+        if view == "Attention heads":
+            assert page.locator('[data-row="query"]').get_attribute("data-value") == "5"
+            expect(page.locator(".one .head h2")).to_contain_text("Layer 1, head 2")
+            key = page.locator('[data-row="key"]').get_attribute("data-value")
+            page.locator(".map canvas").press("ArrowRight")
+            key = str(int(key) + 1)
+            assert f"key={key}" in address(page)
+        if view == "Atlas":
+            assert (found["i"], held["j"][0]) == ("5", key)
+    assert page.locator("textarea").input_value() == TEXT
+    assert {query for query, _ in arcs(page, "row")} == {5}
+
+
+def test_the_header_says_what_is_loaded(looking, serving, folder):
+    page = looking(serving(folder).url).open()
+    expect(page.locator(".brand span")).to_contain_text("2 × 3 heads")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_arcs_are_seen_without_scrolling(looking, serving, folder, width, height):
+    page = looking(serving(folder).url, width=width, height=height).open()
+    box = page.locator(".arcs .words").bounding_box()
+    assert box["y"] > 0
+    assert box["y"] + box["height"] <= height
+    assert page.locator(".arcs path").count() > 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_width_and_language(looking, serving, folder, language):
+    look = looking(serving(folder).url, width=390, language=language)
+    look.open(f"{PLACE}&without=0.1&heads=0.0,1.2")
+    for width in (390, 820, 1440):
+        look.resize(width)
+        assert look.overflow() == 0, width
+    assert look.violations() == []
+
+
+def test_all_can_be_done_by_keyboard(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&query=3&heads=0.0")
+    page.locator(".arcs .token").nth(3).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".arcs .token").nth(5)).to_be_focused()
+    assert "query=5" in address(page)
+    page.locator('.grid [data-layer="0"][data-head="0"]').focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    drawn(page)
+    assert "heads=0.0%2C1.1" in address(page)
+
+
+def test_the_picture_has_the_arcs_and_their_legend(looking, serving, folder, tmp_path):
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=0.0,1.2")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    download.value.save_as(tmp_path / "prompt.svg")
+    written = (tmp_path / "prompt.svg").read_text()
+    assert written.count("<path") == page.locator(".arcs path").count()
+    assert "Layer 1, head 2" in written
+    texts = [each.text for each in ET.fromstring(written).iter() if each.text]
+    assert texts.count("a") >= 2
+    assert texts[0].startswith("Prompt")
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A model with twelve heads in each layer."""
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    return llama_folder(folder, num_attention_heads=12, num_key_value_heads=12)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_twelve_heads_fit_a_telephone(looking, serving, wide, language):
+    look = looking(serving(wide).url, width=390, height=844, language=language)
+    for view in ("prompt", "heads"):
+        page = look.open(f"#{view}")
+        assert look.overflow() == 0, view
+        assert look.violations() == []
+    # No role is cut.
+    cut = page.locator(".small .role").evaluate_all(
+        "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
+    )
+    assert cut == 0
