@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.data.tables import read_texts, text_files
@@ -149,8 +150,10 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
         raise ValueError("texts takes one text at least, or the Path of a file, and got none.")
     if any(isinstance(one, str) for one in given):
         name = "1 text" if len(texts) == 1 else f"{len(texts)} texts"
-        return Texts(texts, name, "give some with a word in it")
-    return Texts(texts, ", ".join(shown(Path(one)) for one in given), "name a file that has some")
+        return Texts(texts, name, Message("give some with a word in it"))
+    return Texts(
+        texts, ", ".join(shown(Path(one)) for one in given), Message("name a file that has some")
+    )
 
 
 def as_argument(option: str, value: Any = None) -> str:
@@ -267,12 +270,17 @@ def cut_texts(
     """
     if truncate and length != WHOLE:
         raise ValueError(
-            f"{spell('truncate', True)} cuts texts that are read whole: add "
-            f"{spell('length', WHOLE)}, or leave it out."
+            Message(
+                "{truncate} cuts texts that are read whole: add {length}, or leave it out.",
+                truncate=spell("truncate", True),
+                length=spell("length", WHOLE),
+            )
         )
     encoded = _encoded(reader, texts.texts, progress)
     if not any(encoded):
-        raise ValueError(f"{texts.name} has no text in it: {texts.remedy}.")
+        raise ValueError(
+            Message("{name} has no text in it: {remedy}.", name=texts.name, remedy=texts.remedy)
+        )
     if length == WHOLE:
         return _whole(reader, encoded, truncate=truncate, spell=spell)
     before, after = reader.around
@@ -322,10 +330,18 @@ def _whole(
     if long and not (truncate and room > 0):
         longest = max(map(len, long)) + around
         raise ValueError(
-            f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-            f"have {longest:,}: take {spell('truncate', True)} too, which cuts {len(long):,} of "
-            f"{len(texts):,} texts, or {spell('length', min(room + around, _MAX_LENGTH))}, which "
-            f"cuts all into pieces."
+            Message(
+                "{name} reads at most {context:,} tokens at once, and a piece would "
+                "have {longest:,}: take {truncate} too, which cuts {count:,} of {of:,} "
+                "texts, or {shorter}, which cuts all into pieces.",
+                name=reader.name,
+                context=reader.context,
+                longest=longest,
+                truncate=spell("truncate", True),
+                count=len(long),
+                of=len(texts),
+                shorter=spell("length", min(room + around, _MAX_LENGTH)),
+            )
         )
     by_length: dict[int, list[Sequence[int]]] = {}
     for tokens in filter(None, texts):
@@ -380,8 +396,14 @@ def chunk_length(
     least = sum(map(len, reader.around)) + 1
     if asked < least:
         raise ValueError(
-            f"{spell('length')} takes at least {least} tokens, as {least - 1} stand around each "
-            f"piece, and got {asked}."
+            Message(
+                "{option} takes at least {least} tokens, as {around} stand around each "
+                "piece, and got {asked}.",
+                option=spell("length"),
+                least=least,
+                around=least - 1,
+                asked=asked,
+            )
         )
     return asked
 
@@ -389,7 +411,12 @@ def chunk_length(
 def _check_context(reader: Reader, length: int, spell: Callable[..., str]) -> None:
     if reader.context is not None and length > reader.context:
         raise ValueError(
-            f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-            f"have {length:,}: take {spell('length', min(reader.context, _MAX_LENGTH))}, or "
-            f"another up to {reader.context}."
+            Message(
+                "{name} reads at most {context:,} tokens at once, and a piece would "
+                "have {length:,}: take {shorter}, or another up to {context}.",
+                name=reader.name,
+                context=reader.context,
+                length=length,
+                shorter=spell("length", min(reader.context, _MAX_LENGTH)),
+            )
         )
