@@ -74,7 +74,7 @@ LOCALES := glasshead/explanation/locales
 translations: setup
 	$(BIN)/pybabel --quiet extract --no-default-keywords --keywords='_ say Description Message' --omit-header \
 	    --add-location=file --width=100 --output-file=$(LOCALES)/glasshead.pot \
-	    glasshead/cli glasshead/diagnosis glasshead/drawing glasshead/explanation glasshead/recipe glasshead/studio glasshead/tasks glasshead/watching
+	    glasshead/cli glasshead/diagnosis glasshead/drawing glasshead/explanation glasshead/message.py glasshead/recipe glasshead/studio glasshead/tasks glasshead/watching
 	$(BIN)/pybabel --quiet update --domain=glasshead --no-fuzzy-matching --ignore-obsolete \
 	    --ignore-pot-creation-date --width=100 --input-file=$(LOCALES)/glasshead.pot \
 	    --output-dir=$(LOCALES)

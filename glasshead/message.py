@@ -9,6 +9,16 @@ def _(sentence: str) -> str:
     return sentence
 
 
+# How parts are joined: Chinese has marks of its own.
+_JOINED = {
+    ", ": _("{first}, {then}"),
+    "; ": _("{first}; {then}"),
+    " + ": _("{first} + {then}"),
+    " and ": _("{first} and {then}"),
+    " or ": _("{first} or {then}"),
+}
+
+
 class Message(str):
     """An English sentence with its placeholders filled in; errors carry it to whoever shows them.
 
@@ -42,9 +52,11 @@ class Message(str):
         >>> Message.joined(", ", ["query 4", "key 6"])
         'query 4, key 6'
         """
-        names = [f"part{place}" for place in range(len(parts))]
-        sentence = separator.join(f"{{{name}}}" for name in names)
-        return cls(sentence, **dict(zip(names, parts, strict=True)))
+        sentence = _JOINED.get(separator, f"{{first}}{separator}{{then}}")
+        joined = cls("{first}", first=parts[0]) if parts else cls("")
+        for part in parts[1:]:
+            joined = cls(sentence, first=joined, then=part)
+        return joined
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Pickle as the sentence and its places."""

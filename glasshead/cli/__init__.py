@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from glasshead.extras import MissingLibraryError
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.out_of_memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             standalone_mode=False,
         )
     except _usage_error() as error:
-        return _refuse(_usage(error.format_message(), _command(error, arguments, program.commands)))
+        about = _command(error, arguments, program.commands)
+        return _refuse(_usage(error, about), arguments)
     except typer.Abort:
         return _INTERRUPTED
     return code if isinstance(code, int) else _DONE
@@ -178,11 +179,11 @@ def _refuse(sentence: str, arguments: Sequence[str] | None = None) -> int:
     if sys.stderr is not None:
         from glasshead.drawing.printable import one_line
 
-        error = "error"
+        line = f"glasshead: error: {one_line(sentence)}"
         if isinstance(sentence, Message):
             say = _spoken(sys.argv[1:] if arguments is None else arguments)
-            error, sentence = say("error"), say.told(sentence)
-        sys.stderr.write(f"glasshead: {error}: {one_line(sentence)}\n")
+            line = say("glasshead: error: {sentence}", sentence=one_line(say.told(sentence)))
+        sys.stderr.write(f"{line}\n")
     return _BAD_INPUT
 
 
@@ -220,9 +221,42 @@ def _command(error: Exception, arguments: Sequence[str] | None, commands: Contai
     return f"glasshead {first}" if first in commands else "glasshead"
 
 
-def _usage(message: str, command: str) -> str:
-    see = " See" if message.endswith("?") else "; see"
-    return f"{message.removesuffix('.')}{see} {command} --help."
+# What typer, and click before it, say of how a command was written.
+_USAGE = (
+    _("No such option: {option} (Possible options: {names})"),
+    _("No such option: {option}"),
+    _("No such command {name}. Did you mean {alike}?"),
+    _("No such command {name}"),
+    _("Missing argument {name}"),
+    _("Missing option {name}"),
+    _("Missing command"),
+    _("Option {option} requires an argument"),
+    _("Option {option} does not take a value"),
+    _("Got unexpected extra argument(s) ({words})"),
+    _("Invalid value for {name}: {why}"),
+)
+
+
+def _usage(error: Any, command: str) -> str:
+    """Return an error of usage as a message, and where to read on."""
+    written = error.format_message()
+    message = _as_message(written, error.message)
+    if written.endswith("?"):
+        return Message("{message} See {command} --help.", message=message, command=command)
+    return Message("{message}; see {command} --help.", message=message, command=command)
+
+
+def _as_message(written: str, why: str) -> Message:
+    """Find the sentence that an error of usage is; one that is not known stays in English."""
+    for sentence in _USAGE:
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(sentence))
+        found = re.fullmatch(pattern, written.removesuffix("."))
+        if found:
+            places = found.groupdict()
+            if isinstance(why, Message):
+                places["why"] = why
+            return Message(sentence, **places)
+    return Message("{written}", written=written.removesuffix("."))
 
 
 def _drop_output() -> None:

@@ -21,6 +21,7 @@ from glasshead.cli.output import (
     spoken,
     write_page,
 )
+from glasshead.message import Message
 
 CONVENTIONS = ("attend", "hidden", "additive", "tokenizer")
 UNHEALTHY = 1
@@ -94,7 +95,7 @@ def diagnose(
             mask, queries=queries, keys=keys, convention=convention, offset=offset
         )
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{shown(path)}: {error}") from error
+        raise ValueError(Message("{path}: {error}", path=shown(path), error=error)) from error
     say = spoken(lang)
     document = in_language(diagnosis.document(), say)
     if page_file is not None:
@@ -111,13 +112,20 @@ def _check_lengths(queries: int | None, keys: int | None, offset: int | None) ->
     for option, count in (("--queries", queries), ("--keys", keys)):
         if count is not None and not 1 <= count <= 2**31:
             raise ValueError(
-                f"{option} takes a whole number from 1 to 2^31, and got {count}: leave it out "
-                "for that of the mask."
+                Message(
+                    "{option} takes a whole number from 1 to 2^31, and got {count}: leave "
+                    "it out for that of the mask.",
+                    option=option,
+                    count=count,
+                )
             )
     if offset is not None and abs(offset) > 2**31:
         raise ValueError(
-            f"--offset takes a whole number of at most 2^31, and got {offset}: leave it "
-            "out for keys - queries."
+            Message(
+                "--offset takes a whole number of at most 2^31, and got {offset}: "
+                "leave it out for keys - queries.",
+                offset=offset,
+            )
         )
 
 
@@ -128,10 +136,16 @@ def _mask_source(file: str, tensor: str | None) -> tuple[Path, str | None]:
     """
     path = input_file(file, "FILE")
     if path is None:
-        raise ValueError("FILE takes a file, and got nothing: name one.")
+        raise ValueError(Message("FILE takes a file, and got nothing: name one."))
     name, colon, inner = file.rpartition(":")
     if not colon or not name.lower().endswith(".safetensors") or path.exists():
         return path, tensor
     if tensor not in (None, inner):
-        raise ValueError(f"--tensor names {tensor}, and FILE names {inner}: leave one of them out.")
+        raise ValueError(
+            Message(
+                "--tensor names {tensor}, and FILE names {inner}: leave one of them out.",
+                tensor=tensor,
+                inner=inner,
+            )
+        )
     return Path(name), inner

@@ -22,6 +22,7 @@ from glasshead.cli.output import (
     chosen_language,
     print_drawing,
     print_json,
+    spoken,
     write_page,
 )
 from glasshead.explanation.choices import RecipeOptions
@@ -208,7 +209,7 @@ def explain(
     else:
         print_drawing(explanation, width)
     if page_file is not None:
-        print_stderr(f"The page is at {shown(page_file)}")
+        print_stderr(spoken(lang)("The page is at {place}", place=shown(page_file)))
 
 
 def example_for(
@@ -254,7 +255,9 @@ def example_for(
     if text is None and example is None and letter is not None:
         name = next(known for known, texts in EXAMPLES.items() if letter in texts)
     if letter is not None and letter not in EXAMPLES[name]:
-        others = " or ".join(known for known, texts in EXAMPLES.items() if letter in texts)
+        others = Message.joined(
+            " or ", [known for known, texts in EXAMPLES.items() if letter in texts]
+        )
         raise ValueError(
             Message(
                 "--text {letter} does not work the example {name}: take one of {choices}, or "
@@ -429,7 +432,7 @@ def _check_heads(width: int, heads: int) -> None:
         raise ValueError(
             Message(
                 "--heads {heads} does not divide vectors of {width} numbers into equal parts: "
-                "take one of {choices}.",
+                "take a divisor of {width} ({choices}).",
                 heads=heads,
                 width=width,
                 choices=listed(map(str, head_counts(width))),

@@ -53,6 +53,7 @@ from glasshead.cli.output import (
     spoken,
     write_page,
 )
+from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 
 if TYPE_CHECKING:
@@ -132,14 +133,22 @@ class _ModelOptions:
         """
         if self.truncate and self.length != "whole":
             raise ValueError(
-                "--truncate cuts texts that are read whole: add --length whole, or leave it out."
+                Message(
+                    "--truncate cuts texts that are read whole: add --length whole, or "
+                    "leave it out."
+                )
             )
         if head is not None and self.layer is None:
             raise ValueError(
-                "--head takes the layer that the head is in, too: add --layer N, or leave it out."
+                Message(
+                    "--head takes the layer that the head is in, too: add --layer N, or "
+                    "leave it out."
+                )
             )
         if self.layer is not None and self.layer < 0:
-            raise ValueError(f"--layer takes a layer, counted from 0, and got {self.layer}.")
+            raise ValueError(
+                Message("--layer takes a layer, counted from 0, and got {layer}.", layer=self.layer)
+            )
 
     def check_none_given(self) -> None:
         """Check that none but the layer is given, where no model reads.
@@ -148,24 +157,32 @@ class _ModelOptions:
         """
         if self.length is not None:
             raise ValueError(
-                "--length goes with --text, which a model reads: add it, or leave it out."
+                Message("--length goes with --text, which a model reads: add it, or leave it out.")
             )
         if self.truncate:
             raise ValueError(
-                "--truncate goes with --text FILE and --length whole: add them, or leave it out."
+                Message(
+                    "--truncate goes with --text FILE and --length whole: add them, or "
+                    "leave it out."
+                )
             )
         if self.resume:
             raise ValueError(
-                "--resume goes with --text FILE, which a model reads, and --save: add them, or "
-                "leave it out."
+                Message(
+                    "--resume goes with --text FILE, which a model reads, and --save: add them, or "
+                    "leave it out."
+                )
             )
 
     def check_no_layer(self) -> None:
         """Raise a ValueError where a layer is given, and no model reads."""
         if self.layer is not None:
             raise ValueError(
-                "--layer takes a layer of a model, which here is none: name the folder of a run, "
-                "and add --text FILE."
+                Message(
+                    "--layer takes a layer of a model, which here is none: name the folder "
+                    "of a run, "
+                    "and add --text FILE."
+                )
             )
 
 
@@ -186,8 +203,12 @@ def _observe_model(
     def checked_statistics() -> tuple[StatisticOption, ...]:
         if not run:
             raise ValueError(
-                "--text takes the folder of a run whose model reads it: name it, as in glasshead "
-                f"observe RUN --text {shown(options.texts[0])}."
+                Message(
+                    "--text takes the folder of a run whose model reads it: name it, as in "
+                    "glasshead "
+                    "observe RUN --text {path}.",
+                    path=shown(options.texts[0]),
+                )
             )
         check_given()
         asked = _model_statistics(statistics)
@@ -235,14 +256,20 @@ def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
 
     if names == STANDARD_INPUT and world_size():
         raise ValueError(
-            "--files-from - reads standard input, which several processes do not share: write the "
-            "names to a file, and name that."
+            Message(
+                "--files-from - reads standard input, which several processes do not "
+                "share: write the "
+                "names to a file, and name that."
+            )
         )
     listed = [Path(line) for line in read_text(names).splitlines() if line.strip()]
     if not listed:
         raise ValueError(
-            f"--files-from takes the names of files, one a line, and {shown(names)} has none: "
-            "name some, or leave it out."
+            Message(
+                "--files-from takes the names of files, one a line, and {path} has none: "
+                "name some, or leave it out.",
+                path=shown(names),
+            )
         )
     return [*given, *listed]
 
@@ -255,16 +282,24 @@ def _check_partial(kept: Path | None, *, resume: bool) -> None:
     if kept is None:
         if resume:
             raise ValueError(
-                "--resume goes on with what an interrupted run kept beside its --save FILE: add "
-                "--save, or leave it out."
+                Message(
+                    "--resume goes on with what an interrupted run kept beside its --save "
+                    "FILE: add "
+                    "--save, or leave it out."
+                )
             )
         return
     if resume and not kept.exists():
-        raise ValueError(f"--resume finds no {shown(kept)}: leave it out to begin.")
+        raise ValueError(
+            Message("--resume finds no {path}: leave it out to begin.", path=shown(kept))
+        )
     if kept.exists() and not resume:
         raise ValueError(
-            f"{shown(kept)} is there, of a run that was interrupted: add --resume to go on with "
-            "it, or delete it to begin anew."
+            Message(
+                "{path} is there, of a run that was interrupted: add --resume to go on with "
+                "it, or delete it to begin anew.",
+                path=shown(kept),
+            )
         )
 
 
@@ -288,7 +323,9 @@ class _Outputs:
         Errors: a ValueError or an OSError that names the option.
         """
         if head is not None and head < 0:
-            raise ValueError(f"--head takes a head, counted from 0, and got {head}.")
+            raise ValueError(
+                Message("--head takes a head, counted from 0, and got {head}.", head=head)
+            )
         check_width(self.width)
         check_outputs([(PAGE, self.html), (OBSERVATION, self.save)], sources)
 
@@ -314,12 +351,18 @@ class _Outputs:
 def _check_none_given(*, vectors: str | None, mask: str | None, engine: str | None) -> None:
     """Raise a ValueError for options of one attention, which a model does not take."""
     for option, written, why in (
-        ("--vectors", vectors, "the model makes its own vectors"),
-        ("--mask", mask, "the model has its own mask"),
-        ("--engine", engine, "the model chooses its own engine"),
+        ("--vectors", vectors, Message("the model makes its own vectors")),
+        ("--mask", mask, Message("the model has its own mask")),
+        ("--engine", engine, Message("the model chooses its own engine")),
     ):
         if written is not None:
-            raise ValueError(f"{option} does not go with --text, as {why}: leave one out.")
+            raise ValueError(
+                Message(
+                    "{option} does not go with --text, as {why}: leave one out.",
+                    option=option,
+                    why=why,
+                )
+            )
 
 
 def _model_statistics(written: tuple[str, ...]) -> tuple[StatisticOption, ...]:
@@ -334,8 +377,12 @@ def _model_statistics(written: tuple[str, ...]) -> tuple[StatisticOption, ...]:
         if one.form is STATISTICS[_OF_ONE_TEXT]:
             others = ", ".join(name for name in STATISTICS if name != _OF_ONE_TEXT)
             raise ValueError(
-                f"--stat {one.written} names the keys of one text, and a model reads many "
-                f"pieces: take {others}."
+                Message(
+                    "--stat {written} names the keys of one text, and a model reads many "
+                    "pieces: take {others}.",
+                    written=one.written,
+                    others=others,
+                )
             )
     return asked
 
@@ -358,5 +405,10 @@ def _length(written: str | None) -> int | str | None:
     if written in (None, "whole"):
         return written
     if not re.fullmatch("[0-9]{1,9}", written) or int(written) == 0:
-        raise ValueError(f"--length takes a number of tokens, or whole, and got {quoted(written)}.")
+        raise ValueError(
+            Message(
+                "--length takes a number of tokens, or whole, and got {written}.",
+                written=quoted(written),
+            )
+        )
     return int(written)

@@ -88,8 +88,11 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
         return _of_sentence(sentence_of(text, vectors, dim=None, seed=_SEED), text, vectors)
     if text is not None:
         raise ValueError(
-            f"TEXT is looked up in a file of tokens and their vectors, and {shown(vectors)} has "
-            f"queries and keys without names: leave TEXT out."
+            Message(
+                "TEXT is looked up in a file of tokens and their vectors, and {path} "
+                "has queries and keys without names: leave TEXT out.",
+                path=shown(vectors),
+            )
         )
     inputs = read_attention(vectors)
     note = None
@@ -175,15 +178,20 @@ def observed(
     plan = attention.plan(*inputs, statistics=statistics)
     if plan.bytes > _MOST_BYTES:
         raise ValueError(
-            f"the {plan.engine} engine would take {plan.bytes / 2**30:.1f} GiB for this, and may "
-            f"take {_MOST_BYTES // 2**30}: leave --engine out, or give fewer tokens."
+            Message(
+                "the {engine} engine would take {size:.1f} GiB for this, and may take "
+                "{most}: leave --engine out, or give fewer tokens.",
+                engine=plan.engine,
+                size=plan.bytes / 2**30,
+                most=_MOST_BYTES // 2**30,
+            )
         )
     start = time.perf_counter()
     with torch.no_grad():
         seen = attention.observe(*inputs, statistics, budget=_MOST_BYTES)
     seconds = time.perf_counter() - start
     if not (seen.context.isfinite().all() and seen[MAP].isfinite().all()):
-        raise ValueError("the scores grow beyond all numbers: give smaller vectors.")
+        raise ValueError(Message("the scores grow beyond all numbers: give smaller vectors."))
     return ObservedAttention(subject, asked, mask, seen, plan, seconds)
 
 

@@ -17,7 +17,7 @@ from glasshead.drawing.block import ENGLISH, Block, Canvas, Words
 from glasshead.drawing.heat_map import heat_map_html, heat_map_lines
 from glasshead.drawing.pooling import Grid, Value, sum_columns
 from glasshead.drawing.printable import visible
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.statistics import DistanceHistogram, PooledMap
 from glasshead.statistics.reductions import edges
 
@@ -246,6 +246,19 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
+# Of a head or a layer, where there is one and where there are several.
+_PLACES = {
+    ("head", True): _("--head takes a head from 0 to 0, and got {place}: there is one head."),
+    ("head", False): _(
+        "--head takes a head from 0 to {most}, and got {place}: there are {count} heads."
+    ),
+    ("layer", True): _("--layer takes a layer from 0 to 0, and got {place}: there is one layer."),
+    ("layer", False): _(
+        "--layer takes a layer from 0 to {most}, and got {place}: there are {count} layers."
+    ),
+}
+
+
 def check_place(noun: str, place: int | None, count: int) -> None:
     """Check that the index of a head, or layer, is below `count`.
 
@@ -254,7 +267,5 @@ def check_place(noun: str, place: int | None, count: int) -> None:
     ValueError: --head takes a head from 0 to 3, and got 4: there are 4 heads.
     """
     if place is not None and place >= count:
-        there = f"is one {noun}" if count == 1 else f"are {count} {noun}s"
-        raise ValueError(
-            f"--{noun} takes a {noun} from 0 to {count - 1}, and got {place}: there {there}."
-        )
+        sentence = _PLACES[noun, count == 1]
+        raise ValueError(Message(sentence, most=count - 1, place=place, count=count))

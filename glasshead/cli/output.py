@@ -75,7 +75,7 @@ def check_language(asked: str | None) -> None:
         raise ValueError(
             Message(
                 "--lang takes one of {languages}, and got {got}: take one of the list.",
-                languages=", ".join(LANGUAGES),
+                languages=Message.joined(", ", LANGUAGES),
                 got=quoted(asked),
             )
         ) from None
@@ -355,7 +355,7 @@ def check_outputs(
         check_apart(path, sources, kind)
     # Links may lead in a circle, which Path.resolve does not bear before Python 3.13.
     if len({realpath(path) for _, path in given}) < len(given):
-        options = " and ".join(kind.option for kind, _ in given)
+        options = Message.joined(" and ", [kind.option for kind, _ in given])
         raise ValueError(
             Message(
                 "{options} take a file each, and both got {given}: name two.",

@@ -17,6 +17,7 @@ from glasshead.cli.output import (
     going_on,
     write_page,
 )
+from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 
 
@@ -66,13 +67,18 @@ def report(
     text_file = input_file(text, "--text")
     page_file: Path = output_file(html, "--html")  # type: ignore[assignment] - it is given
     if not model:
-        raise ValueError("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
+        raise ValueError(
+            Message("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
+        )
     check_language(lang)
     is_file = folder.suffix == ".bin" and folder.is_file()
     if not (folder.is_dir() or is_file):
         raise FileNotFoundError(
-            f"RUN_OR_HF_DIR takes the folder of a run or a model, or a .bin file of llama2.c, and "
-            f"{quoted(model)} is none: check its name."
+            Message(
+                "RUN_OR_HF_DIR takes the folder of a run or a model, or a .bin file of "
+                "llama2.c, and {model} is none: check its name.",
+                model=quoted(model),
+            )
         )
     check_target(page_file)
     sources = [] if text_file is None else [text_file]
@@ -104,7 +110,9 @@ def _content(file: Path) -> str:
     content = read_text(file)
     if not content.strip():
         raise ValueError(
-            f"a report takes a text of a word at least, and {shown(file)} has none: name another "
-            f"file."
+            Message(
+                "a report takes a text of a word at least, and {file} has none: name another file.",
+                file=shown(file),
+            )
         )
     return content

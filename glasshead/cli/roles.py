@@ -109,11 +109,15 @@ def roles(
     folder, text_file = Path(model), input_file(text, "--text")
     picture_file, scores_file = output_file(png, "--png"), output_file(json, "--json")
     if not model:
-        raise ValueError("MODEL takes the folder of a model, and got nothing: name one.")
+        raise ValueError(Message("MODEL takes the folder of a model, and got nothing: name one."))
     if period is not None and period < 2:
-        raise ValueError(f"--period takes a number of tokens from 2, and got {period}.")
+        raise ValueError(
+            Message("--period takes a number of tokens from 2, and got {period}.", period=period)
+        )
     if not 0 <= seed <= _LARGEST_SEED:
-        raise ValueError(f"--seed takes a number from 0 to 2^32, and got {seed}.")
+        raise ValueError(
+            Message("--seed takes a number from 0 to 2^32, and got {seed}.", seed=seed)
+        )
     check_width(width)
     check_language(lang)
     from glasshead.tasks.data.tables import text_files

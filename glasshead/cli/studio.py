@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from glasshead.cli.inputs.messages import quoted, whole_number
 from glasshead.extras import require
+from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 
 _DEMO = Path("demo/translator")
@@ -67,16 +68,28 @@ def check_options(model: str | None, host: str, port: int) -> None:
     """
     require("glasshead studio", "fastapi", "uvicorn")
     if port not in _PORTS:
-        raise ValueError(f"--port takes a number from 0 to {_PORTS[-1]}, and got {port}: take 0.")
+        raise ValueError(
+            Message(
+                "--port takes a number from 0 to {largest}, and got {port}: take 0.",
+                largest=_PORTS[-1],
+                port=port,
+            )
+        )
     if not host.strip():
         raise ValueError(
-            "--host takes an address of this machine, and got none: take 0.0.0.0 for all of them."
+            Message(
+                "--host takes an address of this machine, and got none: take 0.0.0.0 "
+                "for all of them."
+            )
         )
     if model is not None and not _is_one(Path(model)):
         raise FileNotFoundError(
-            f"glasshead studio takes the folder of a run or a model, a .bin file of llama2.c, or "
-            f"a .safetensors file of weights, and {quoted(model)} is none: check its name, or name "
-            f"none."
+            Message(
+                "glasshead studio takes the folder of a run or a model, a .bin file of "
+                "llama2.c, or a .safetensors file of weights, and {model} is none: "
+                "check its name, or name none.",
+                model=quoted(model),
+            )
         )
     folder = _folder(model)
     # A file of stored weights takes no other library.

@@ -26,6 +26,7 @@ from glasshead.cli.output import (
     write_page,
 )
 from glasshead.extras import require
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block, Document, HeatMap
@@ -97,7 +98,7 @@ def translate(
     page_file = output_file(html, "--html")
     drawn = attention or page_file is not None
     if not drawn and (layer is not None or head is not None):
-        raise ValueError("--layer and --head say what --attention shows: add it.")
+        raise ValueError(Message("--layer and --head say what --attention shows: add it."))
     check_language(lang)
     if page_file is not None:
         check_target(page_file)
@@ -114,7 +115,7 @@ def translate(
     told: set[str] = set()
     for lines in texts_of(tuple(texts or ())):
         translations = translator.translate(lines.texts, strategy, name=lines.name)
-        print_unknown(translator.tokenizer, lines.texts, told)
+        print_unknown(translator.tokenizer, lines.texts, told, say)
         for translation in translations:
             print_text(translation.text, end="\n")
             if not drawn:

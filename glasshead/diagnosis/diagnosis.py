@@ -248,7 +248,7 @@ class Diagnosis(Drawn):
             yield Paragraph(
                 Message(
                     "{upper} {kind}: {sentence}",
-                    upper=finding.severity.upper(),
+                    upper=Message(finding.severity.upper()),
                     kind=finding.kind,
                     sentence=finding.sentence,
                 )
@@ -348,17 +348,27 @@ def _check_size(layout: Layout) -> None:
     spread = (*layout.leading, 1 if layout.by_key else layout.queries or 1, layout.keys)
     if prod(spread) > max(_MOST_PAIRS, prod(layout.shape)):
         raise ValueError(
-            f"diagnose(mask) looks at every pair, at most {_MOST_PAIRS:,} where a mask is spread "
-            f"over more than it has, and a mask of shape {list(layout.shape)} would be spread over "
-            f"{prod(spread):,}: give fewer queries= or keys=, or leave them out."
+            Message(
+                "diagnose(mask) looks at every pair, at most {most:,} where a mask is "
+                "spread over more than it has, and a mask of shape {shape} would be "
+                "spread over {pairs:,}: give fewer queries= or keys=, or leave them "
+                "out.",
+                most=_MOST_PAIRS,
+                shape=list(layout.shape),
+                pairs=prod(spread),
+            )
         )
 
 
 def _hints(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
     if convention is not None and convention not in STATED:
         raise ValueError(
-            f"diagnose(convention=…) takes one of {', '.join(STATED)}, and got {convention!r}: "
-            "leave it out to have it guessed."
+            Message(
+                "diagnose(convention=…) takes one of {choices}, and got {convention}: "
+                "leave it out to have it guessed.",
+                choices=Message.joined(", ", STATED),
+                convention=repr(convention),
+            )
         )
     return AxisHints(
         queries=None if queries is None else whole_number(queries, "diagnose(queries=…)", least=1),
@@ -372,8 +382,11 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     """Evaluate a glasshead mask to a dense one."""
     if hints.queries is None or hints.keys is None:
         raise ValueError(
-            f"diagnose(mask) takes queries= and keys= beside a glasshead mask such as {mask!r}, "
-            "and got none: say how many there will be."
+            Message(
+                "diagnose(mask) takes queries= and keys= beside a glasshead mask such "
+                "as {mask}, and got none: say how many there will be.",
+                mask=repr(mask),
+            )
         )
     position = hints.keys - hints.queries if hints.offset is None else hints.offset
     tile = Tile(range(hints.queries), range(hints.keys), position)
@@ -384,8 +397,13 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
         cells = cells.expand(*cells.shape[:-2], *tile.shape)
     except (RuntimeError, ValueError):
         raise ValueError(
-            f"diagnose(mask) takes the size that the mask was made for, and {mask!r} does not fit "
-            f"{hints.queries} queries and {hints.keys} keys."
+            Message(
+                "diagnose(mask) takes the size that the mask was made for, and {mask} "
+                "does not fit {queries} queries and {keys} keys.",
+                mask=repr(mask),
+                queries=hints.queries,
+                keys=hints.keys,
+            )
         ) from None
     # Its axes are known: two are [queries, keys].
     shape = tuple(cells.shape)

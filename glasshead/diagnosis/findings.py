@@ -19,15 +19,17 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     ('1 query', '2,100 cells')
     """
     noun = one if count == 1 else many or f"{one}s"
-    return Message("{count:,} {noun}", count=count, noun=Message(noun))
+    return Message(f"{{count:,}} {noun}", count=count)
 
 
 # What is counted.
-_NOUNS = (
-    *(_("query"), _("queries"), _("key"), _("keys"), _("cell"), _("cells")),
-    *(_("query sees"), _("queries see"), _("batch row shows"), _("batch rows show")),
-    *(_("error"), _("errors"), _("warning"), _("warnings")),
-    *(_("key is"), _("keys are"), _("row is"), _("rows are")),
+_COUNTS = (
+    *(_("{count:,} query"), _("{count:,} queries"), _("{count:,} key"), _("{count:,} keys")),
+    *(_("{count:,} cell"), _("{count:,} cells"), _("{count:,} query sees")),
+    *(_("{count:,} queries see"), _("{count:,} batch row shows"), _("{count:,} batch rows show")),
+    *(_("{count:,} error"), _("{count:,} errors")),
+    *(_("{count:,} warning"), _("{count:,} warnings"), _("{count:,} key is")),
+    *(_("{count:,} keys are"), _("{count:,} row is"), _("{count:,} rows are")),
 )
 
 

@@ -13,6 +13,8 @@ from glasshead.message import Message, _
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+# As a report heads them.
+_SEVERITIES = _("ERROR"), _("WARNING"), _("NOTE")
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,6 @@ class Layout:
 # Other dtypes cannot be compared in torch, by the code that a report gives.
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_TAKES = "diagnose(mask) takes a tensor, an array, nested lists of numbers or a glasshead mask"
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,11 +203,20 @@ def read(mask: Any) -> MaskInput:
             source = "torch.stack([torch.as_tensor(row) for row in mask])"
         given = MaskInput(_of_array(_listed(mask)), source, typed=False)
     else:
-        raise TypeError(f"{_TAKES}, and got {type(mask).__name__}.")
+        raise TypeError(
+            Message(
+                "diagnose(mask) takes a tensor, an array, nested lists of numbers or a glasshead "
+                "mask, and got {kind}.",
+                kind=type(mask).__name__,
+            )
+        )
     if not given.values.ndim or not given.values.numel():
         raise ValueError(
-            "diagnose(mask) takes [keys], [queries, keys] or more axes with a cell at least, and "
-            f"got shape {list(given.values.shape)}."
+            Message(
+                "diagnose(mask) takes [keys], [queries, keys] or more axes with a cell "
+                "at least, and got shape {shape}.",
+                shape=list(given.values.shape),
+            )
         )
     return given
 
@@ -219,20 +229,31 @@ def marks_of(values: Shaped[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
 def _checked(tensor: Tensor) -> Tensor:
     if tensor.is_nested:
         raise TypeError(
-            "diagnose(mask) takes rows of one length, and got a nested tensor: convert it with "
-            "torch.nested.to_padded_tensor(mask, 0)."
+            Message(
+                "diagnose(mask) takes rows of one length, and got a nested tensor: "
+                "convert it with torch.nested.to_padded_tensor(mask, 0)."
+            )
         )
     known = tensor.layout == torch.strided and tensor.device.type != "meta"
     if not known or tensor.is_quantized:
         raise TypeError(
-            "diagnose(mask) takes a dense tensor whose numbers can be read, and got one of layout "
-            f"{tensor.layout} on {tensor.device}: convert it with .to_dense() or make it on cpu."
+            Message(
+                "diagnose(mask) takes a dense tensor whose numbers can be read, and "
+                "got one of layout {layout} on {device}: convert it with .to_dense() "
+                "or make it on cpu.",
+                layout=tensor.layout,
+                device=tensor.device,
+            )
         )
     if tensor.dtype not in _WHOLE and tensor.dtype not in FLOATS:
         way = ".long()" if str(tensor.dtype).startswith("torch.uint") else ".float()"
         raise TypeError(
-            "diagnose(mask) takes bool, uint8, int8, int16, int32, int64, float16, bfloat16, "
-            f"float32 or float64, and got {tensor.dtype}: convert it with {way}."
+            Message(
+                "diagnose(mask) takes bool, uint8, int8, int16, int32, int64, float16, "
+                "bfloat16, float32 or float64, and got {dtype}: convert it with {way}.",
+                dtype=tensor.dtype,
+                way=way,
+            )
         )
     return tensor.detach()
 
@@ -243,8 +264,10 @@ def _listed(mask: Sequence[Any]) -> np.ndarray:
         return np.array([np.asarray(row) for row in mask])
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError):
         raise ValueError(
-            "diagnose(mask) takes lists of one length, of numbers, and got ragged ones: fill up "
-            "the shorter."
+            Message(
+                "diagnose(mask) takes lists of one length, of numbers, and got ragged "
+                "ones: fill up the shorter."
+            )
         ) from None
 
 
@@ -260,16 +283,22 @@ def _written(array: np.ndarray, values: Tensor) -> str:
 def _of_array(array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise TypeError(
-            "diagnose(mask) takes booleans, whole numbers and floats, and got an array of "
-            f"{array.dtype}: convert it with .astype(float)."
+            Message(
+                "diagnose(mask) takes booleans, whole numbers and floats, and got an "
+                "array of {dtype}: convert it with .astype(float).",
+                dtype=array.dtype,
+            )
         )
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         if array.size and int(array.max()) >= 2**63:
             raise ValueError(
-                f"diagnose(mask) takes whole numbers below 2^63, and got {array.max()}: give 0 "
-                "and 1, or False and True."
+                Message(
+                    "diagnose(mask) takes whole numbers below 2^63, and got {value}: give "
+                    "0 and 1, or False and True.",
+                    value=array.max(),
+                )
             )
         array = array.astype(np.int64)
     native = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")

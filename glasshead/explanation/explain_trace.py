@@ -21,6 +21,7 @@ from glasshead.explanation.steps import TELLERS
 from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
 from glasshead.ladder.worked_example import WorkedExample
+from glasshead.message import Message
 from glasshead.recipe.problem import Trace
 
 _LONGEST_NAME = 16
@@ -337,7 +338,7 @@ class SentenceAttention:
             yield say(
                 "The matrices are drawn as in the text: torch.manual_seed({seed}), then {classes}.",
                 seed=example.matrices.seed,
-                classes=", ".join(example.matrices.classes),
+                classes=say.told(Message.joined(", ", example.matrices.classes)),
             )
         if self.sentence.source is VectorSource.MADE_UP:
             yield say(

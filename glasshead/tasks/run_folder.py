@@ -14,6 +14,7 @@ except ImportError:  # there is none on Windows
 
 from glasshead.extras import require
 from glasshead.files import check_regular, read_object, whole_file
+from glasshead.message import Message
 
 # Files that precede `config.json`, whose presence makes a folder a run.
 _BEFORE = {"README.md", "tokenizer.json"}
@@ -200,7 +201,11 @@ class RunFolder:
         self._check_folder()
         if not self.config.exists():
             raise FileNotFoundError(
-                f"{self.path} has no run: there is no {self.config.name} in it; check its name."
+                Message(
+                    "{path} has no run: there is no {file} in it; check its name.",
+                    path=self.path,
+                    file=self.config.name,
+                )
             )
         return read_object(self.config, _ANEW)
 
@@ -289,10 +294,15 @@ class RunFolder:
 
     def _check_folder(self) -> None:
         if not self.path.exists():
-            raise FileNotFoundError(f"there is no folder {self.path}: check its name.")
+            raise FileNotFoundError(
+                Message("there is no folder {path}: check its name.", path=self.path)
+            )
         if not self.path.is_dir():
             raise NotADirectoryError(
-                f"a run is a folder, and {self.path} is a file: name the folder of the run."
+                Message(
+                    "a run is a folder, and {path} is a file: name the folder of the run.",
+                    path=self.path,
+                )
             )
 
     def _check_resumable(self) -> None:
@@ -301,15 +311,22 @@ class RunFolder:
         # A run killed before its config was written has nothing to resume, and starts anew.
         if not self.config.exists() and there - _BEFORE - {"checkpoints"}:
             raise FileNotFoundError(
-                f"{self.path} has no run to resume: there is no {self.config.name} in it; "
-                f"check its name."
+                Message(
+                    "{path} has no run to resume: there is no {file} in it; check its name.",
+                    path=self.path,
+                    file=self.config.name,
+                )
             )
 
     def _check_validated(self, file: Path) -> None:
         if not file.exists():
             raise FileNotFoundError(
-                f"the run in {self.path} has no {file.name}, as training has not validated yet: "
-                f"go on with --resume."
+                Message(
+                    "the run in {path} has no {file}, as training has not validated yet: "
+                    "go on with --resume.",
+                    path=self.path,
+                    file=file.name,
+                )
             )
 
     def _sweep(self) -> None:

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.extras import require
+from glasshead.message import Message
 from glasshead.models import Translator
 from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generate
 from glasshead.models.translator import TranslatorSteps
@@ -224,8 +225,13 @@ class TextTranslator:
         for number, source in enumerate(sources, 1):
             if len(source) > most:
                 raise ValueError(
-                    f"{name(number)} has {len(source)} tokens, and the model reads {most} at most: "
-                    f"cut it into sentences."
+                    Message(
+                        "{name} has {count} tokens, and the model reads {most} at most: cut it "
+                        "into sentences.",
+                        name=name(number),
+                        count=len(source),
+                        most=most,
+                    )
                 )
 
 
@@ -436,8 +442,15 @@ def check_choice(translator: TextTranslator, layer: int | None, head: int | None
     """
     model = translator.model
     for name, number, count in (
-        ("layer", layer, len(model.decoder)),
-        ("head", head, model.config.num_heads),
+        (Message("layer"), layer, len(model.decoder)),
+        (Message("head"), head, model.config.num_heads),
     ):
         if number is not None and not 0 <= number < count:
-            raise ValueError(f"{name} takes one from 0 to {count - 1}, and got {number}.")
+            raise ValueError(
+                Message(
+                    "{name} takes one from 0 to {largest}, and got {number}.",
+                    name=name,
+                    largest=count - 1,
+                    number=number,
+                )
+            )

@@ -14,7 +14,7 @@ MISTAKES = {
     ("--score", "cosin"): ("--score", "cosine", "'cosin'"),
     ("--mask", "round"): ("--mask", "causal", "'round'"),
     ("--beta", "-1"): ("--beta", "auto", "1/√d"),
-    ("--heads", "2"): ("--heads", "1, 3"),
+    ("--heads", "2"): ("--heads", "3"),
     ("--head", "7"): ("--head", "7"),
     ("--query", "moon"): ("'moon'",),
     ("--dim", "3"): ("--dim",),
@@ -24,7 +24,47 @@ MISTAKES = {
     ("...", "--dim", "0"): ("--dim", "4096"),
     (" ",): ("TEXT", "Hello shiny sun!"),
     ("--beta", "inf", "--normalizer", "sigmoid"): ("--beta inf", "sigmoid"),
+    # How a command is written.
+    ("--hads", "2"): ("--hads", "--heads", "glasshead explain --help"),
+    ("--heads",): ("--heads", "glasshead explain --help"),
+    ("--heads", "two"): ("--heads", "'two'", "glasshead explain --help"),
+    ("Hello", "sun"): ("sun", "glasshead explain --help"),
 }
+# The same of other commands; text.jsonl is there, with a fault, and rows.csv with two.
+OF_OTHERS = {
+    ("observ",): ("'observ'", "'observe'", "glasshead --help"),
+    ("observe", "nowhere", "--text", "text.jsonl"): ("nowhere",),
+    ("observe", "--length", "7"): ("--length", "--text"),
+    ("observe", "--head", "3"): ("--head", "3", "0"),
+    ("observe", "--layer", "1"): ("--layer", "--text FILE"),
+    ("observe", "run", "--text", "text.jsonl", "--mask", "causal"): ("--mask", "--text"),
+    ("observe", "run", "--text", "text.jsonl"): ("text.jsonl", "1", "JSON"),
+    ("roles",): ("'MODEL'", "glasshead roles --help"),
+    ("roles", "nowhere"): ("nowhere",),
+    ("roles", "run", "--period", "1"): ("--period", "2"),
+    ("roles", "run", "--text", "far/away.txt"): ("far/away.txt",),
+    ("diagnose", "nowhere.csv"): ("nowhere.csv",),
+    ("diagnose", "rows.csv"): ("rows.csv", "2"),
+    ("diagnose", "rows.csv", "--tensor", "a"): ("--tensor", "safetensors"),
+    ("diagnose", "rows.csv", "--queries", "0"): ("--queries", "2^31"),
+    ("translate", "nowhere", "ich"): ("nowhere",),
+    ("translate", "run", "ich", "--head", "1"): ("--layer", "--head", "--attention"),
+}
+ENGLISH_WORDS = r"\b(takes|there is|did you|expected|and got|leave|see|such|check)\b"
+
+
+def refused(command, lang, arguments, parts):
+    """Check that a command is refused in English and in the language, with the same parts."""
+    english, told = command(*arguments), command(*arguments, "--lang", lang)
+    assert (english.code, told.code) == (2, 2)
+    assert english.err.startswith("glasshead: error: ")
+    assert told.err.startswith(Say(lang)("glasshead: error: {sentence}", sentence=""))
+    assert told.err != english.err
+    assert told.err.count("\n") == 1
+    for part in parts:
+        assert part in english.err
+        assert part in told.err
+    assert not re.search(ENGLISH_WORDS, told.err), told.err
 
 
 @pytest.mark.parametrize("lang", OTHERS)
@@ -33,17 +73,35 @@ def test_explain_refuses_in_the_language_that_is_asked_for(
     command, mistake, lang, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    english = command("explain", *mistake)
-    told = command("explain", *mistake, "--lang", lang)
-    assert (english.code, told.code) == (2, 2)
-    assert english.err.startswith("glasshead: error: ")
-    assert told.err.startswith(f"glasshead: {Say(lang)('error')}: ")
-    assert told.err != english.err
-    assert told.err.count("\n") == 1
-    for part in MISTAKES[mistake]:
-        assert part in english.err
-        assert part in told.err
-    assert not re.search(r"\b(takes|there is|did you|expected|and got|leave)\b", told.err), told.err
+    refused(command, lang, ("explain", *mistake), MISTAKES[mistake])
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+@pytest.mark.parametrize("mistake", OF_OTHERS, ids=" ".join)
+def test_other_commands_refuse_in_the_language_that_is_asked_for(
+    command, mistake, lang, run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").symlink_to(run)
+    (tmp_path / "text.jsonl").write_text("{'text'}\n")
+    (tmp_path / "rows.csv").write_text("1,1\n1\n")
+    refused(command, lang, mistake, OF_OTHERS[mistake])
+
+
+@pytest.mark.parametrize(
+    ("mask", "titles"),
+    [
+        ('[[0, "inf"], [0, 0]]', ("1 hata", "1 error", "1 個錯誤", "1 个错误")),
+        ('[[0, "inf"], ["nan", 0]]', ("2 hata", "2 errores", "2 個錯誤", "2 个错误")),
+        ("0 1 1 1\n1 1 1 0\n", ("1 uyarı", "1 advertencia", "1 個警告", "1 个警告")),
+    ],
+)
+def test_faults_are_counted_as_the_language_counts(command, mask, titles, tmp_path):
+    file = tmp_path / "mask.txt"
+    file.write_text(mask)
+    for lang, title in zip(OTHERS, titles, strict=True):
+        told = command("diagnose", file, "--lang", lang)
+        assert told.out.splitlines()[0].endswith(title)
 
 
 def test_the_environment_says_the_language_too(command, monkeypatch):

@@ -158,3 +158,19 @@ def test_the_lasagna_is_found():
     )
     (best,) = cookbook.ask("how do i make lasagna", beta=math.inf, top=1)
     assert (best.value, best.weight) == ("Layer and bake.", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "printed", "reviews", "exact"),
+    [
+        (0.8613821138211383, "0.8614", 2_500, "0.8075"),
+        (0.8047465589787477, "0.8047", 25_000, "0.7995"),
+    ],
+)
+def test_the_printed_accuracies_are_divided_by_a_batch_too_few(accuracy, printed, reviews, exact):
+    """The last index of a loop over batches of 164 is one less than their number."""
+    batches = math.ceil(reviews / 164)
+    *_, (idx, _) = enumerate(range(batches))
+    acc = accuracy * idx
+    assert f"{acc / idx:.4f}" == printed
+    assert f"{acc / batches:.4f}" == exact

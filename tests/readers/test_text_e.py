@@ -44,6 +44,7 @@ def article():
 def test_random_matrices(article):
     (W_q, W_k, W_v), _, _ = article
     assert str(inputs()[1] @ W_q) == "tensor([0.4306, 1.4551])"
+    assert four(inputs()[1] @ W_q) == printed(PRINTED["rand_query_2"])
     assert four(inputs() @ W_k) == printed(PRINTED["rand_keys"])
     assert four(inputs() @ W_v) == printed(PRINTED["rand_values"])
 

@@ -148,6 +148,14 @@ class TestHelloShinySun:
         assert four(scores) == printed(self.shiny["exact_scores"])
         assert four(context) == printed(self.shiny["exact_context"])
 
+    def test_the_printed_terms_are_off_where_the_errata_say(self):
+        """In the fourth digit: by 3 in two terms, by rounding on the way in three."""
+        x = torch.tensor(self.shiny["embeddings"])
+        terms = torch.softmax(x @ x[1], dim=0) * x.T
+        given = torch.tensor(self.shiny["printed_terms"])
+        off = (given * 10_000).round() - (terms * 10_000).round()
+        assert off.tolist() == [[0, 3, 0], [0, 1, 3], [0, 2, -1]]
+
     def test_the_class_is_explained_by_its_own_numbers(self):
         told = traced(self.explanation())
         assert four(told["scores"]["scores"][1]) == printed(self.shiny["exact_scores"])

@@ -250,7 +250,10 @@ def test_the_query_is_told_of_and_changes_no_matrix():
             "limit is 24 words and marks, and this sentence has 25: choose a shorter",
         ),
         ({"text": "a\ud800"}, "whole characters, and this has halves of some"),
-        ({"heads": 2}, "dimension 3 are not divided evenly by 2 heads: take one of 1, 3"),
+        (
+            {"heads": 2},
+            "dimension 3 are not divided evenly by 2 heads: take a divisor of 3 \\(1, 3\\)",
+        ),
         ({"text": SENTENCE, "heads": 2, "head": 2}, "head takes one from 0 to 1, and got 2"),
         ({"query": 3}, "query takes a position from 0 to 2, and got 3"),
         ({"beta": "inf", "normalizer": "sigmoid"}, "which Sigmoid never reaches: leave one"),

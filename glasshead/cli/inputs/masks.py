@@ -16,6 +16,7 @@ from glasshead.cli.inputs.files import STANDARD_INPUT, ParseError, read_bytes, r
 from glasshead.cli.inputs.messages import listed, quoted
 from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
 from glasshead.drawing.printable import nearest
+from glasshead.message import Message
 
 _MOST_BYTES = 2**30
 _OPENING = b"\x93NUMPY"
@@ -25,7 +26,7 @@ _RATIO = 1032
 # What begins the entry of a member in the list of a .zip file, and how many entries are read.
 _ENTRY, _MOST_ENTRIES = b"PK\x01\x02", 1000
 _HEADERS = {b"\1\0": npy.read_array_header_1_0, b"\2\0": npy.read_array_header_2_0}
-_CUT_OFF = " is malformed or cut off: write it anew by numpy.save."
+_CUT_OFF = Message(" is malformed or cut off: write it anew by numpy.save.")
 
 
 def read_npy(content: bytes) -> np.ndarray:
@@ -49,7 +50,7 @@ def read_npz(content: bytes) -> np.ndarray:
     unpack to more than 1 GiB, or its header tells of another array than it holds.
     """
     if content.count(_ENTRY) > _MOST_ENTRIES:
-        raise ParseError(": expected one array, and it has many: save one by numpy.save.")
+        raise ParseError(Message(": expected one array, and it has many: save one by numpy.save."))
     try:
         with (
             zipfile.ZipFile(io.BytesIO(content)) as archive,
@@ -61,7 +62,7 @@ def read_npz(content: bytes) -> np.ndarray:
         raise
     except Exception as error:
         # Of the archive, and of each way to pack a member.
-        raise ParseError(" is no .npz file: write it by numpy.savez.") from error
+        raise ParseError(Message(" is no .npz file: write it by numpy.savez.")) from error
     return _array(numbers, shape, fortran_order, dtype)
 
 
@@ -71,11 +72,14 @@ def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if len(members) != 1:
         names = [member.filename.removesuffix(".npy") for member in members]
         raise ParseError(
-            f": expected one array, and it has {listed(names) or 'none'}: save one by numpy.save."
+            Message(
+                ": expected one array, and it has {names}: save one by numpy.save.",
+                names=listed(names) or Message("nothing"),
+            )
         )
     (member,) = members
     if member.file_size > _MOST_BYTES:
-        raise ParseError(" unpacks to more than 1 GiB: keep only what you need of it.")
+        raise ParseError(Message(" unpacks to more than 1 GiB: keep only what you need of it."))
     most = _RATIO * (member.compress_size + 1)
     if member.compress_type == zipfile.ZIP_DEFLATED and member.file_size > most:
         raise ParseError(_CUT_OFF)
@@ -93,7 +97,7 @@ def _header(
         exact: Whether nothing may follow the numbers.
     """
     if file.read(len(_OPENING)) != _OPENING:
-        raise ParseError(" is no .npy file: write it by numpy.save.")
+        raise ParseError(Message(" is no .npy file: write it by numpy.save."))
     try:
         read = _HEADERS[file.read(2)]
         with warnings.catch_warnings():
@@ -107,8 +111,10 @@ def _header(
         raise ParseError(_CUT_OFF) from error
     if dtype.hasobject:
         raise ParseError(
-            " holds pickled Python objects, which could run anything, and is not read: save "
-            "an array of numbers."
+            Message(
+                " holds pickled Python objects, which could run anything, and is not "
+                "read: save an array of numbers."
+            )
         )
     if min(shape, default=0) < 0 or size > rest or (exact and size != rest):
         raise ParseError(_CUT_OFF)
@@ -160,13 +166,19 @@ def table_mask(text: str) -> list[np.ndarray]:
         row = np.array([_number(cell, number) for cell in _SEPARATOR.split(cells)])
         if rows and len(row) != len(rows[0]):
             raise ParseError(
-                f", line {number}: expected {len(rows[0])} numbers as on line {first}, and got "
-                f"{len(row)}: fill up the shorter rows."
+                Message(
+                    ", line {number}: expected {count} numbers as on line {first}, and got "
+                    "{count2}: fill up the shorter rows.",
+                    number=number,
+                    count=len(rows[0]),
+                    first=first,
+                    count2=len(row),
+                )
             )
         first = first or number
         rows.append(row)
     if not rows:
-        raise ParseError(" has no mask: give it a row of numbers a query.")
+        raise ParseError(Message(" has no mask: give it a row of numbers a query."))
     return rows
 
 
@@ -183,16 +195,23 @@ def json_mask(text: str) -> list[Any]:
         return _lists(whole)
     except json.JSONDecodeError as error:
         raise ParseError(
-            f", line {error.lineno}: malformed JSON ({error.msg}, column {error.colno}): check "
-            "brackets, commas and quotes there."
+            Message(
+                ", line {lineno}: malformed JSON ({msg}, column {colno}): check "
+                "brackets, commas and quotes there.",
+                lineno=error.lineno,
+                msg=error.msg,
+                colno=error.colno,
+            )
         ) from error
     except RecursionError as error:
-        raise ParseError(": expected lists of numbers, and got too many brackets.") from error
+        raise ParseError(
+            Message(": expected lists of numbers, and got too many brackets.")
+        ) from error
     except ParseError:
         raise
     except ValueError as error:
         raise ParseError(
-            ": expected numbers of at most 4,300 digits, and got a longer one."
+            Message(": expected numbers of at most 4,300 digits, and got a longer one.")
         ) from error
 
 
@@ -200,7 +219,10 @@ def _lists(value: Any) -> list[Any]:
     if not isinstance(value, list):
         written = json.dumps(value, ensure_ascii=False)[:40]
         raise ParseError(
-            f": expected nested lists of numbers, as in [[1, 0], [1, 1]], and got {written}."
+            Message(
+                ": expected nested lists of numbers, as in [[1, 0], [1, 1]], and got {written}.",
+                written=written,
+            )
         )
     return [_lists(item) if isinstance(item, list) else _of_json(item) for item in value]
 
@@ -224,11 +246,15 @@ def _number(cell: str, line: int | None) -> float | bool:
             return float(word)
     except ValueError:
         pass
-    where = "" if line is None else f", line {line}"
-    got = quoted(cell) if cell else "an empty cell"
+    where = "" if line is None else Message(", line {line}", line=line)
+    got = quoted(cell) if cell else Message("an empty cell")
     raise ParseError(
-        f"{where}: expected a number, true, false or -inf, and got {got}: write a row of them a "
-        "query."
+        Message(
+            "{where}: expected a number, true, false or -inf, and got {got}: write "
+            "a row of them a query.",
+            where=where,
+            got=got,
+        )
     )
 
 
@@ -251,12 +277,18 @@ def read_mask(path: Path, name: str | None = None) -> Any:
         return _tensor(path, name)
     if name is not None:
         raise ValueError(
-            f"--tensor names one of a safetensors file, and {shown(path)} is none: leave it out."
+            Message(
+                "--tensor names one of a safetensors file, and {path} is none: leave it out.",
+                path=shown(path),
+            )
         )
     if suffix in _PICKLED:
         raise ValueError(
-            f"{shown(path)} may be a pickle, which could run anything, and is not read: save the "
-            "mask by safetensors.torch.save_file or numpy.save."
+            Message(
+                "{path} may be a pickle, which could run anything, and is not read: "
+                "save the mask by safetensors.torch.save_file or numpy.save.",
+                path=shown(path),
+            )
         )
     try:
         if suffix == ".npy":
@@ -267,7 +299,7 @@ def read_mask(path: Path, name: str | None = None) -> Any:
         is_json = suffix == ".json" or text.lstrip()[:1] in ("[", "{")
         return json_mask(text) if is_json else table_mask(text)
     except ParseError as error:
-        raise ValueError(f"{shown(path)}{error}") from error
+        raise ValueError(Message("{path}{error}", path=shown(path), error=error)) from error
 
 
 def _tensor(path: Path, name: str | None) -> Any:
@@ -276,11 +308,25 @@ def _tensor(path: Path, name: str | None) -> Any:
         return next(iter(tensors.values()))
     if name is not None and name in tensors:
         return tensors[name]
-    has = listed(tensors) or "nothing"
+    has = listed(tensors) or Message("nothing")
     if name is None:
         raise ValueError(
-            f"expected one tensor, and {shown(path)} has {has}: name one by --tensor NAME."
+            Message(
+                "expected one tensor, and {path} has {has}: name one by --tensor NAME.",
+                path=shown(path),
+                has=has,
+            )
         )
     alike = nearest(name, tensors)
-    hint = f"did you mean {alike}?" if alike else "name one of them."
-    raise ValueError(f"{shown(path)} has no tensor {name}, it has {has}: {hint}")
+    hint = Message("name one of them.")
+    if alike:
+        hint = Message("did you mean {name}?", name=alike)
+    raise ValueError(
+        Message(
+            "{path} has no tensor {name}, it has {has}: {hint}",
+            path=shown(path),
+            name=name,
+            has=has,
+            hint=hint,
+        )
+    )

@@ -14,6 +14,7 @@ from glasshead.drawing.printable import nearest
 from glasshead.message import Message
 
 if TYPE_CHECKING:
+    from glasshead.explanation.translations import Say
     from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
@@ -26,8 +27,8 @@ def listed(names: Iterable[str], most: int = 12) -> str:
     'a, b and 2 more'
     """
     names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    first, more = Message.joined(", ", names[:most]), len(names) - most
+    return first if more <= 0 else Message("{words} and {more:,} more", words=first, more=more)
 
 
 def quoted(value: object, most: int = 60) -> str:
@@ -52,7 +53,9 @@ def whole_number(written: str | int) -> int:
     12
     """
     if not _WHOLE_NUMBER.fullmatch(str(written)):
-        raise typer.BadParameter(f"it takes a whole number, and got {quoted(written)}")
+        raise typer.BadParameter(
+            Message("it takes a whole number, and got {written}", written=quoted(written))
+        )
     return int(written)
 
 
@@ -67,7 +70,9 @@ def number(written: str | float) -> float:
     try:
         return float(written)
     except ValueError:
-        raise typer.BadParameter(f"it takes a number, and got {quoted(written)}") from None
+        raise typer.BadParameter(
+            Message("it takes a number, and got {written}", written=quoted(written))
+        ) from None
 
 
 def number_option(description: str, panel: str | None = None, *, metavar: str = "N") -> Any:
@@ -97,7 +102,7 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
         Message(
             "{option} takes one of {choices}, and got {value}: {hint}",
             option=option,
-            choices=", ".join(choices),
+            choices=Message.joined(", ", choices),
             value=quoted(value),
             hint=hint,
         )
@@ -192,21 +197,33 @@ def check_task(folder: Path, task: str, command: str) -> None:
     )
 
 
-def print_unknown(tokenizer: "Tokenizer", texts: Iterable[str], told: set[str]) -> None:
+def print_unknown(
+    tokenizer: "Tokenizer", texts: Iterable[str], told: set[str], say: "Say | None" = None
+) -> None:
     """Print the words that become the unknown token, in one sentence, each once.
 
     Args:
         tokenizer: The tokenizer; one of bytes knows every text.
         texts: The texts.
         told: Those that were printed before; new ones are added.
+        say: The translator of the sentence, where the command speaks languages.
     """
     unknown = [word for word in tokenizer.unknown_words(texts) if word not in told]
     if unknown:
         told.update(unknown)
-        print_stderr(
-            f"unknown word{'s' * (len(unknown) > 1)}: {listed(map(quoted, unknown))}, for which "
-            f"the model has no token, so that it reads them all alike."
+        words = listed(map(quoted, unknown))
+        sentence = Message(
+            "unknown word: {words}, for which the model has no token, so that it reads them all "
+            "alike.",
+            words=words,
         )
+        if len(unknown) > 1:
+            sentence = Message(
+                "unknown words: {words}, for which the model has no token, so that it reads them "
+                "all alike.",
+                words=words,
+            )
+        print_stderr(sentence if say is None else say.told(sentence))
 
 
 def print_stderr(text: str) -> None:

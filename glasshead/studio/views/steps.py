@@ -185,11 +185,11 @@ def _check_heads(request: StepsRequest, width: int) -> None:
     if request.heads < 1 or width % request.heads:
         raise Refusal(
             Message(
-                "vectors of dimension {width} are not divided evenly by {heads} heads: take one "
-                "of {counts}.",
+                "vectors of dimension {width} are not divided evenly by {heads} heads: take a "
+                "divisor of {width} ({counts}).",
                 width=width,
                 heads=request.heads,
-                counts=", ".join(map(str, head_counts(width))),
+                counts=Message.joined(", ", [*map(str, head_counts(width))]),
             )
         )
     if not 0 <= request.head < request.heads:

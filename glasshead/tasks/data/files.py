@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from glasshead.drawing.printable import printable
 from glasshead.files import check_regular, open_regular
+from glasshead.message import Message
 
 FileName = str | os.PathLike[str]
 
@@ -60,9 +61,14 @@ class Allowance:
         self._left -= count
         if self._left < 0:
             raise ValueError(
-                f"{shown(path)} holds too much text, as at most {self.most:,} bytes are read of "
-                f"all files together once they are unpacked: give less, or allow more by the "
-                f"environment variable {SETTING}."
+                Message(
+                    "{path} holds too much text, as at most {most:,} bytes are read of all "
+                    "files together once they are unpacked: give less, or allow more by "
+                    "the environment variable {variable}.",
+                    path=shown(path),
+                    most=self.most,
+                    variable=SETTING,
+                )
             )
 
     def check_packed(self, count: int, size: int, path: Path) -> None:
@@ -72,9 +78,15 @@ class Allowance:
         """
         if self._times is not None and count > (most := max(_SMALL, self._times * size)):
             raise ValueError(
-                f"{shown(path)} unpacks to more than {most:,} bytes, though it has {size:,}: "
-                f"unpack it first, or allow as many bytes as it holds by the environment variable "
-                f"{SETTING}."
+                Message(
+                    "{path} unpacks to more than {most:,} bytes, though it has {size:,}: "
+                    "unpack it first, or allow as many bytes as it holds by the "
+                    "environment variable {variable}.",
+                    path=shown(path),
+                    most=most,
+                    size=size,
+                    variable=SETTING,
+                )
             )
 
     def check(self, count: int, path: Path) -> None:
@@ -92,8 +104,13 @@ def _limit_of_environment() -> int | None:
         return None
     if not (written.isascii() and written.isdecimal() and 0 < len(written) <= 18):
         raise ValueError(
-            f"{SETTING} takes a whole number of bytes, as in {_MOST}, and got "
-            f"{printable(written[:40])!r}: correct or unset it."
+            Message(
+                "{variable} takes a whole number of bytes, as in {example}, and got "
+                "{written}: correct or unset it.",
+                variable=SETTING,
+                example=_MOST,
+                written=repr(printable(written[:40])),
+            )
         )
     return int(written)
 
@@ -114,21 +131,35 @@ def existing(name: FileName) -> Path:
     ValueError: expected the name of a file, and got '-': standard input is not read, name a file.
     """
     if os.fspath(name) in {"", "-"}:
-        hint = "standard input is not read, name a file." if name else "name one."
-        raise ValueError(f"expected the name of a file, and got {os.fspath(name)!r}: {hint}")
+        hint = Message("name one.")
+        if name:
+            hint = Message("standard input is not read, name a file.")
+        raise ValueError(
+            Message(
+                "expected the name of a file, and got {name}: {hint}",
+                name=repr(os.fspath(name)),
+                hint=hint,
+            )
+        )
     path = Path(name)
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         parent = path.parent
-        hint = "check its name" if parent.is_dir() else f"there is no folder {shown(parent)}"
-        raise FileNotFoundError(f"there is no file {shown(path)}: {hint}.") from error
+        hint = Message("check its name")
+        if not parent.is_dir():
+            hint = Message("there is no folder {name}", name=shown(parent))
+        raise FileNotFoundError(
+            Message("there is no file {path}: {hint}.", path=shown(path), hint=hint)
+        ) from error
     except OSError as error:
         raise _unreadable(path, error) from error
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{shown(path)} is a folder: name a file in it.")
+        raise IsADirectoryError(Message("{path} is a folder: name a file in it.", path=shown(path)))
     if not stat.S_ISREG(mode):
-        raise OSError(f"{shown(path)} is no ordinary file: write it to one, and name that.")
+        raise OSError(
+            Message("{path} is no ordinary file: write it to one, and name that.", path=shown(path))
+        )
     return path
 
 
@@ -269,7 +300,9 @@ def _again(path: Path, count: int) -> Iterator[bytes]:
     for block in _blocks(path):
         count -= len(block)
         if count < 0:
-            raise ValueError(f"{shown(path)} has grown while it was read: read it again.")
+            raise ValueError(
+                Message("{path} has grown while it was read: read it again.", path=shown(path))
+            )
         yield block
 
 
@@ -280,7 +313,12 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield from _unpacked(file, packing(path))
     except _BROKEN as error:
         raise ValueError(
-            f"{shown(path)} is no whole {packing(path)} file ({error}): pack it again."
+            Message(
+                "{path} is no whole {kind} file ({error}): pack it again.",
+                path=shown(path),
+                kind=packing(path),
+                error=error,
+            )
         ) from error
     except OSError as error:
         raise _unreadable(path, error) from error

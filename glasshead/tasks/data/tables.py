@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glasshead.drawing.printable import printable
+from glasshead.message import Message, _
 from glasshead.tasks.data.files import (
     LONGEST_LINE,
     Allowance,
@@ -59,8 +60,12 @@ def read_rows(
     path = existing(name)
     if ending(path) not in TABLES:
         raise ValueError(
-            f"{shown(path)} ends in none of {', '.join(TABLES)}, with .gz or .xz where it is "
-            f"packed: rename it to what it is."
+            Message(
+                "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
+                "rename it to what it is.",
+                path=shown(path),
+                endings=", ".join(TABLES),
+            )
         )
     values = read_columns(path, lambda _: columns, allowance=allowance)
     return list(zip(*values, strict=True))
@@ -98,7 +103,12 @@ def cells_of(
     for name in chosen:
         if name not in there and there:
             raise ValueError(
-                f"{shown(path)} has no column {name!r}, but {named(there)}: name one of these."
+                Message(
+                    "{path} has no column {name}, but {names}: name one of these.",
+                    path=shown(path),
+                    name=repr(name),
+                    names=named(there),
+                )
             )
     for line, row in chain([first], rows):
         if len(there) == 1 and not row.keys() <= {*there}:
@@ -124,7 +134,7 @@ def rows_of(path: Path, allowance: Allowance | None = None) -> Iterator[Row]:
         empty = False
         yield row
     if empty:
-        raise ValueError(f"{shown(path)} has no row but its header: add some.")
+        raise ValueError(Message("{path} has no row but its header: add some.", path=shown(path)))
 
 
 def named(names: Sequence[str], most: int = 12) -> str:
@@ -133,8 +143,20 @@ def named(names: Sequence[str], most: int = 12) -> str:
     >>> named(["id", "text"])
     "'id', 'text'"
     """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(printable(name[:80])) for name in names[:most]) + more
+    first = Message.joined(", ", [repr(printable(name[:80])) for name in names[:most]])
+    more = len(names) - most
+    return first if more <= 0 else Message("{words} and {more:,} more", words=first, more=more)
+
+
+_KINDS = {
+    list: _("a list"),
+    dict: _("an object"),
+    str: _("a text"),
+    float: _("a fraction"),
+    int: _("a number"),
+    bool: _("true or false"),
+    type(None): "null",
+}
 
 
 def kind(value: Any) -> str:
@@ -143,8 +165,7 @@ def kind(value: Any) -> str:
     >>> kind(None), kind([1]), kind(2.5)
     ('null', 'a list', 'a fraction')
     """
-    kinds = {list: "a list", dict: "an object", str: "a text", float: "a fraction", int: "a number"}
-    return (kinds | {bool: "true or false", type(None): "null"})[type(value)]
+    return Message(_KINDS[type(value)])
 
 
 def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
@@ -155,13 +176,23 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{shown(path)}, line {number}: expected a JSON object, and got what is no JSON "
-                f"({_reason(error)}): correct it."
+                Message(
+                    "{path}, line {number}: expected a JSON object, and got what is no "
+                    "JSON ({reason}): correct it.",
+                    path=shown(path),
+                    number=number,
+                    reason=_reason(error),
+                )
             ) from error
         if not isinstance(row, dict):
             raise ValueError(  # noqa: TRY004 - the file is wrong, not the call
-                f"{shown(path)}, line {number}: expected a JSON object, as in "
-                f'{{"text": "…"}}, and got {kind(row)}: write one object a line.'
+                Message(
+                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, '
+                    "and got {got}: write one object a line.",
+                    path=shown(path),
+                    number=number,
+                    got=kind(row),
+                )
             )
         yield number, row
 
@@ -197,14 +228,26 @@ def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
                     continue
                 if len(cells) != len(header):
                     raise ValueError(
-                        f"{shown(path)}, line {end}: expected {len(header)} cells, as in the "
-                        f"header, and got {len(cells)}: correct the row, or quote its cells."
+                        Message(
+                            "{path}, line {end}: expected {count} cells, as in the header, and got "
+                            "{count2}: correct the row, or quote its cells.",
+                            path=shown(path),
+                            end=end,
+                            count=len(header),
+                            count2=len(cells),
+                        )
                     )
                 yield end, dict(zip(header, cells, strict=True))
         except csv.Error as error:
             raise ValueError(
-                f"{shown(path)}, line {begin}: expected cells that are quoted whole or not at all, "
-                f"and got what is not ({error}): write each quote inside a cell twice."
+                Message(
+                    "{path}, line {begin}: expected cells that are quoted whole or not at "
+                    "all, and got what is not ({error}): write each quote inside a cell "
+                    "twice.",
+                    path=shown(path),
+                    begin=begin,
+                    error=error,
+                )
             ) from error
 
 
@@ -212,8 +255,12 @@ def _header(path: Path, names: list[str]) -> list[str]:
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(
-                f"{shown(path)}, line 1: expected a name for each column, and got "
-                f"{printable(name[:80])!r} twice: rename one."
+                Message(
+                    "{path}, line 1: expected a name for each column, and got {name} "
+                    "twice: rename one.",
+                    path=shown(path),
+                    name=repr(printable(name[:80])),
+                )
             )
     return names
 
@@ -233,16 +280,27 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
         raise _lacking(path, line, name)
     value = row[name]
     if not (isinstance(value, str) or (isinstance(value, int) and not texts_only)):
-        wanted = "a text" if texts_only else "a text or a whole number"
+        wanted = Message("a text") if texts_only else Message("a text or a whole number")
         raise ValueError(
-            f"{shown(path)}, line {line}: expected {wanted} as {name!r}, and got {kind(value)}: "
-            f"correct it."
+            Message(
+                "{path}, line {line}: expected {wanted} as {name}, and got {got}: correct it.",
+                path=shown(path),
+                line=line,
+                wanted=wanted,
+                name=repr(name),
+                got=kind(value),
+            )
         )
     text = _written(value)
     if not _is_unicode(text):
         raise ValueError(
-            f"{shown(path)}, line {line}: expected whole characters in {name!r}, and got half of "
-            f"one, such as \\ud83d: correct it."
+            Message(
+                "{path}, line {line}: expected whole characters in {name}, and got "
+                "half of one, such as \\ud83d: correct it.",
+                path=shown(path),
+                line=line,
+                name=repr(name),
+            )
         )
     return text
 
@@ -342,8 +400,11 @@ def text_files(source: Path) -> list[Path]:
     found = [file for file in below if file.is_file() and ending(file) in (*PLAIN, *TABLES)]
     if not found:
         raise ValueError(
-            f"{shown(source)} has no texts in it: name a folder with files that end in "
-            f"{', '.join((*PLAIN, *TABLES))}."
+            Message(
+                "{path} has no texts in it: name a folder with files that end in {endings}.",
+                path=shown(source),
+                endings=", ".join((*PLAIN, *TABLES)),
+            )
         )
     return found
 
@@ -385,8 +446,12 @@ def _texts(path: Path, field: str | None, allowance: Allowance) -> list[str]:
 def _texts_of_table(path: Path, field: str | None, allowance: Allowance) -> Iterator[list[str]]:
     if ending(path) not in TABLES:
         raise ValueError(
-            f"{shown(path)} ends in none of {', '.join([*PLAIN, *TABLES])}, with .gz or .xz where "
-            f"it is packed: rename it to what it is."
+            Message(
+                "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
+                "rename it to what it is.",
+                path=shown(path),
+                endings=", ".join([*PLAIN, *TABLES]),
+            )
         )
     yield from cells_of(
         path,
@@ -404,6 +469,11 @@ def _text_column(path: Path, there: Sequence[str], field: str | None) -> str:
     if len(there) == 1:
         return there[0]
     raise ValueError(
-        f"{shown(path)} has no column {TEXT_COLUMN!r}, but {named(there)}: say which of them "
-        f"holds the text, or call it {TEXT_COLUMN!r}."
+        Message(
+            "{path} has no column {column}, but {names}: say which of them holds "
+            "the text, or call it {column}.",
+            path=shown(path),
+            column=repr(TEXT_COLUMN),
+            names=named(there),
+        )
     )

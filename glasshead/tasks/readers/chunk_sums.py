@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from glasshead.attention import Attention
+from glasshead.message import Message
 from glasshead.statistics import Statistic
 from glasshead.tasks.readers.reader import Reader
 from glasshead.watching import Seen, watch
@@ -108,7 +109,9 @@ class ChunkSums:
         }
         if not all(value.isfinite().all() for own in values.values() for value in own.values()):
             raise ValueError(
-                "the scores grow beyond all numbers: train the model again, or name another."
+                Message(
+                    "the scores grow beyond all numbers: train the model again, or name another."
+                )
             )
         return values
 

@@ -73,15 +73,29 @@ def repeated(
     known = len(reader.ordinary)
     most = known if room is None else min(known, room // 2)
     if most < 2:
-        reads = "" if room is None else f" and reads {reader.context} at once"
+        reads: str = ""
+        if room is not None:
+            reads = Message(" and reads {context} at once", context=reader.context)
         raise ValueError(
-            f"the test repeats two tokens at least, and {reader.name} knows {known}{reads}: name "
-            f"another model."
+            Message(
+                "the test repeats two tokens at least, and {name} knows "
+                "{known}{reads}: name another model.",
+                name=reader.name,
+                known=known,
+                reads=reads,
+            )
         )
     if asked is not None and asked > most:
         raise ValueError(
-            f"{spell('period')} takes at most {most} tokens, and got {asked}: {reader.name} knows "
-            f"{known:,}, and two periods stand in what it reads at once."
+            Message(
+                "{option} takes at most {most} tokens, and got {asked}: {name} knows "
+                "{known:,}, and two periods stand in what it reads at once.",
+                option=spell("period"),
+                most=most,
+                asked=asked,
+                name=reader.name,
+                known=known,
+            )
         )
     period = asked or min(_PERIOD, most)
     times = _TIMES if room is None else min(_TIMES, room // period)
@@ -124,8 +138,13 @@ def chunks_for_roles(
     stream.check(counts)
     if counts.length < _LEAST:
         raise ValueError(
-            f"a head has a role among {_LEAST} tokens at least, and {texts.name} has "
-            f"{counts.length}: name a longer text."
+            Message(
+                "a head has a role among {least} tokens at least, and {name} has "
+                "{length}: name a longer text.",
+                least=_LEAST,
+                name=texts.name,
+                length=counts.length,
+            )
         )
     lengths = dict.fromkeys(batch.shape[1] for batch in batches)
     of_length = ([batch for batch in batches if batch.shape[1] == one] for one in lengths)
@@ -187,7 +206,7 @@ def score_roles(
                 masses[name] = masses[name] + one if name in masses else one
     if any(one.sums.isnan().any() for one in masses.values()):
         raise ValueError(
-            "the scores grow beyond all numbers: train the model again, or name another."
+            Message("the scores grow beyond all numbers: train the model again, or name another.")
         )
     return RolesOnTexts(roles_of(masses, required), sees_later)
 

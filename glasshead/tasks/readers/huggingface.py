@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from glasshead.extras import require
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
+from glasshead.message import Message
 from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
@@ -40,7 +41,6 @@ _SILENT = 100
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # Tokenizers write this number or a larger one for "no limit".
 _NO_LIMIT = 2**30
-_IN_PYTHON = "watch it in Python by gh.watch(model, …)"
 
 
 def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
@@ -65,8 +65,13 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
         model = _model(folder, kind).to(device).eval()
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
-            f"the tokenizer in {shown(folder)} has {len(tokenizer)} tokens, and the model "
-            f"{model.get_input_embeddings().num_embeddings}: take the one it was trained with."
+            Message(
+                "the tokenizer in {folder} has {count} tokens, and the model {of}: "
+                "take the one it was trained with.",
+                folder=shown(folder),
+                count=len(tokenizer),
+                of=model.get_input_embeddings().num_embeddings,
+            )
         )
 
     reader = reader_of_transformers(shown(folder), model, tokenizer, _file_of(folder))
@@ -116,8 +121,13 @@ def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts l
     known = _vocabulary_size(model)
     if known is not None and tokens.numel() and (most := int(tokens.max())) >= known:
         raise ValueError(
-            f"{type(model).__name__} takes tokens from 0 to {known - 1}, and its tokenizer gave "
-            f"{most}: take the tokenizer that belongs to the model."
+            Message(
+                "{model} takes tokens from 0 to {largest}, and its tokenizer gave "
+                "{most}: take the tokenizer that belongs to the model.",
+                model=type(model).__name__,
+                largest=known - 1,
+                most=most,
+            )
         )
     return model.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **options)
 
@@ -143,8 +153,12 @@ def _check_files(folder: Path) -> None:
                 check_regular(file, None if file.suffix in (".safetensors", *PICKLED) else most)
         except OSError as error:
             raise type(error)(
-                f"{shown(file)} cannot be read ({error.strerror}): put the file of the model "
-                f"there, or take it away."
+                Message(
+                    "{file} cannot be read ({strerror}): put the file of the model there, "
+                    "or take it away.",
+                    file=shown(file),
+                    strerror=error.strerror,
+                )
             ) from error
 
 
@@ -158,11 +172,19 @@ def _check_weights(folder: Path) -> None:
     pickled = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise ValueError(
-            f"{shown(folder)} has its weights in {pickled[0]} alone, which is pickled and could "
-            f"run any code: save them as safetensors, by model.save_pretrained(folder)."
+            Message(
+                "{folder} has its weights in {file} alone, which is pickled and could "
+                "run any code: save them as safetensors, by "
+                "model.save_pretrained(folder).",
+                folder=shown(folder),
+                file=pickled[0],
+            )
         )
     raise FileNotFoundError(
-        f"{shown(folder)} has no weights: there is no model.safetensors in it; check its name."
+        Message(
+            "{folder} has no weights: there is no model.safetensors in it; check its name.",
+            folder=shown(folder),
+        )
     )
 
 
@@ -187,8 +209,12 @@ def _kind(folder: Path) -> tuple[Any, Any]:
     built = built[0] if isinstance(built, tuple | list) else built
     if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
         raise ValueError(
-            f"glasshead reads text with a decoder or an encoder alone, and {shown(folder)} has "
-            f"{wanted or config.model_type}, which takes more: {_IN_PYTHON}."
+            Message(
+                "glasshead reads text with a decoder or an encoder alone, and {folder} has {kind}, "
+                "which takes more: watch it in Python by gh.watch(model, …).",
+                folder=shown(folder),
+                kind=wanted or config.model_type,
+            )
         )
     return kind, config
 
@@ -205,8 +231,11 @@ def _tokenizer(folder: Path) -> Any:
     # transformers 4 writes these beside a tokenizer.
     if {file.name for file in files} <= {"added_tokens.json", "special_tokens_map.json"}:
         raise FileNotFoundError(
-            f"{shown(folder)} has no tokenizer: there is no tokenizer.json in it; save the "
-            f"model's own there, by tokenizer.save_pretrained(folder)."
+            Message(
+                "{folder} has no tokenizer: there is no tokenizer.json in it; save the "
+                "model's own there, by tokenizer.save_pretrained(folder).",
+                folder=shown(folder),
+            )
         )
     with _errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
@@ -235,10 +264,17 @@ def _model(folder: Path, kind: Any) -> Any:
         if key.startswith(prefix) and not key.removeprefix(prefix).startswith("pooler.")
     ]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        name: str = min(missing)
+        if len(missing) > 1:
+            name = Message("{words} and {more:,} more", words=name, more=len(missing) - 1)
         raise ValueError(
-            f"the weights in {shown(folder)} are not those of {type(model).__name__}, as "
-            f"{min(missing)}{more} is missing or of another shape: check config.json."
+            Message(
+                "the weights in {folder} are not those of {model}, as {name} is "
+                "missing or of another shape: check config.json.",
+                folder=shown(folder),
+                model=type(model).__name__,
+                name=name,
+            )
         )
     return model
 
@@ -337,9 +373,13 @@ def _errors_in_a_sentence(folder: Path, part: str) -> Iterator[None]:
     except Exception as error:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise ValueError(
-            f"{part} in {shown(folder)} cannot be loaded "
-            f"({said.removesuffix('.') or type(error).__name__}): glasshead takes what the "
-            f"installed transformers knows, without code from elsewhere."
+            Message(
+                "{part} in {folder} cannot be loaded ({reason}): glasshead takes what "
+                "the installed transformers knows, without code from elsewhere.",
+                part=part,
+                folder=shown(folder),
+                reason=said.removesuffix(".") or type(error).__name__,
+            )
         ) from error
 
 

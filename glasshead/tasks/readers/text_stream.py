@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.tables import TextPart
 from glasshead.tasks.readers.reader import Reader
@@ -150,13 +151,19 @@ class TextStream:
     ) -> None:
         if truncate and length != WHOLE:
             raise ValueError(
-                f"{spell('truncate', True)} cuts texts that are read whole: add "
-                f"{spell('length', WHOLE)}, or leave it out."
+                Message(
+                    "{truncate} cuts texts that are read whole: add {length}, or leave it out.",
+                    truncate=spell("truncate", True),
+                    length=spell("length", WHOLE),
+                )
             )
         if length == WHOLE and not texts.lasting:
             raise ValueError(
-                f"{spell('length', WHOLE)} takes texts that can be read twice, as the longest is "
-                f"looked for first, and got an iterator: give a list, or Paths of files."
+                Message(
+                    "{length} takes texts that can be read twice, as the longest is looked for "
+                    "first, and got an iterator: give a list, or Paths of files.",
+                    length=spell("length", WHOLE),
+                )
             )
         self._reader, self._texts, self._spell = reader, texts, spell
         self._truncate, self._whole = truncate, length == WHOLE
@@ -205,14 +212,25 @@ class TextStream:
         if counts.too_long and not (self._truncate and counts.count):
             reader, room = self._reader, self._room or 0
             raise ValueError(
-                f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-                f"have {counts.longest:,}: take {self._spell('truncate', True)} too, which cuts "
-                f"{counts.too_long:,} of {counts.texts:,} texts, or "
-                f"{self._spell('length', min(room + self._around, _MAX_LENGTH))}, which cuts all "
-                f"into pieces."
+                Message(
+                    "{name} reads at most {context:,} tokens at once, and a piece would "
+                    "have {longest:,}: take {truncate} too, which cuts {count:,} of {of:,} "
+                    "texts, or {shorter}, which cuts all into pieces.",
+                    name=reader.name,
+                    context=reader.context,
+                    longest=counts.longest,
+                    truncate=self._spell("truncate", True),
+                    count=counts.too_long,
+                    of=counts.texts,
+                    shorter=self._spell("length", min(room + self._around, _MAX_LENGTH)),
+                )
             )
         if not counts.count:
-            raise ValueError(f"{self.name} has no text in it: {self._texts.remedy}.")
+            raise ValueError(
+                Message(
+                    "{name} has no text in it: {remedy}.", name=self.name, remedy=self._texts.remedy
+                )
+            )
 
     def batches(
         self,
@@ -383,14 +401,25 @@ def chunk_length(
         length = whole_number(asked, spell("length"), least=1)
     if reader.context is not None and length > reader.context:
         raise ValueError(
-            f"{reader.name} reads at most {reader.context:,} tokens at once, and a piece would "
-            f"have {length:,}: take {spell('length', min(reader.context, _MAX_LENGTH))}, or "
-            f"another up to {reader.context}."
+            Message(
+                "{name} reads at most {context:,} tokens at once, and a piece would "
+                "have {length:,}: take {shorter}, or another up to {context}.",
+                name=reader.name,
+                context=reader.context,
+                length=length,
+                shorter=spell("length", min(reader.context, _MAX_LENGTH)),
+            )
         )
     least = sum(map(len, reader.around)) + 1
     if length < least:
         raise ValueError(
-            f"{spell('length')} takes at least {least} tokens, as {least - 1} stand around each "
-            f"piece, and got {length}."
+            Message(
+                "{option} takes at least {least} tokens, as {around} stand around each "
+                "piece, and got {asked}.",
+                option=spell("length"),
+                least=least,
+                around=least - 1,
+                asked=length,
+            )
         )
     return length

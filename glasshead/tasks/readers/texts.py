@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
+from glasshead.message import Message
 from glasshead.tasks.data.files import Allowance, packing, shown
 from glasshead.tasks.data.tables import TextPart, text_files, text_parts
 
@@ -45,7 +46,7 @@ def texts_of_rows(rows: list[str]) -> Texts:
     """
     name = "1 text" if len(rows) == 1 else f"{len(rows)} texts"
     size = sum(map(len, rows))
-    return Texts(lambda: map(_whole, rows), name, "give some with a word in it", size=size)
+    return Texts(lambda: map(_whole, rows), name, Message("give some with a word in it"), size=size)
 
 
 def _whole(text: str) -> TextPart:
@@ -85,7 +86,7 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
     if len(first) < 2 or isinstance(first[0], os.PathLike):
         return _lasting([*first, *source], column)
     given = chain(first, source)
-    name, remedy = "the texts of an iterator", "give some with a word in it"
+    name, remedy = "the texts of an iterator", Message("give some with a word in it")
     return Texts(lambda: _parts(given, column), name, remedy, lasting=False)
 
 
@@ -121,7 +122,9 @@ def _lasting(given: list[FileName], column: str | None) -> Texts:
         name = f"{texts_of_rows(texts).name}, {name}"
     # A folder that gets another file while it is read is noticed.
     size = _size([one if isinstance(one, str) else files_of(Path(one)) for one in given])
-    return Texts(lambda: _parts(given, column), name, "name a file that has some", size=size)
+    return Texts(
+        lambda: _parts(given, column), name, Message("name a file that has some"), size=size
+    )
 
 
 def files_of(path: Path) -> list[Path]:
@@ -134,7 +137,10 @@ def files_of(path: Path) -> list[Path]:
     found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 - of any root
     if not found:
         raise ValueError(
-            f"{shown(path)} matches no file: check the pattern, or the folder that it begins in."
+            Message(
+                "{path} matches no file: check the pattern, or the folder that it begins in.",
+                path=shown(path),
+            )
         )
     return [file for one in found for file in text_files(one)]
 
