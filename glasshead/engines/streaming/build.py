@@ -2,7 +2,8 @@
 
     python -P glasshead/engines/streaming/build.py FOLDER [PROCESSOR ...]
 
-Without -P, Python would take the modules beside this file for its own. Numba is all that it needs: the packages that this file is in, which import PyTorch, are not run.
+Without -P, Python would take the modules beside this file for its own. Numba is all that it needs:
+the packages that this file is in, which import PyTorch, are not run.
 """
 
 import os
