@@ -56,10 +56,11 @@ bench: setup
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
 
-# The documentation site, in build/site; a warning or a dead link is an error.
+# The streaming kernels' machine code, which a wheel has and a clone compiles when it is first used.
 kernels: setup
 	$(BIN)/python -P glasshead/engines/streaming/build.py glasshead/engines/streaming/machine_code
 
+# The documentation site, in build/site; a warning or a dead link is an error.
 docs: setup
 	$(BIN)/python docs/build_site.py
 

@@ -10,6 +10,7 @@ model at the peak. With `--ray`, workers of Ray Data read the same rows, to the 
 import argparse
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -53,17 +54,16 @@ def by_ray(writer: Writer, files: list[Path], rows: int, workers: int) -> list[F
 
     Errors: a SystemExit where their bits differ.
     """
-    import ray
-
+    ray, data = import_module("ray"), import_module("ray.data")
     texts = [{"text": line} for file in files for line in read_lines(file) if line.strip()]
     ray.init(
         num_cpus=workers + 1, include_dashboard=False, logging_level="error", log_to_driver=False
     )
     options = {"tokenizer": writer.tokenizer, "rows": rows}
-    ray.data.DataContext.get_current().enable_progress_bars = False
+    data.DataContext.get_current().enable_progress_bars = False
     one = gh.observe_dataset(writer.model, iter(texts), STATISTICS, **options)
     start = time.perf_counter()
-    dataset = ray.data.from_items(texts)
+    dataset = data.from_items(texts)
     many = gh.observe_dataset(writer.model, dataset, STATISTICS, workers=workers, **options)
     seconds = time.perf_counter() - start
     same = all(
@@ -80,7 +80,7 @@ def by_ray(writer: Writer, files: list[Path], rows: int, workers: int) -> list[F
 
 def main() -> None:
     """Read a corpus, and tell what it takes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--ray", action="store_true")

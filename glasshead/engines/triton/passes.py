@@ -8,13 +8,8 @@ import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.engine import lower_recipe
-from glasshead.engines.streaming.operands import (
-    FACTOR,
-    LOG_SUM,
-    LoweredProblem,
-    OutputSpec,
-    Results,
-)
+from glasshead.engines.streaming.kernels.arguments import FACTOR, LOG_SUM
+from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, Results
 from glasshead.engines.triton.kernels import INTERPRETED, reduce_weights
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import four_axes
