@@ -12,7 +12,7 @@ import torch
 import glasshead as gh
 from glasshead.engines.streaming import machine_code
 from glasshead.engines.streaming.kernels import processor
-from glasshead.engines.streaming.kernels.arguments import ENTRIES, Matrix, Packer
+from glasshead.engines.streaming.kernels.arguments import ENTRIES, Matrix
 from glasshead.engines.streaming.kernels.processor import SHIPPED, at_hand
 from scripts import ROOT
 
@@ -178,7 +178,7 @@ def test_a_processor_that_nobody_knows_has_a_kind_of_its_own(monkeypatch):
     ],
 )
 def test_arguments_of_another_layout_are_refused(numbers):
-    pack = Packer("pack", REAL)
+    pack = machine_code.Packer("pack", REAL)
     fits = np.zeros(12, np.float32)
     assert len(pack((Matrix(fits, 3, 3), 4, 8, fits))) == 8 * (2 + 2 + 2 + 2)
     with pytest.raises(TypeError, match="pack takes contiguous arrays of float32 and 1 axes"):
@@ -188,4 +188,4 @@ def test_arguments_of_another_layout_are_refused(numbers):
 def test_every_kernel_has_a_packer_of_both_dtypes():
     for entry in ENTRIES:
         for real in (np.float32, np.float64):
-            assert Packer(entry, np.dtype(real))
+            assert machine_code.Packer(entry, np.dtype(real))

@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import importlib.metadata
 import os
+import struct
 import sys
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding
 
-from glasshead.engines.streaming.kernels.arguments import ENTRIES, Packer
+from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, parts_of
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand
 
 # Of a wheel; a clone of the repository has none.
@@ -28,6 +29,94 @@ _KERNELS = Path(__file__).with_name("kernels")
 _DIGEST = 32
 _lock = threading.RLock()
 _loaded: dict[tuple[str, np.dtype], "Kernel"] = {}
+
+
+class Packed:
+    """One argument as it is packed, checked once for many calls.
+
+    Attributes:
+        numbers: Integers, floats, and the address and the sizes of each array.
+        leaves: The number of its arrays and numbers.
+        owner: The arrays, which are to live as long.
+    """
+
+    __slots__ = ("leaves", "numbers", "owner")
+
+    def __init__(self, numbers: list[Any], leaves: int, owner: Any) -> None:
+        self.numbers, self.leaves, self.owner = numbers, leaves, owner
+
+    def moved(self, steps: list[int], count: int) -> "Packed":
+        """Return the argument with its addresses moved by `count` steps of so many bytes."""
+        numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
+        return Packed(numbers, self.leaves, self.owner)
+
+
+class Packer:
+    """Packs the arguments of one kernel, in the block that it is called with.
+
+    Args:
+        entry: The name of the kernel.
+        real: Its dtype.
+    """
+
+    def __init__(self, entry: str, real: np.dtype) -> None:
+        self.entry, self.real = entry, real
+        # The dtype and the axes of each array, None for a number, in order.
+        self._leaves: list[tuple[np.dtype, int] | None] = []
+        self._firsts: list[int] = []
+        self._format = ""
+        for kind in ENTRIES[entry]:
+            self._firsts.append(len(self._leaves))
+            self._format += self._add(kind)
+
+    def _add(self, kind: Any) -> str:
+        """Record the leaves of a type, and return their format for `struct`."""
+        parts = parts_of(kind)
+        if parts is not None:
+            return "".join(map(self._add, parts))
+        layout = layout_of(kind)
+        if layout is None:
+            self._leaves.append(None)
+            return "d" if kind is float else "q"
+        dtype = self.real if layout.dtype == "real" else np.dtype(layout.dtype)
+        self._leaves.append((dtype, layout.axes))
+        return "q" * (1 + layout.axes)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> bytes:
+        """Pack arguments; those of another dtype or layout would be read as wrong numbers."""
+        numbers: list[Any] = []
+        self._pack(arguments, 0, numbers)
+        return struct.pack(self._format, *numbers)
+
+    def argument(self, place: int, value: tuple[Any, ...]) -> Packed:
+        """Pack one argument, given by its place."""
+        numbers: list[Any] = []
+        first = self._firsts[place]
+        return Packed(numbers, self._pack(value, first, numbers) - first, value)
+
+    def _pack(self, value: tuple[Any, ...], leaf: int, numbers: list[Any]) -> int:
+        """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
+        for part in value:
+            if isinstance(part, tuple):
+                leaf = self._pack(part, leaf, numbers)
+                continue
+            if type(part) is Packed:
+                numbers += part.numbers
+                leaf += part.leaves
+                continue
+            layout = self._leaves[leaf]
+            leaf += 1
+            if layout is None:
+                numbers.append(part)
+                continue
+            if part.dtype != layout[0] or part.ndim != layout[1] or not part.flags.c_contiguous:
+                raise TypeError(
+                    f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
+                    f"{layout[1]} axes, and got {part.dtype}{list(part.shape)}."
+                )
+            numbers.append(part.ctypes.data)
+            numbers += part.shape
+        return leaf
 
 
 class Kernel:

@@ -16,12 +16,11 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelRecipe,
     KernelResults,
     Matrix,
-    Packed,
     VisibleGrid,
     Workspace,
 )
 from glasshead.engines.streaming.kernels.processor import columns_of
-from glasshead.engines.streaming.machine_code import kernel
+from glasshead.engines.streaming.machine_code import Packed, kernel
 from glasshead.engines.streaming.operands import (
     GradInputs,
     GradOutputs,

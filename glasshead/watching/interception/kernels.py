@@ -210,6 +210,8 @@ _CALLING_BACK = (
     "torch._ops.HigherOrderOperator.__call__",
     "torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance",
 )
+# What restores all dispatch keys of a thread when it ends, those of a mode that has left, too.
+_RESTORING = ("__enter__", "__exit__")
 # A class of PyTorch, or none.
 _Mode: Any = private(_MODE) or object
 _Operator = type(torch.ops.aten.mm.default)
@@ -237,11 +239,15 @@ def observing_operators() -> "OperatorInterceptMode":
 def calling_back() -> list[Patch]:
     """Return the patches by which what knows dispatch keys by itself calls the mode back.
 
-    These are higher-order operators, which have no kernels for keys of ours, and what was compiled,
-    which is known by the keys of its thread, and restores those that it was called with.
+    These are higher-order operators, which have no kernels for keys of ours; what was compiled,
+    which is known by the keys of its thread, and restores those that it was called with; and the
+    inference mode, which restores them too, so that the mode steps aside within it again.
     """
     homes = (name.rpartition(".") for name in _CALLING_BACK if private(name) is not None)
-    return [_CallingBack(private(home), name, run_higher_order) for home, _, name in homes]
+    return [
+        *(_CallingBack(private(home), name, run_higher_order) for home, _, name in homes),
+        *(_CallingBackShortly(torch.inference_mode, name, run_higher_order) for name in _RESTORING),
+    ]
 
 
 def _by_rule(func: Any, mode: "OperatorInterceptMode", *args: Any, **kwargs: Any) -> Any:
@@ -251,15 +257,25 @@ def _by_rule(func: Any, mode: "OperatorInterceptMode", *args: Any, **kwargs: Any
 class _CallingBack(Patch):
     """A patch of a function that calls the mode back before it runs."""
 
+    _stays = True
+
     def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        stays = self._stays
+
         def standing(*inputs: Any, **named: Any) -> Any:
             session = THREADS.session
             for mode in session.modes:
-                mode.step_back(late=session.enabled, stays=True)
+                mode.step_back(late=session.enabled, stays=stays)
             end()
             return original(*inputs, **named)
 
         return standing
+
+
+class _CallingBackShortly(_CallingBack):
+    """A patch of a function that calls the mode back, which may step aside once more."""
+
+    _stays = False
 
 
 class OperatorInterceptMode(OneThread, _Mode):
@@ -298,6 +314,8 @@ class OperatorInterceptMode(OneThread, _Mode):
             or self._stays
             or not self._follower.idle
             or session.changes
+            # A backward pass restores the keys that its thread had.
+            or in_backward()
             or not isinstance(output, Tensor)
             or output.device.type not in ("cpu", "cuda")
         ):

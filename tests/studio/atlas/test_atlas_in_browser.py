@@ -322,7 +322,7 @@ def test_the_wheel_scrolls_the_page_where_the_map_is_seen_whole(looking, stored)
     box = page.locator(".atlas canvas").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 30)
     page.mouse.wheel(0, 120)
-    page.wait_for_function("scrollY > 50")
+    page.wait_for_function("() => scrollY > 50")
     assert remembered(page, zoom=None)
 
 

@@ -271,3 +271,26 @@ def test_a_failing_pass_leaves_nothing_behind(model: Model, x: Tensor) -> None:
     assert modes_in_use() == []
     expected = model(x, fused, by_hand)
     assert torch.equal(model(x, fused, by_hand), expected)
+
+
+@pytest.mark.skipif(not selected_operators.can_select(), reason="this PyTorch lacks the names")
+@pytest.mark.parametrize("before", [0, 2])
+def test_an_inference_mode_within_a_watch_restores_no_mode_that_has_left(
+    model: Model, x: Tensor, before: int
+) -> None:
+    with torch.no_grad():
+        expected = model(x, fused, fused)
+        with counted(model) as counts, gh.watch(model, [gh.Entropy()]) as seen:
+            for _ in range(before):
+                model(x, fused, fused)
+            with torch.inference_mode():
+                inner = [model(x, fused, fused) for _ in range(3)]
+            # NumPy asks for the keys that the inference mode has restored.
+            assert all((one.numpy() == expected.numpy()).all() for one in inner)
+            outer = [model(x, fused, fused), model(x, by_another_name, fused)]
+            assert (outer[0].numpy() == expected.numpy()).all()
+    assert torch.equal(outer[1], expected)
+    assert set(counts) == {0, 1}
+    assert len(seen["layers.1"]) == before + 5
+    assert all(torch.equal(one.entropy, seen["layers.1"][0].entropy) for one in seen["layers.1"])
+    assert modes_in_use() == []

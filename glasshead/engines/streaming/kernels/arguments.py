@@ -4,7 +4,6 @@ A kernel is called with the address of a block of 8 bytes a number: an integer, 
 array its address and its sizes. Both sides read the layout from the annotations of this module.
 """
 
-import struct
 from functools import cache
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
@@ -17,19 +16,19 @@ ROW_STATS = 9
 MANY = 2**20
 
 
-class Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """Layout of an array, which is contiguous: its dtype, "real" for the kernel's own, and axes."""
 
     dtype: str
     axes: int
 
 
-Reals = Annotated[np.ndarray, Layout("real", 1)]
-RealMatrix = Annotated[np.ndarray, Layout("real", 2)]
-Doubles = Annotated[np.ndarray, Layout("float64", 1)]
-DoubleMatrix = Annotated[np.ndarray, Layout("float64", 2)]
-WholeMatrix = Annotated[np.ndarray, Layout("int64", 2)]
-Booleans = Annotated[np.ndarray, Layout("bool", 1)]
+Reals = Annotated[np.ndarray, ArrayLayout("real", 1)]
+RealMatrix = Annotated[np.ndarray, ArrayLayout("real", 2)]
+Doubles = Annotated[np.ndarray, ArrayLayout("float64", 1)]
+DoubleMatrix = Annotated[np.ndarray, ArrayLayout("float64", 2)]
+WholeMatrix = Annotated[np.ndarray, ArrayLayout("int64", 2)]
+Booleans = Annotated[np.ndarray, ArrayLayout("bool", 1)]
 
 
 class KernelGrid(NamedTuple):
@@ -202,94 +201,6 @@ def parts_of(kind: Any) -> tuple[Any, ...] | None:
     return tuple(get_type_hints(kind, include_extras=True).values())
 
 
-def layout_of(kind: Any) -> Layout | None:
+def layout_of(kind: Any) -> ArrayLayout | None:
     """Return the layout of an array's type; None for a number's."""
-    return next((part for part in get_args(kind) if isinstance(part, Layout)), None)
-
-
-class Packed:
-    """One argument as it is packed, checked once for many calls.
-
-    Attributes:
-        numbers: Integers, floats, and the address and the sizes of each array.
-        leaves: The number of its arrays and numbers.
-        owner: The arrays, which are to live as long.
-    """
-
-    __slots__ = ("leaves", "numbers", "owner")
-
-    def __init__(self, numbers: list[Any], leaves: int, owner: Any) -> None:
-        self.numbers, self.leaves, self.owner = numbers, leaves, owner
-
-    def moved(self, steps: list[int], count: int) -> "Packed":
-        """Return the argument with its addresses moved by `count` steps of so many bytes."""
-        numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
-        return Packed(numbers, self.leaves, self.owner)
-
-
-class Packer:
-    """Packs the arguments of one kernel, in the block that it is called with.
-
-    Args:
-        entry: The name of the kernel.
-        real: Its dtype.
-    """
-
-    def __init__(self, entry: str, real: np.dtype) -> None:
-        self.entry, self.real = entry, real
-        # The dtype and the axes of each array, None for a number, in order.
-        self._leaves: list[tuple[np.dtype, int] | None] = []
-        self._firsts: list[int] = []
-        self._format = ""
-        for kind in ENTRIES[entry]:
-            self._firsts.append(len(self._leaves))
-            self._format += self._add(kind)
-
-    def _add(self, kind: Any) -> str:
-        """Record the leaves of a type, and return their format for `struct`."""
-        parts = parts_of(kind)
-        if parts is not None:
-            return "".join(map(self._add, parts))
-        layout = layout_of(kind)
-        if layout is None:
-            self._leaves.append(None)
-            return "d" if kind is float else "q"
-        dtype = self.real if layout.dtype == "real" else np.dtype(layout.dtype)
-        self._leaves.append((dtype, layout.axes))
-        return "q" * (1 + layout.axes)
-
-    def __call__(self, arguments: tuple[Any, ...]) -> bytes:
-        """Pack arguments; those of another dtype or layout would be read as wrong numbers."""
-        numbers: list[Any] = []
-        self._pack(arguments, 0, numbers)
-        return struct.pack(self._format, *numbers)
-
-    def argument(self, place: int, value: tuple[Any, ...]) -> Packed:
-        """Pack one argument, given by its place."""
-        numbers: list[Any] = []
-        first = self._firsts[place]
-        return Packed(numbers, self._pack(value, first, numbers) - first, value)
-
-    def _pack(self, value: tuple[Any, ...], leaf: int, numbers: list[Any]) -> int:
-        """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
-        for part in value:
-            if isinstance(part, tuple):
-                leaf = self._pack(part, leaf, numbers)
-                continue
-            if type(part) is Packed:
-                numbers += part.numbers
-                leaf += part.leaves
-                continue
-            layout = self._leaves[leaf]
-            leaf += 1
-            if layout is None:
-                numbers.append(part)
-                continue
-            if part.dtype != layout[0] or part.ndim != layout[1] or not part.flags.c_contiguous:
-                raise TypeError(
-                    f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
-                    f"{layout[1]} axes, and got {part.dtype}{list(part.shape)}."
-                )
-            numbers.append(part.ctypes.data)
-            numbers += part.shape
-        return leaf
+    return next((part for part in get_args(kind) if isinstance(part, ArrayLayout)), None)

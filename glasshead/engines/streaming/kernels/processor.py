@@ -8,7 +8,7 @@ from typing import NamedTuple
 from llvmlite import binding
 
 
-class Tile(NamedTuple):
+class RegisterTile(NamedTuple):
     """Register tile of a product: its rows, vectors per row, and bytes per vector.
 
     At most half of the registers hold its sums.
@@ -34,7 +34,7 @@ class Processor(NamedTuple):
     triple: str
     cpu: str
     features: str
-    tile: Tile
+    tile: RegisterTile
     needs: frozenset[str] = frozenset()
 
 
@@ -44,9 +44,11 @@ _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.
 SHIPPED = (
-    Processor("x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", Tile(8, 2, 64), _AVX512),
-    Processor("x86_64-avx2", _X86, "x86-64-v3", "", Tile(4, 2, 32), _AVX2),
-    Processor("aarch64", _ARM, "generic", "", Tile(6, 2, 16)),
+    Processor(
+        "x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", RegisterTile(8, 2, 64), _AVX512
+    ),
+    Processor("x86_64-avx2", _X86, "x86-64-v3", "", RegisterTile(4, 2, 32), _AVX2),
+    Processor("aarch64", _ARM, "generic", "", RegisterTile(6, 2, 16)),
 )
 
 
@@ -60,13 +62,14 @@ def at_hand() -> Processor:
         if same and all(features.get(need) for need in one.needs):
             return one
     if features.get("avx512f"):
-        tile = Tile(8, 2, 64)
+        tile = RegisterTile(8, 2, 64)
     else:
-        tile = Tile(4, 2, 32) if features.get("avx") else Tile(6, 2, 16)
+        tile = RegisterTile(4, 2, 32) if features.get("avx") else RegisterTile(6, 2, 16)
     cpu = binding.get_host_cpu_name()
     return Processor(f"own-{cpu}", "", cpu, features.flatten(), tile)
 
 
+@cache
 def columns_of(itemsize: int) -> int:
     """Return how many columns a tile has for numbers of `itemsize` bytes."""
     tile = at_hand().tile
