@@ -1,7 +1,7 @@
 """Find the patches of a picture among the keys of a call, by what its model was given."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -30,9 +30,15 @@ _MOST = 1024
 
 
 class ImageFinder:
-    """Finder of the pictures among the keys of each call, once for all layers of a pass."""
+    """Finder of the pictures among the keys of each call, once for all layers of a pass.
 
-    def __init__(self) -> None:
+    Args:
+        modules: The modules of the model.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        # Modules that take pictures under any name.
+        self._embedding = {one for one in modules if hasattr(one, "patch_embed")}
         self._given: object = None
         self._found: dict[int, Images | str | None] = {}
         # The pictures that vision towers have read and no text yet, by the calls of the towers.
@@ -50,7 +56,7 @@ class ImageFinder:
     def _note(self, calls: Sequence[ModuleCall]) -> None:
         for call in calls:
             given = call.arguments
-            sizes, pixels = given.get("grid_thw"), _pixels(call.module, given)
+            sizes, pixels = given.get("grid_thw"), self._pixels(call)
             if isinstance(given.get("input_ids"), Tensor):
                 return
             if not isinstance(sizes, Tensor) and pixels is None:
@@ -83,7 +89,7 @@ class ImageFinder:
                 return _windows(call.module, given["input_dimensions"], keys, rows)
             if isinstance(given.get("grid_thw"), Tensor):
                 return _packed(call.module, given["grid_thw"], keys)
-            text, pixels = given.get("input_ids"), _pixels(call.module, given)
+            text, pixels = given.get("input_ids"), self._pixels(call)
             if isinstance(text, Tensor) or pixels is not None:
                 if decodes and not captured.crossing:
                     return "its keys are those of a decoder"
@@ -134,6 +140,13 @@ class ImageFinder:
             images.append(own)
         return images
 
+    def _pixels(self, call: ModuleCall) -> Tensor | None:
+        """Return the picture that a module was given."""
+        pixels = call.arguments.get("pixel_values")
+        if pixels is None and call.module in self._embedding:
+            pixels = next((one for one in call.arguments.values() if _is_picture(one)), None)
+        return pixels if isinstance(pixels, Tensor) else None
+
 
 def _grids(module: nn.Module, sizes: Tensor | None, pixels: Tensor | None) -> list[tuple[int, int]]:
     """Return the grid of each picture that a vision tower reads, as it goes into a text."""
@@ -146,15 +159,6 @@ def _grids(module: nn.Module, sizes: Tensor | None, pixels: Tensor | None) -> li
         ]
     grid = None if pixels is None else _patch_grid(module, pixels)
     return [] if grid is None or pixels is None else [grid] * len(pixels)
-
-
-def _pixels(module: nn.Module, given: dict[str, Any]) -> Tensor | None:
-    """Return the picture that a module was given."""
-    pixels = given.get("pixel_values")
-    if pixels is None:
-        pixels = next((one for one in given.values() if _is_picture(one)), None)
-        pixels = pixels if pixels is not None and hasattr(module, "patch_embed") else None
-    return pixels if isinstance(pixels, Tensor) else None
 
 
 def _is_picture(value: Any) -> bool:

@@ -147,7 +147,7 @@ class Watcher:
         self._tracker, self._pass = SequenceTracker(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
-        self._images = ImageFinder()
+        self._images = ImageFinder(self.names)
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.

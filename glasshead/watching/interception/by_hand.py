@@ -28,12 +28,13 @@ from glasshead.watching.interception.by_hand_operators import Operator, operator
 from glasshead.watching.interception.by_hand_parts import (
     Change,
     HandWeights,
+    LateWeights,
     ScoreProduct,
     TakenWeights,
 )
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.session import Session
-from glasshead.watching.module_calls import calling
+from glasshead.watching.module_calls import calling, calls_in_progress
 from glasshead.watching.watcher import HandSoftmax, Watcher
 
 _SOFTMAXES = {"aten::_softmax", "aten::softmax", "aten::special_softmax"}
@@ -94,21 +95,22 @@ class HandFollower:
     """Follows matrix products and softmaxes, and reports those that are attention.
 
     Attributes:
-        quiet: The modules that multiply tensors of which none is a parameter, such as the angles of
-            positions, where nothing has normalized the product.
+        quiet: The modules that take exponentials of other numbers than scores.
     """
 
     def __init__(self) -> None:
         self.quiet: set[nn.Module] = set()
         # The storages of parameters, which last as long as the watch.
         self._parameters: set[int] = set()
-        self._needed, self._late = False, False
+        self._needed = False
+        # The pass that is not followed from its beginning: the outermost calls of the models.
+        self._late: list[object] = []
         self._records: dict[int, _Record] = {}
         # The keys of all records but those of parameters.
         self._passing: list[int] = []
         self._limit = _PASSING
         self._watchers: list[Watcher] = []
-        self._waiting: list[HandWeights] = []
+        self._waiting: list[HandWeights | LateWeights] = []
         self._tracing = False
         self._weak: Any = private(WEAK_STORAGE)
 
@@ -117,22 +119,19 @@ class HandFollower:
         """Whether nothing was followed so far that only all operators would tell."""
         return self._weak is not None and not self._needed
 
-    def passes_over(self, session: Session, func: Any, args: Sequence[Any]) -> bool:
-        """Return whether a product is of no concern: with a parameter, or in a quiet module."""
-        found = product(operator_of(func).name, args)
-        if found is None:
-            return True
-        for one in found.operands:
-            try:
-                if one.untyped_storage()._cdata in self._parameters:  # noqa: SLF001 - no other name
-                    return True
-            except (RuntimeError, NotImplementedError):
-                break
+    def passes_over_exponentials(self, session: Session) -> bool:
+        """Return whether exponentials are of no concern where they are computed now."""
         return all(one is None or one in self.quiet for one in _modules(session))
 
-    def follow_late(self) -> None:
-        """Refuse the softmaxes to come, as not all that leads to them was followed."""
-        self._needed = self._late = True
+    def follow_late(self, session: Session) -> None:
+        """Refuse attention by hand in the pass in progress, as not all of it was followed."""
+        self._needed, self._late = True, _passes(session)
+
+    def _is_late(self, session: Session) -> bool:
+        """Return whether the pass in progress was not followed from its beginning."""
+        if self._late and not any(one in self._late for one in _passes(session)):
+            self._late = []
+        return bool(self._late)
 
     def stop(self, why: str | None = None) -> None:
         """Follow nothing any more, and give up what waits for a product."""
@@ -154,7 +153,10 @@ class HandFollower:
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._record(scores)
         if record is None or record.kind is not _Kind.SCORES or not output.ndim:
-            session.record_softmax(output.ndim)
+            if self._is_late(session):
+                self._remember_late(session, output)
+            else:
+                session.record_softmax(output.ndim)
             return
         self._normalized(session, record, scores, args[1] % output.ndim, output)
 
@@ -168,6 +170,9 @@ class HandFollower:
             record: What is known of the scores.
             scores, axis, output: The softmax.
         """
+        if record.origin is None or self._is_late(session):
+            self._remember_late(session, output)
+            return
         axes = record.axes(scores)
         queries, of_features = None, False
         if axes is not None and scores.shape[axis] > 1:
@@ -186,8 +191,8 @@ class HandFollower:
             )
         found = HandSoftmax()
         session.record_softmax(output.ndim, found)
-        if self._late or self._record(output) is record:
-            found.waits, found.why = False, _LATE if self._late else _OVERWRITTEN
+        if self._record(output) is record:
+            found.waits, found.why = False, _OVERWRITTEN
             return
         made = HandWeights(
             scores,
@@ -200,8 +205,18 @@ class HandFollower:
             record.steps,
             found,
         )
-        self._remember(output, _Kind.WEIGHTS, whole(output.shape), made)
-        self._waiting.append(made)
+        self._wait(output, made)
+
+    def _remember_late(self, session: Session, output: Tensor) -> None:
+        """Remember a softmax of what was not followed, which may be attention."""
+        found = HandSoftmax()
+        session.record_softmax(output.ndim, found)
+        self._wait(output, LateWeights(found))
+
+    def _wait(self, output: Tensor, weights: HandWeights | LateWeights) -> None:
+        """Wait for a product that takes the weights of a softmax."""
+        self._remember(output, _Kind.WEIGHTS, whole(output.shape), weights)
+        self._waiting.append(weights)
         while len(self._waiting) > _WAITING:
             self._waiting.pop(0).close()
 
@@ -233,9 +248,19 @@ class HandFollower:
                 alone = False
             else:
                 known.append((record, one))
-        if known and not self._divides_exponentials(session, operator, known, args, output):
+        if operator.exponential and all(one.kind is not _Kind.SCORES for one, _ in known):
+            self._exponentials(session, output)
+        elif known and not self._divides_exponentials(session, operator, known, args, output):
             self._follow_known(operator, known, args, output, alone=alone)
         return None
+
+    def _exponentials(self, session: Session, output: Any) -> None:
+        """Look at exponentials of what is not known as scores."""
+        if self._is_late(session):
+            step = Change("by exp", factor=None, exponential=True)
+            self._remember(output, _Kind.SCORES, steps=(step,))
+        elif not self._needed and not in_backward():
+            self.quiet |= {one for one in _modules(session) if one is not None}
 
     def _divides_exponentials(
         self,
@@ -333,6 +358,9 @@ class HandFollower:
         if len(weights) > 1:
             for one in weights:
                 one.origin.close(_TOGETHER)
+        elif weights and isinstance(weights[0].origin, LateWeights):
+            if not any(static):
+                weights[0].origin.close(_LATE)
         elif weights:
             return _taken(weights[0], records, found, output)
         elif any(static):
@@ -341,8 +369,6 @@ class HandFollower:
             self._needed |= own.untyped_storage()._cdata not in self._parameters  # noqa: SLF001
             self._project(operator, records, found, int(static[1]), output)
         else:
-            if not self._needed:
-                self.quiet |= {one for one in _modules(session) if one is not None}
             features = frozenset(
                 found.made.index(label)
                 for side, record in enumerate(records)
@@ -442,6 +468,11 @@ class HandFollower:
 def _modules(session: Session) -> list[nn.Module | None]:
     """Return the module of each watched model that runs, innermost; None outside of the model."""
     return [calling(one.names) for one in session.watchers]
+
+
+def _passes(session: Session) -> list[object]:
+    """Return what identifies the pass of each watched model that runs."""
+    return [one.identity for w in session.watchers for one in calls_in_progress(w.names)[-1:]]
 
 
 def _axis_of_sum(powers: Tensor, total: Tensor) -> int | None:

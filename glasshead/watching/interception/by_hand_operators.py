@@ -50,6 +50,7 @@ class Operator(NamedTuple):
 
     name: str
     product: bool
+    exponential: bool
     copies: bool
     reshapes: bool
     moves: bool
@@ -68,6 +69,7 @@ def operator_of(func: Any) -> Operator:
     return Operator(
         name,
         product=full in PRODUCTS,
+        exponential=name == "aten::exp",
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,
         moves=name in _MOVES,

@@ -91,6 +91,27 @@ class HandWeights:
         self.found.waits = False
 
 
+@dataclass(eq=False)
+class LateWeights:
+    """A softmax in a pass that was not followed from its beginning: of what is not known.
+
+    Attributes:
+        found: What the watchers know of it.
+        made: The memory of its weights, and of what is made of them.
+        open: Whether a product may still take its weights.
+    """
+
+    found: HandSoftmax
+    made: list[Any] = field(default_factory=list)
+    open: bool = True
+
+    def close(self, why: str | None = None) -> None:
+        """Wait no longer for a product."""
+        self.open = False
+        self.found.why = why or self.found.why
+        self.found.waits = False
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TakenWeights:
     """The weights of a softmax that a product with values has taken.

@@ -20,8 +20,6 @@ from glasshead.watching.interception.by_hand_capture import observe_by_hand
 from glasshead.watching.interception.by_hand_operators import operator_of
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.selected_operators import (
-    ATTENDING,
-    MULTIPLYING,
     begin,
     can_select,
     end,
@@ -195,9 +193,8 @@ def _select() -> None:
         packet, _, overload = rest.partition(".")
         func = getattr(getattr(getattr(torch.ops, library), packet), overload or "default")
         role = _role(func)
-        if (role is None and not operator_of(func).product) or _has_parts(func):
-            continue
-        select([func], MULTIPLYING if role is None else ATTENDING)
+        if (role is not None or operator_of(func).exponential) and not _has_parts(func):
+            select([func])
 
 
 _ALL_OPERATORS = "torch._C._dispatch_get_all_op_names"
@@ -320,9 +317,9 @@ class OperatorInterceptMode(OneThread, _Mode):
             or output.device.type not in ("cpu", "cuda")
         ):
             return
-        self._step_aside(session, ATTENDING, MULTIPLYING)
+        self._step_aside(session)
 
-    def _step_aside(self, session: Session, *keys: str) -> None:
+    def _step_aside(self, session: Session) -> None:
         stack = private(_STACK)
         if session.modes != [self] or stack is None or not can_select():
             return
@@ -331,7 +328,7 @@ class OperatorInterceptMode(OneThread, _Mode):
             self._place = len(stack()) - 1
             self._aside = True
             super(OneThread, self).__exit__(None, None, None)  # type: ignore[reportAttributeAccessIssue]
-            begin(self._intercept, *keys)
+            begin(self._intercept)
 
     def step_back(self, *, late: bool = False, stays: bool = False) -> None:
         """Intercept all operators again.
@@ -345,7 +342,7 @@ class OperatorInterceptMode(OneThread, _Mode):
             return
         end()
         if late:
-            self._follower.follow_late()
+            self._follower.follow_late(THREADS.session)
         # Modes that were entered since are left before this one.
         pop, push, stack = private(_POP), private(_PUSH), private(_STACK)
         above = [pop() for _ in range(len(stack()) - self._place)]
@@ -359,7 +356,7 @@ class OperatorInterceptMode(OneThread, _Mode):
         """Intercept nothing but attention for a while, as in compiled code that is observed."""
         before = self._aside
         if not before:
-            self._step_aside(THREADS.session, ATTENDING)
+            self._step_aside(THREADS.session)
         try:
             yield
         finally:
@@ -373,14 +370,14 @@ class OperatorInterceptMode(OneThread, _Mode):
             output = func(*args, **kwargs)
             session.record_kernel(*output[:2])
             return output
-        if session.enabled and not in_backward() and self._concerns(session, role, func, args):
+        if session.enabled and not in_backward() and self._concerns(session, role):
             self.step_back(late=True, stays=True)
         return func(*args, **kwargs)
 
-    def _concerns(self, session: Session, role: _Role | None, func: Any, args: Any) -> bool:
+    def _concerns(self, session: Session, role: _Role | None) -> bool:
         """Return whether an operator may be a part of attention that functions do not show."""
         if role is None:
-            return not self._follower.passes_over(session, func, args)
+            return not self._follower.passes_over_exponentials(session)
         return any(calling(one.names) is not None for one in session.watchers)
 
     @classmethod

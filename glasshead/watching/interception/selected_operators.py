@@ -1,8 +1,8 @@
 """Operators that are intercepted one by one, while all others run at their own speed.
 
 A mode of PyTorch is given every operator, at some microseconds of Python each. A dispatch key that
-nothing else uses has kernels of ours for the operators that attend, that normalize or that multiply
-matrices, and falls through for the rest. It is included for a thread and a time.
+nothing else uses has kernels of ours for the operators that attend or that a softmax is made of, and
+falls through for the rest. It is included for a thread and a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,8 +16,10 @@ import torch
 from glasshead.private_names import private
 
 _INCLUDE = "torch._C._dispatch_tls_set_dispatch_key_included"
-# Keys that PyTorch's own tests use, and nothing else.
-ATTENDING, MULTIPLYING = "TESTING_ONLY_GenericMode", "TESTING_ONLY_GenericWrapper"
+# A key that PyTorch's own tests use, and nothing else.
+_NAME = "TESTING_ONLY_GenericMode"
+# Parsing it takes longer than including it.
+_KEY = (private("torch._C._parse_dispatch_key") or str)(_NAME)
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -27,11 +29,9 @@ class _Thread(local):
 
     Attributes:
         handler: Runs an intercepted operator; None: nothing is intercepted.
-        keys: The keys that are included.
     """
 
     handler: Handler | None = None
-    keys: tuple[str, ...] = ()
 
 
 _THREAD = _Thread()
@@ -41,28 +41,27 @@ _registered: set[str] = set()
 _lock = Lock()
 
 
-def select(funcs: Iterable[Any], key: str) -> None:
+def select(funcs: Iterable[Any]) -> None:
     """Give operators a kernel that hands them to the handler of the thread.
 
     Args:
         funcs: Overloads of operators.
-        key: `ATTENDING` or `MULTIPLYING`.
     """
     with _lock:
         for func in funcs:
             name = func.name()
             if name not in _registered:
                 library = torch.library.Library(name.partition("::")[0], "IMPL")
-                library.impl(func, _kernel(func, key), key)
+                library.impl(func, _kernel(func), _NAME)
                 _libraries.append(library)
                 _registered.add(name)
 
 
-def _kernel(func: Any, key: str) -> Callable[..., Any]:
+def _kernel(func: Any) -> Callable[..., Any]:
     include = private(_INCLUDE)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        include(key, False)
+        include(_KEY, False)
         handler = _THREAD.handler
         if handler is None:
             # PyTorch hands the keys of a thread on to those that work for it.
@@ -71,46 +70,42 @@ def _kernel(func: Any, key: str) -> Callable[..., Any]:
             return handler(func, args, kwargs)
         finally:
             if _THREAD.handler is handler:
-                include(key, True)
+                include(_KEY, True)
 
     return kernel
 
 
-def _include(keys: tuple[str, ...], *, on: bool) -> None:
-    include = private(_INCLUDE)
-    for key in keys:
-        include(key, on)
-
-
-def begin(handler: Handler, *keys: str) -> None:
-    """Intercept the selected operators of these keys in this thread."""
-    _THREAD.handler, _THREAD.keys = handler, keys
-    _include(keys, on=True)
+def begin(handler: Handler) -> None:
+    """Intercept the selected operators in this thread."""
+    _THREAD.handler = handler
+    private(_INCLUDE)(_KEY, True)
 
 
 def end() -> None:
     """Intercept no operator any more.
 
-    The compiler restores the keys that a thread had before it; so none is taken for excluded.
+    The compiler restores the keys that a thread had before it; so the key is not taken for excluded.
     """
-    _THREAD.handler, _THREAD.keys = None, ()
-    if private(_INCLUDE) is not None:
-        _include((ATTENDING, MULTIPLYING), on=False)
+    _THREAD.handler = None
+    include = private(_INCLUDE)
+    if include is not None:
+        include(_KEY, False)
 
 
 @contextmanager
 def hidden() -> Iterator[None]:
     """Intercept no operator for a while."""
-    keys = _THREAD.keys
-    if not keys:
+    handler = _THREAD.handler
+    if handler is None:
         yield
         return
-    _include(keys, on=False)
+    include = private(_INCLUDE)
+    include(_KEY, False)
     try:
         yield
     finally:
-        if _THREAD.keys == keys:
-            _include(keys, on=True)
+        if _THREAD.handler is handler:
+            include(_KEY, True)
 
 
 @cache
@@ -118,7 +113,7 @@ def can_select() -> bool:
     """Return whether this version of PyTorch intercepts selected operators, as tried on one."""
     if private(_INCLUDE) is None:
         return False
-    func, seen = torch.ops.aten.mv.default, []
+    func, seen = torch.ops.aten.exp.default, []
 
     def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         seen.append(args[0].untyped_storage().data_ptr())
@@ -127,15 +122,14 @@ def can_select() -> bool:
     try:
         library = torch.library.Library("_", "IMPL")
         _libraries.append(library)
-        for key in (ATTENDING, MULTIPLYING):
-            library.fallback(torch.library.fallthrough_kernel, key)
-        select([func], MULTIPLYING)
-        matrix = torch.ones(2, 3)
-        begin(handler, ATTENDING, MULTIPLYING)
+        library.fallback(torch.library.fallthrough_kernel, _NAME)
+        select([func])
+        zeros = torch.zeros(2)
+        begin(handler)
         try:
-            made = torch.mv(matrix, torch.ones(3)) + 1
+            made = torch.exp(zeros) + 1
         finally:
             end()
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False
-    return seen == [matrix.untyped_storage().data_ptr()] and made.tolist() == [4.0, 4.0]
+    return seen == [zeros.untyped_storage().data_ptr()] and made.tolist() == [2.0, 2.0]

@@ -215,6 +215,8 @@ def test_modes_that_are_entered_meanwhile_stay_in_order(model: Model, x: Tensor)
             assert len(modes_in_use()) == 2
             assert modes_in_use()[1] is counter.mode
         model(x, fused, fused)
+    # PyTorch itself fails to compile `cond` again, once it has done so below such a counter.
+    torch.compiler.reset()
     assert counter.get_total_flops() == expected.get_total_flops()
     assert len(seen["layers.0"]) == 4
     assert modes_in_use() == []
