@@ -125,7 +125,7 @@ class HandFollower:
 
     def follow_late(self, session: Session) -> None:
         """Refuse attention by hand in the pass in progress, as not all of it was followed."""
-        self._needed, self._late = True, _passes(session)
+        self._late = _passes(session)
 
     def _is_late(self, session: Session) -> bool:
         """Return whether the pass in progress was not followed from its beginning."""

@@ -320,14 +320,16 @@ class OperatorInterceptMode(OneThread, _Mode):
         self._step_aside(session)
 
     def _step_aside(self, session: Session) -> None:
-        stack = private(_STACK)
-        if session.modes != [self] or stack is None or not can_select():
+        lacks = any(private(name) is None for name in (_STACK, _POP, _PUSH))
+        if session.modes != [self] or lacks or not can_select():
             return
+        stack = private(_STACK)
         if stack()[-1:] == [self]:
             _select()
             self._place = len(stack()) - 1
             self._aside = True
-            super(OneThread, self).__exit__(None, None, None)  # type: ignore[reportAttributeAccessIssue]
+            # Not by `__exit__`: other modes may be entered and left before it is back.
+            private(_POP)()
             begin(self._intercept)
 
     def step_back(self, *, late: bool = False, stays: bool = False) -> None:
@@ -346,8 +348,7 @@ class OperatorInterceptMode(OneThread, _Mode):
         # Modes that were entered since are left before this one.
         pop, push, stack = private(_POP), private(_PUSH), private(_STACK)
         above = [pop() for _ in range(len(stack()) - self._place)]
-        super(OneThread, self).__enter__()  # type: ignore[reportAttributeAccessIssue]
-        for one in reversed(above):
+        for one in (self, *reversed(above)):
             push(one)
         self._aside = False
 

@@ -1,8 +1,8 @@
 """Operators that are intercepted one by one, while all others run at their own speed.
 
 A mode of PyTorch is given every operator, at some microseconds of Python each. A dispatch key that
-nothing else uses has kernels of ours for the operators that attend or that a softmax is made of, and
-falls through for the rest. It is included for a thread and a time.
+nothing else uses has kernels of ours for what attends or makes a softmax, and falls through for the
+rest. It is included for a thread and a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -84,7 +84,7 @@ def begin(handler: Handler) -> None:
 def end() -> None:
     """Intercept no operator any more.
 
-    The compiler restores the keys that a thread had before it; so the key is not taken for excluded.
+    The compiler restores the keys that a thread had before it; so the key is not excluded.
     """
     _THREAD.handler = None
     include = private(_INCLUDE)

@@ -8,7 +8,7 @@ no pass drops one, and they run in order. As it runs it hands the tensors to the
 import operator
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -205,7 +205,7 @@ class WatchedRun:
         while frame is not None and frame.f_code.co_filename.endswith(_COMPILER):
             frame = frame.f_back
         self._graph, self._session, self._frame = graph, session, frame
-        self._variables: dict[str, Mapping[str, Any]] = {}
+        self._values: dict[str, Any] = {}
         self._identities: dict[str, object] = {}
         self._without_kernel = 0
         self.kernels: dict[int | None, Tensor] = {}
@@ -274,18 +274,26 @@ class WatchedRun:
         root = _ROOT.match(place)
         if root is None or self._frame is None:
             return None
-        space, name = root.groups()
-        if space not in self._variables:
+        if root[0] not in self._values:
+            space, name = root.groups()
             frame = self._frame
-            self._variables[space] = frame.f_locals if space == "L" else frame.f_globals
-        value = self._variables[space].get(name)
-        for attribute, quote, item in _STEP.findall(place, root.end()):
-            try:
-                known = item if quote else int(item or 0)
-                value = getattr(value, attribute) if attribute else value[known]  # type: ignore[index]
-            except (AttributeError, LookupError, TypeError, ValueError):
-                return None
+            variables = frame.f_locals if space == "L" else frame.f_globals
+            self._values[root[0]] = variables.get(name)
+        value = self._values[root[0]]
+        for step in _STEP.finditer(place, root.end()):
+            path = place[: step.end()]
+            if path not in self._values:
+                self._values[path] = _step_into(value, *step.groups())
+            value = self._values[path]
         return value
+
+
+def _step_into(value: Any, attribute: str, quote: str, item: str) -> Any:
+    """Return an attribute or an item of a value; None where it has none."""
+    try:
+        return getattr(value, attribute) if attribute else value[item if quote else int(item)]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
 
 
 # Where a module was found by code that was compiled, such as L['self'].layers.0.attention.

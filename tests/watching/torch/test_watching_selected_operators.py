@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes_in_use
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.flop_counter import FlopCounterMode
 
 import glasshead as gh
@@ -215,6 +216,7 @@ def test_modes_that_are_entered_meanwhile_stay_in_order(model: Model, x: Tensor)
             assert len(modes_in_use()) == 2
             assert modes_in_use()[1] is counter.mode
         model(x, fused, fused)
+    assert not is_in_torch_dispatch_mode()
     # PyTorch itself fails to compile `cond` again, once it has done so below such a counter.
     torch.compiler.reset()
     assert counter.get_total_flops() == expected.get_total_flops()
