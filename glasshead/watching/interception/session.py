@@ -427,13 +427,16 @@ class Session:
 
         Errors: a ValueError for a head out of range, or a position that is not known.
         """
+        changing = self._changing
+        if not changing:
+            return None
 
         @cache
         def quiet() -> CapturedCall:
             with self.suspended(), hidden_from_modes(), torch.no_grad():
                 return capture()
 
-        parts = [part for one in self._changing for part in one.change(module, heads, quiet)]
+        parts = [part for one in changing for part in one.change(module, heads, quiet)]
         return AttentionChange(parts, quiet) if parts else None
 
 

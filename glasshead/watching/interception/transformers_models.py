@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -237,7 +237,8 @@ def _capture(
     )
     if not crossing:
         problem = first_keys(problem, sees.offset + queries)
-    captured = CapturedCall(
+    captured = partial(
+        CapturedCall,
         problem,
         position=position,
         sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),
@@ -245,11 +246,10 @@ def _capture(
         logsumexp=of_rows(logsumexps, problem),
     )
     if output is None:
-        return captured
+        return captured()
     heads, drops = query.shape[-3], _drops(name, given)
     made = _heads_apart(output.detach(), heads)
-    return replace(
-        captured,
+    return captured(
         output=None if sees.inexact or drops else made,
         context=lambda: made,
         gradient=OutputGradient(
