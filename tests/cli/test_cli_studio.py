@@ -208,7 +208,7 @@ def test_without_a_folder_it_opens_the_run_of_the_demo_where_there_is_one(
 def test_a_file_of_llama2c_is_opened_as_its_folder_is(served, tmp_path):
     file = llama2c_files(tmp_path / "model")
     for named in (file, file.parent):
-        studio(str(named))
+        studio([str(named)])
         assert served["of"].subject.kind == "model"
         assert served["of"].subject.reader().context == 31
 
