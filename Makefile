@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint matrix bench docs pictures notebooks translations kernels clean
+.PHONY: setup demo test lint matrix bench docs pictures recording notebooks translations kernels clean
 
 setup: .venv/installed
 
@@ -66,6 +66,10 @@ docs: setup
 
 pictures: setup
 	$(BIN)/python docs/pictures.py
+
+# The studio as it is used, which opens the README.
+recording: setup
+	$(BIN)/python docs/recording.py
 
 # Runs each text in notebooks/ and writes the .ipynb beside it, with what it shows.
 notebooks: setup

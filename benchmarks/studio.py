@@ -1,11 +1,17 @@
-"""The studio: the atlas of 65,536 tokens over HTTP and in Chromium, and the steps of 24 words."""
+"""The studio: the atlas of 65,536 tokens, a prompt while it is typed, and the steps of 24 words.
 
+The prompt is that of stories260K, where `GLASSHEAD_DATA` has it.
+"""
+
+import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -68,6 +74,14 @@ DRAGGED = """async (seconds) => {
   return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
 }"""
 
+# Of which a reader types the last letters; as many tokens have the first that are read.
+TYPED = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
+    "One day, she saw a big, red ball. She wanted to play with it, but it was too high. "
+    "Lily asked her mom to help."
+)
+PROMPT, STROKES = 64, 60
+
 # When the first view is drawn.
 NOTED = """new MutationObserver(() => {
   if (document.querySelector(".body[data-drawn]")) window.drawn ??= performance.now();
@@ -115,6 +129,43 @@ def tiles(url: str, level: int) -> tuple[float, float]:
     asked = f"{url}api/atlas/tile?layer=0&head=0&level={level}"
     times = torch.tensor([got(f"{asked}&row={row}&column={column}") for row, column in places])
     return times.median().item(), times.quantile(0.95).item()
+
+
+def keystroke(url: str, text: str) -> float:
+    """How long all takes that the page asks for after a key: bars and maps, and the heads shown."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(2) as asking:
+        for answer in [
+            asking.submit(got, f"{url}api/prompt{path}?{urlencode({'text': text})}")
+            for path in ("", "/maps")
+        ]:
+            answer.result()
+    shown = {"text": text, "heads": "1.3,0.1"}
+    got(f"{url}api/prompt/weights?{urlencode(shown)}")
+    return time.perf_counter() - start
+
+
+def tokens_in(url: str, text: str) -> int:
+    """How many tokens the model reads of a text."""
+    with urllib.request.urlopen(f"{url}api/prompt?{urlencode({'text': text})}") as answer:
+        return len(json.load(answer)["tokens"])
+
+
+def typed(url: str) -> list[Figure]:
+    """The median and the 95th percentile of keystrokes at the end of a prompt of 64 tokens."""
+    letters = next(end for end in range(1, len(TYPED)) if tokens_in(url, TYPED[:end]) >= PROMPT)
+    start = TYPED[:letters]
+    # Each text is one that the studio has not read before.
+    texts = [
+        start[: -1 - at % 9] + chr(ord("a") + at % 26) + "!" * (at // 26) for at in range(STROKES)
+    ]
+    times = torch.tensor([keystroke(url, text) for text in texts])
+    told = f"{tokens_in(url, start)} tokens"
+    late = times.quantile(0.95).item()
+    return [
+        figure("a keystroke in a prompt, median", times.median().item(), "s", about=told),
+        figure("a keystroke in a prompt, p95", late, "s", about=told, at_most=0.15),
+    ]
 
 
 def first_view(page: Page, url: str) -> float:
@@ -174,6 +225,10 @@ def main() -> None:
                 rows += panned(browser.new_page(viewport=WINDOW), url)
     with served() as url, chromium() as browser:
         rows.append(dragged(browser.new_page(viewport=WINDOW), url))
+    story = Path(os.environ.get("GLASSHEAD_DATA", "")) / "stories260K"
+    if story.is_dir():
+        with served(story) as url:
+            rows += typed(url)
     threads = torch.get_num_threads()
     report(f"studio: atlas of {TOKENS:,} tokens, width {WIDTH}, {threads} threads", rows, RESULTS)
 

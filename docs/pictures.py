@@ -41,8 +41,11 @@ PANEL, HEIGHT = 760, 900
 DEMO, TRANSLATION = ROOT / "build" / "demo", (800, 535)
 SHOWN = ROOT / "build" / "shown"
 WALK = ROOT / "tests" / "studio" / "test_steps_in_browser.py"
-# Taught too fast, so that there are alarms to be seen.
-WATCHED = "--watch --set learning_rate=0.03 --set warmup=0 --set steps=600"
+# One run is taught too fast, so that there are alarms to be seen; the other lies beside it.
+RUNS = {
+    "watched": "--watch --set learning_rate=0.03 --set warmup=0 --set steps=600",
+    "steady": "--watch --set steps=600",
+}
 
 
 def output(command: str) -> str:
@@ -112,8 +115,9 @@ def shown() -> None:
     for name, of in (("translator", DEMO / "translator"), ("model", story.parent)):
         if not (SHOWN / name).exists():
             (SHOWN / name).symlink_to(of.resolve())
-    if not (SHOWN / "watched").exists():
-        output(f"glasshead train write --run {shlex.quote(str(SHOWN / 'watched'))} {WATCHED}")
+    for name, options in RUNS.items():
+        if not (SHOWN / name).exists():
+            output(f"glasshead train write --run {shlex.quote(str(SHOWN / name))} {options}")
     kept = SHOWN / "book.safetensors"
     if not kept.exists():
         example = "python examples/atlas_of_a_book.py"

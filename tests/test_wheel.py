@@ -199,7 +199,7 @@ def test_the_long_description_names_places_by_their_full_address(built):
     assert urls["Homepage"] == ADDRESS
     assert urls["Changelog"] == f"{ADDRESS}/blob/HEAD/CHANGELOG.md"
     written = description(found)
-    assert f"]({ADDRESS}/raw/HEAD/docs/pictures/studio_heads.png)" in written
+    assert f"]({ADDRESS}/raw/HEAD/docs/pictures/studio.gif)" in written
     assert f"]({ADDRESS}/blob/HEAD/docs/watch.md)" in written
     elsewhere = [place for place in README_LINK.findall(written) if not place.startswith("http")]
     assert elsewhere == []

@@ -13,7 +13,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.attention import Observation, Plan
 from glasshead.cli.attention_options import StatisticOption, default_statistics
-from glasshead.cli.inputs.files import shown
+from glasshead.cli.inputs.files import shown, titled
 from glasshead.cli.inputs.messages import quoted
 from glasshead.cli.inputs.sentences import sentence_of
 from glasshead.cli.inputs.tensors import is_tensors_file, read_attention
@@ -100,14 +100,14 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
         note = Message(
             "The file has no value: the context, which --save writes, is one of its keys."
         )
-    return ObservedInputs(shown(vectors), inputs.query, inputs.key, inputs.value, note=note)
+    return ObservedInputs(titled(shown(vectors)), inputs.query, inputs.key, inputs.value, note=note)
 
 
 def _of_sentence(sentence: Sentence, text: str | None, vectors: Path | None) -> ObservedInputs:
     x = sentence.embeddings.vectors[None, None]
     title = text
     if text is None:
-        title = " ".join(sentence.embeddings.tokens) if vectors is None else shown(vectors)
+        title = " ".join(sentence.embeddings.tokens) if vectors is None else titled(shown(vectors))
     return ObservedInputs(
         # As a title it is not to be longer than a line or two.
         quoted(title, 100) if text is not None else title or "",

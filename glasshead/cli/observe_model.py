@@ -15,6 +15,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.attention.io import describe_values, write
 from glasshead.cli.attention_options import StatisticOption
+from glasshead.cli.inputs.files import titled
 from glasshead.cli.inputs.messages import as_option, print_stderr, unseen_as_value_error
 from glasshead.cli.observe_tables import (
     MAP,
@@ -156,7 +157,11 @@ class ObservedModel:
 
 def report(observed: ObservedModel) -> Document:
     """Report the chunks, each statistic of all layers and heads, and the map of the choice."""
+    names = {"model": observed.reader.name, "text": observed.result.source["text"]}
+    short = {what: titled(name) for what, name in names.items()}
     blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
+    if short != names:
+        blocks.insert(0, Paragraph(Message("Model: {model}; text: {text}.", **names)))
     for one in observed.asked:
         statistic, value = observed.result.statistics[one.name], observed.values[one.name]
         if isinstance(statistic, DistanceHistogram):
@@ -174,12 +179,7 @@ def report(observed: ObservedModel) -> Document:
             blocks += _heads(one, statistic, value)
     if MAP in observed.values:
         blocks.append(_map(observed))
-    over = observed.result.source["text"]
-    return Document(blocks, title=_title(observed, over))
-
-
-def _title(observed: ObservedModel, over: str) -> str:
-    return Message("The attention of {model} over {text}", model=observed.reader.name, text=over)
+    return Document(blocks, title=Message("The attention of {model} over {text}", **short))
 
 
 def _inputs(observed: ObservedModel) -> str:

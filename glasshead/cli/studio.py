@@ -23,15 +23,15 @@ _PORTS = range(2**16)
 
 
 def studio(
-    model: Annotated[
-        str | None,
+    models: Annotated[
+        list[str] | None,
         Argument(
             metavar="[RUN_OR_HF_DIR]",
             show_default=False,
             help="The folder of a run, or of a text model of Hugging Face or llama2.c; llama2.c's "
             "file of a model (.bin), with its tokenizer beside it; or a .safetensors file that "
             "Weights.save has written. If not given, the run of the demo where there is one, and "
-            "the worked example.",
+            "the worked example. Further folders of runs are drawn over the first one's curves.",
         ),
     ] = None,
     *,
@@ -49,11 +49,13 @@ def studio(
     opens: Annotated[bool, Option("--open/--no-open", help="Open the browser.")] = True,
 ) -> None:
     """Open a page that shows the attention of three words, a model, or a whole book."""
+    model, *others = models or [None]
     check_options(model, host, port)
+    beside = [_other_run(other) for other in others if other is not None]
     from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
 
-    served = Studio(_folder(model))
+    served = Studio(_folder(model), beside=beside)
     # What cannot be shown is refused here, before a page opens to say it.
     if served.subject.kind == "weights":
         served.subject.weights()
@@ -95,6 +97,23 @@ def check_options(model: str | None, host: str, port: int) -> None:
     # A file of stored weights takes no other library.
     if folder is not None and (folder.is_dir() or folder.suffix == ".bin"):
         require_for_model(folder, "glasshead studio RUN_OR_HF_DIR")
+
+
+def _other_run(other: str) -> Path:
+    """Return the folder of a further run.
+
+    Errors: a ValueError where it has none.
+    """
+    folder = Path(other)
+    if not (folder / "config.json").is_file() or not (folder / "log.csv").is_file():
+        raise ValueError(
+            Message(
+                "glasshead studio draws further runs over the first, and {folder} has none: name "
+                "the folder of a run, or leave it out.",
+                folder=quoted(other),
+            )
+        )
+    return folder
 
 
 def _folder(model: str | None) -> Path | None:

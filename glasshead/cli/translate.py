@@ -147,7 +147,7 @@ def alignment_blocks(alignment: "Alignment", say: "Say") -> "list[Block]":
 
     if not alignment.target:
         return []
-    caption = say("Each word of the translation, below, and the words that it looked at")
+    caption = say("Each word of the translation, and the words that it looked at")
     bands = Bands(alignment.weights, alignment.target, alignment.source, caption=caption)
     return [bands, alignment_map(alignment, say)]
 

@@ -23,7 +23,8 @@ from glasshead.diagnosis.mask_input import (
     marks_of,
     read,
 )
-from glasshead.drawing import Block, Canvas, Document, Drawn, Formula, Heading, Paragraph
+from glasshead.diagnosis.mask_map import MaskMap, Verdict, cells_of
+from glasshead.drawing import Block, Canvas, Document, Drawn, Heading, Paragraph
 from glasshead.drawing.block import ENGLISH, Words
 from glasshead.drawing.page import rendered
 from glasshead.drawing.printable import printable
@@ -126,13 +127,21 @@ class Preview:
 
     Attributes:
         subject: Its type and shape in words.
-        drawing: A small picture.
-        legend: The legend of the picture.
+        picture: The picture, with its legend.
     """
 
     subject: str
-    drawing: str
-    legend: str
+    picture: MaskMap
+
+    @property
+    def drawing(self) -> str:
+        """The picture as text."""
+        return self.picture.drawing
+
+    @property
+    def legend(self) -> str:
+        """The legend of the picture as text."""
+        return self.picture.legend
 
 
 def preview(
@@ -157,21 +166,33 @@ def preview(
     values = inferred.given.values
     subject = f"{str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
     if layout.by_key:
-        rows = cells.reshape(-1, cells.shape[-1])
-        drawing = _drawn(rows)
+        shown_cells = cells.reshape(-1, cells.shape[-1])
+        index, row = (), Message("batch row")
         axes = Message("one row per batch row, one column per key")
     else:
+        row = Message("query")
         leading = len(layout.leading)
         place = next((finding.where[0] for finding in findings if finding.where), ())
         index = place[:leading] if len(place) >= leading else (0,) * leading
-        drawing = _drawn(cells[index])
+        shown_cells = cells[index]
         axes = Message("one row per query, one column per key")
         if index:
             axes = Message("{axes}, of {where}", axes=axes, where=layout.describe(index))
+    found = [place[len(index) :] for one in findings for place in one.where]
+    found = [(place[0], place[1]) for place in found if len(place) == 2 and not layout.by_key]
     return Preview(
         subject,
-        drawing,
-        Message("■ {shown}, · {hidden}; {axes}", shown=shown, hidden=hidden, axes=axes),
+        MaskMap(
+            _drawn(shown_cells),
+            Message("■ {shown}, · {hidden}; {axes}", shown=shown, hidden=hidden, axes=axes),
+            cells_of(shown_cells, tuple(dict.fromkeys(found))),
+            row,
+            Message("key"),
+            shown,
+            hidden,
+            Message("a row that sees no key") if decided else "",
+            Message("cells of a finding"),
+        ),
     )
 
 
@@ -242,16 +263,20 @@ class Diagnosis(Drawn):
         yield Paragraph(
             Message("{subject}. Convention: {named}.", subject=self.portrait.subject, named=named)
         )
-        yield Formula(self.portrait.drawing)
-        yield Paragraph(self.portrait.legend)
+        yield self.portrait.picture
         for finding in self.findings:
-            yield Paragraph(
+            word = Message(finding.severity.upper())
+            yield Verdict(
+                finding.severity,
+                word,
+                finding.kind,
+                finding.sentence,
                 Message(
                     "{upper} {kind}: {sentence}",
-                    upper=Message(finding.severity.upper()),
+                    upper=word,
                     kind=finding.kind,
                     sentence=finding.sentence,
-                )
+                ),
             )
         if self.conversion is not None:
             yield Heading(Message("How to convert it"))

@@ -20,6 +20,8 @@ _NAME = 24
 # In pixels: a letter, between words, the margins, the height of the bands, the strongest.
 _LETTER, _GAP, _MARGIN, _HEIGHT, _STRONGEST = 9.2, 24, 14, 110, 13
 _LINE = 30
+# On a narrow page: a letter, a line, and the width of the bands; a narrower drawing has room there.
+_NARROW_LETTER, _NARROW_LINE, _NARROW_BANDS, _NARROW = 9.2, 27, 110, 330
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Bands(Block):
         return rendered(
             "bands.html",
             caption=self.caption,
+            tall=self._tall() if width > _NARROW else None,
             label=self.caption or words.heat_map,
             as_text=self.as_text(),
             width=f"{width:.0f}",
@@ -100,6 +103,42 @@ class Bands(Block):
                 for place in places
             ],
         )
+
+    def _tall(self) -> dict[str, Any]:
+        """Lay the bands out for a narrow page: the lower line on the left, the upper on the right.
+
+        A line that is shorter stands in the middle of the longer.
+        """
+        sides = [[shorten(visible(name), _NAME) for name in of] for of in (self.rows, self.columns)]
+        left, right = (_NARROW_LETTER * max(map(cell_len, names)) for names in sides)
+        most = max(map(len, sides))
+        lines = [
+            [_NARROW_LINE * (at + 0.5 + (most - len(names)) / 2) for at in range(len(names))]
+            for names in sides
+        ]
+        begin, end = left + 8, left + 8 + _NARROW_BANDS
+        return {
+            "width": f"{end + 8 + right:.0f}",
+            "height": _NARROW_LINE * most,
+            "bands": [
+                _band(
+                    (begin, lines[0][row]),
+                    (end, lines[1][column]),
+                    weight,
+                    f"{self.rows[row]} → {self.columns[column]}: {number(weight)}",
+                    upright=False,
+                )
+                for row, column, weight in _visible_weights(self.values)
+            ],
+            "names": [
+                {"x": f"{x:.1f}", "y": f"{y + 5:.1f}", "name": name, "side": side}
+                for names, places, x, side in (
+                    (sides[0], lines[0], begin - 6, "from"),
+                    (sides[1], lines[1], end + 6, "to"),
+                )
+                for name, y in zip(names, places, strict=True)
+            ],
+        }
 
     def _strongest(self, weights: Sequence[float | None]) -> list[tuple[str, float]]:
         """Return the words that one took most of, the largest first."""
@@ -147,14 +186,24 @@ def _visible_weights(values: Matrix) -> list[tuple[int, int, float]]:
 
 
 def _band(
-    start: tuple[float, float], end: tuple[float, float], weight: float, label: str
+    start: tuple[float, float],
+    end: tuple[float, float],
+    weight: float,
+    label: str,
+    *,
+    upright: bool = True,
 ) -> dict[str, str]:
+    """Draw a band as a curve that leaves and arrives straight on, in the direction of the lines."""
     (x, y), (to_x, to_y) = start, end
-    middle = (y + to_y) / 2
     share = min(1.0, weight)
+    if upright:
+        middle = (y + to_y) / 2
+        bend = f"{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f}"
+    else:
+        middle = (x + to_x) / 2
+        bend = f"{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f}"
     return {
-        "path": f"M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} "
-        f"{to_x:.1f} {to_y:.1f}",
+        "path": f"M{x:.1f} {y:.1f}C{bend} {to_x:.1f} {to_y:.1f}",
         "width": f"{max(1.0, _STRONGEST * share):.1f}",
         "opacity": f"{0.15 + 0.7 * share:.2f}",
         "label": label,

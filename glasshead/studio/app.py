@@ -30,11 +30,11 @@ from glasshead.studio.routes import (
     prompt_routes,
     shell_routes,
     steps_routes,
-    training_routes,
 )
 from glasshead.studio.security import Guard, RequestLimits
 from glasshead.studio.strings import _
 from glasshead.studio.studio import Studio
+from glasshead.studio.training_routes import training_routes
 
 _LONGEST = 200
 

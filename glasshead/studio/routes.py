@@ -1,6 +1,5 @@
 """The routes under `/api`: endpoints of each view and their parameters."""
 
-import pathlib
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -32,7 +31,6 @@ from glasshead.studio.views.prompt import LONGEST_PROMPT, Prompts, described
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, Source, StepsRequest
-from glasshead.studio.views.training import TrainingLog
 
 # Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
 _SPACE = r"\s\x1c-\x1f\x85"
@@ -454,26 +452,5 @@ def alignment_routes(studio: Studio) -> APIRouter:
                 lambda _: weights(studio.subject.translator(), sentence, target, studio.limits),
             )
         )
-
-    return routes
-
-
-def training_routes(studio: Studio) -> APIRouter:
-    """Create the routes of the view `training`."""
-    routes = APIRouter(prefix="/training", tags=["training"], responses=REFUSALS)
-    # Without a folder, `check_run` refuses.
-    log = TrainingLog(studio.subject.folder or pathlib.Path())
-
-    @routes.get("")
-    def training(
-        version: Annotated[str | None, Query(max_length=64)] = None,
-        smoothing: Annotated[float, Query(ge=0, le=0.999)] = 0.0,
-    ) -> dict[str, Any]:
-        """Return the progress of a training run: its curves, its heads and the alarms.
-
-        Where nothing has changed since `version`, `changed` is false and the data is left out.
-        """
-        studio.subject.check_run()
-        return log.told(version, smoothing)
 
     return routes

@@ -400,6 +400,42 @@ TRAINING = {
         "lower the learning rate, warm up for longer, or normalise queries and keys."
     ),
     "training.rows": _("The last rows and validations of log.csv"),
+    "training.alarms.raised": _("Alarms: {count}, the first at step {step}"),
+    "training.messages": _("What the alarms say"),
+    "training.kind.entropy_collapse": _("Entropy below {threshold} of its maximum"),
+    "training.kind.maximum_logit": _("Maximum score above {threshold}"),
+    "training.group": _("{name} · heads: {heads} · steps: {steps}"),
+    "training.more": _("and {count} more"),
+    "training.threshold": _("alarm at {value}"),
+    "training.extreme.normalized_entropy": _("Lowest entropy of any head"),
+    "training.extreme.max_score": _("Highest score of any head"),
+    "training.over": _("Other runs ({count})"),
+    "training.log.y": _("Logarithmic values"),
+    "training.log.x": _("Logarithmic steps"),
+    "training.zoom": _("Zoom"),
+    "training.nearer": _("Zoom in"),
+    "training.farther": _("Zoom out"),
+    "training.whole": _("Whole run"),
+    "training.keys": _(
+        "Drag over a chart to zoom, or turn the wheel with Ctrl; on the keyboard, + and − zoom, "
+        "and 0 shows the whole run."
+    ),
+    "training.checkpoints": _("Compare two checkpoints"),
+    "training.checkpoints.told": _(
+        "The best validation and the last step of a run read one text. The farther a head's "
+        "attention has moved between them, the deeper its colour: 0 means the same weights, 1 that "
+        "no key is shared."
+    ),
+    "training.checkpoints.none": _(
+        "Two checkpoints are needed, and this run has not validated yet."
+    ),
+    "training.checkpoint.first": _("Checkpoint A"),
+    "training.checkpoint.second": _("Checkpoint B"),
+    "training.best_of": _("{run}, best validation"),
+    "training.last_of": _("{run}, last step"),
+    "training.text": _("Text (its first 64 tokens are read)"),
+    "training.moved": _("How far each head has moved (total variation)"),
+    "training.difference": _("B − A"),
 }
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ class Studio:
     Args:
         folder: A run or model folder; None: only the views that need no model.
         limits: Limits on requests and on concurrent work.
+        beside: Folders of other runs, whose curves are drawn over that of `folder`.
 
     Attributes:
         id: A random identifier of this start, by which a page notices a restart.
@@ -117,9 +119,15 @@ class Studio:
         turns: Slots for smaller jobs; these wait when none is free.
     """
 
-    def __init__(self, folder: Path | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        limits: Limits | None = None,
+        *,
+        beside: Sequence[Path] = (),
+    ) -> None:
         self.limits = limits or Limits()
-        self.subject = StudioSubject(folder)
+        self.subject, self.beside = StudioSubject(folder), tuple(beside)
         self.texts = SentTexts(self.limits)
         self.readings: SizedCache[ModelPass] = SizedCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)

@@ -365,7 +365,16 @@ def test_the_page_has_everything(command, place):
     observe(command, "llama", "--text", "text.txt", "--html", "page.html")
     page = (place / "page.html").read_text(encoding="utf-8")
     assert "The attention of llama over text.txt" in page
+    assert "<p>Model:" not in page
     assert not re.search(r"https?:|<script[^>]+src|<link|@import|url\(|<img", page)
+
+
+def test_a_title_has_names_and_a_paragraph_their_paths(command, place):
+    model, text = place / "llama", place / "text.txt"
+    observe(command, model, "--text", text, "--html", "page.html")
+    page = (place / "page.html").read_text(encoding="utf-8")
+    assert page.count("<title>The attention of llama over text.txt</title>") == 1
+    assert f"<p>Model: {model}; text: {text}.</p>" in page
 
 
 # The statistics of the command, of which one is the map that it draws.

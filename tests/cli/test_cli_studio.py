@@ -17,6 +17,7 @@ from glasshead import extras
 from glasshead.cli.studio import studio
 from glasshead.studio import app
 from pretrained_folders import llama2c_files, packed
+from studio.small_runs import SmallRun
 from translated import translated
 
 
@@ -208,9 +209,21 @@ def test_without_a_folder_it_opens_the_run_of_the_demo_where_there_is_one(
 def test_a_file_of_llama2c_is_opened_as_its_folder_is(served, tmp_path):
     file = llama2c_files(tmp_path / "model")
     for named in (file, file.parent):
-        studio(str(named))
+        studio([str(named)])
         assert served["of"].subject.kind == "model"
         assert served["of"].subject.reader().context == 31
+
+
+def test_further_runs_are_drawn_over_the_first(served, command, tmp_path):
+    own, other = (SmallRun(tmp_path / name).go(3).folder.path for name in ("own", "other"))
+    studio([str(own), str(other)])
+    assert served["of"].subject.folder == own
+    assert served["of"].beside == (other,)
+    (tmp_path / "empty").mkdir()
+    outcome = command("studio", "--no-open", own, tmp_path / "empty")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "draws further runs over the first, and" in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):

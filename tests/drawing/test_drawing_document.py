@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from glasshead.drawing import (
+    Bands,
     Document,
     Formula,
     Heading,
@@ -235,3 +236,27 @@ def test_drawing_needs_neither_torch_nor_numpy():
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_bands_that_are_wide_stand_upright_on_a_telephone(browser):
+    weights = [[(row + column) % 7 / 7 for column in range(11)] for row in range(13)]
+    names = [f"a-longer-word-{place}" for place in range(13)]
+    document = Document([Bands(weights, names, names[:11])], title="Bands")
+    page = browser.new_page(viewport={"width": 390, "height": 700})
+    page.set_content(document.html())
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(overflow) == 0
+    tall, wide = page.locator("svg.bands.tall"), page.locator(".too-wide")
+    assert (tall.is_visible(), wide.is_visible()) == (True, False)
+    assert tall.locator("path").count() == wide.locator("path").count() > 100
+    box = tall.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    # Every word is within the picture.
+    for name in tall.locator("text").all():
+        own = name.bounding_box()
+        assert box["x"] <= own["x"] + 1
+        assert own["x"] + own["width"] <= box["x"] + box["width"] + 1
+    page.set_viewport_size({"width": 1280, "height": 700})
+    assert (tall.is_visible(), wide.is_visible()) == (False, True)
+    page.close()

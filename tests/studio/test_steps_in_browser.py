@@ -484,7 +484,7 @@ SCENES = (
     Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
     Scene("studio_atlas", "book.safetensors", "atlas"),
     Scene("studio_atlas_near", "book.safetensors", "atlas", "zoom=5.6&y=30&x=30&i=30&j=29"),
-    Scene("studio_training", "watched", "training", look={"height": 1280}),
+    Scene("studio_training", "watched", "training", "over=steady&log=y", look={"height": 1640}),
 )
 
 

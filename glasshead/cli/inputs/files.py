@@ -161,6 +161,16 @@ def _check_given(written: str, option: str) -> None:
 _MOST_BYTES = 2**30
 
 
+def titled(names: str) -> str:
+    """Return names of files for a title, where a full path would break: its last part stands alone.
+
+    >>> titled("/home/ada/models/gpt2"), titled("texts/a.txt, /data/b.txt")
+    ('gpt2', 'texts/a.txt, b.txt')
+    """
+    parts = names.split(", ")
+    return ", ".join(Path(part).name if Path(part).is_absolute() else part for part in parts)
+
+
 def shown(path: Path) -> str:
     """Format a path for errors."""
     return "standard input" if path == STANDARD_INPUT else printable(str(path))

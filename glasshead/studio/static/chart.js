@@ -1,7 +1,7 @@
 // Charts over the steps of a training, which share one cross-hair.
 import { element, fill, moveOf, setAttributes } from "./dom.js";
 import { markNode, svgNode } from "./figure.js";
-import { grouped, significant, ticks, within } from "./numbers.js";
+import { grouped, range, significant, ticks, within } from "./numbers.js";
 
 /**
  * @import { Children } from "./dom.js"
@@ -15,6 +15,9 @@ import { grouped, significant, ticks, within } from "./numbers.js";
  * @property {number} height
  * @property {number[]} steps  Where the cross-hair can stand, in order
  * @property {(x: number) => number} stepAt  The step of a place
+ * @property {ReturnType<typeof stepAxis>} x
+ * @property {number} left
+ * @property {number} right
  * @property {number[]} [rows]  Top of each row between which the cross-hair goes up and down
  * @property {number} [rowHeight]
  * @property {(cursor: Cursor) => {marks: Mark[], readout: Children}} crossed  The cross-hair, and
@@ -229,22 +232,30 @@ export function reading(name, label, value, text = significant(/** @type {number
 }
 
 /**
- * The axis of steps.
+ * The axis of steps; a logarithmic one begins with step 1.
  * @param {number} from
  * @param {number} to
  * @param {number} left
  * @param {number} right
  * @param {number} y
+ * @param {boolean} [logarithmic]
  */
-export function stepAxis(from, to, left, right, y) {
-  const span = to > from ? to - from : 1;
+export function stepAxis(from, to, left, right, y, logarithmic = false) {
+  const low = logarithmic ? Math.max(1, from) : from;
+  const bent = logarithmic ? Math.log : (/** @type {number} */ step) => step;
+  const straight = logarithmic ? Math.exp : bent;
+  const span = to > low ? bent(to) - bent(low) : 1;
   /** @param {number} step */
-  const place = (step) => left + ((step - from) / span) * (right - left);
+  const place = (step) => {
+    const share = (bent(logarithmic ? Math.max(step, 0.5) : step) - bent(low)) / span;
+    return left + share * (right - left);
+  };
   /** @param {number} x */
-  const stepAt = (x) => from + ((x - left) / (right - left)) * span;
+  const stepAt = (x) => straight(bent(low) + ((x - left) / (right - left)) * span);
   /** @type {Mark[]} */
   const marks = [{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }];
-  for (const step of ticks(from, to, Math.max(2, (right - left) / 90)).filter(Number.isInteger)) {
+  const round = logarithmic ? powers : ticks;
+  for (const step of round(low, to, Math.max(2, (right - left) / 90)).filter(Number.isInteger)) {
     const at = Math.round(place(step)) + 0.5;
     // Numbers at the ends stay within the chart.
     const inner = at < left + 12 ? "start" : "middle";
@@ -253,6 +264,26 @@ export function stepAxis(from, to, left, right, y) {
     marks.push(smallText(grouped(step), Math.min(at, right), y + 16, anchor));
   }
   return { marks, place, stepAt };
+}
+
+/**
+ * Round numbers between two above 0, each some times the one before.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} count  About how many
+ */
+export function powers(low, high, count) {
+  const tens = range(Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1);
+  const first = Math.floor(Math.log10(low));
+  /** @param {number[]} digits */
+  const withDigits = (digits) => {
+    const all = tens.flatMap((at) => digits.map((digit) => digit * 10 ** (first + at)));
+    const between = all.filter((each) => each >= low * 0.999 && each <= high * 1.001);
+    return between.map((each) => Number(each.toPrecision(12)));
+  };
+  const found = [[1, 2, 5], [1, 3], [1]].map(withDigits);
+  const few = found.find((each) => each.length <= 1.5 * count) ?? found.at(-1);
+  return few.length > 1 ? few : ticks(low, high, count);
 }
 
 /**

@@ -4,7 +4,8 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from glasshead.studio.views.training_log import (
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.logs import read_attention_log
 from glasshead.tasks.training.settings import VALIDATION
-from glasshead.watching.alarms import Alarm, HeadReading
+from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 
 _POINTS = 1200
 _LAST, _VALIDATIONS = 8, 4
@@ -34,12 +35,23 @@ _LOSS, _RATE = "loss", "learning_rate"
 # The name of the smoothed loss; log columns have no spaces, so it is unique.
 _SMOOTHED = "smoothed loss"
 
+Span = tuple[int, int]
+"""The first and the last step of a part of a run."""
 
-def charts_of(rows: LogRows, smoothing: float) -> dict[str, list[dict[str, Any]]]:
+
+def charts_of(
+    rows: LogRows, smoothing: float, span: Span | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Return the curves of each chart as lists of steps and values.
 
     The losses come first, with the smoothed one where β > 0, then each other validation metric,
     and last the learning rate; charts without data are left out.
+
+    Args:
+        rows: Rows of the log.
+        smoothing: β of the smoothed loss, which is the mean of all steps before; 0 for none.
+        span: The part to return, with a point on each side of it, and the first and the last of
+            all; None: all.
 
     >>> charts_of(LogRows(["loss"], [3, 5], [[4.0], [1.0]]), 0.5)["loss"][1]
     {'name': 'smoothed loss', 'steps': [3, 5], 'values': [4.0, 2.0]}
@@ -49,7 +61,7 @@ def charts_of(rows: LogRows, smoothing: float) -> dict[str, list[dict[str, Any]]
     charts = {_LOSS: [_LOSS, _SMOOTHED, VALIDATION + _LOSS]}
     charts |= {name: [name] for name in [*others, _RATE]}
     drawn = {
-        name: [curve for one in names if (curve := _curve(rows, one, smoothing))]
+        name: [curve for one in names if (curve := _curve(rows, one, smoothing, span))]
         for name, names in charts.items()
     }
     return {name: curves for name, curves in drawn.items() if curves}
@@ -76,12 +88,16 @@ def table_of(rows: LogRows) -> dict[str, Any]:
     }
 
 
-def _curve(rows: LogRows, name: str, smoothing: float) -> dict[str, Any] | None:
+def _curve(rows: LogRows, name: str, smoothing: float, span: Span | None) -> dict[str, Any] | None:
     steps, values = rows.column(_LOSS if name == _SMOOTHED else name)
     if not steps or (name == _SMOOTHED and smoothing == 0):
         return None
     if name == _SMOOTHED:
         values = smoothed(values, smoothing)
+    if span is not None:
+        first, last = bisect_left(steps, span[0]) - 1, bisect_right(steps, span[1])
+        part = sorted({0, *range(max(0, first), min(last + 1, len(steps))), len(steps) - 1})
+        steps, values = [steps[at] for at in part], [values[at] for at in part]
     some, of_them = downsampled(steps, values, _POINTS)
     return {"name": name, "steps": some, "values": [*map(as_json, of_them)]}
 
@@ -100,9 +116,9 @@ def notes_of(
         alarms: The alarms shown.
         raised: Number of alarms raised.
 
-    >>> heads = {"heads": [[0, 0]], "of_heads": 1, "columns": [], "of_steps": 0}
+    >>> heads = {"heads": [[0, 0]], "of_heads": 2, "columns": [], "of_steps": 0}
     >>> notes_of(LogRows([], [], []), heads, [], 0)
-    [('training.alarms.none', {})]
+    [('training.heads.left_out', {'shown': '1', 'count': '2'})]
     """
     notes: list[Note] = []
     if len(rows.steps) > _POINTS:
@@ -119,7 +135,7 @@ def notes_of(
     if raised > len(alarms):
         counts = {"shown": _count_of(len(alarms)), "count": _count_of(raised)}
         notes.append(("training.alarms.some", counts))
-    return notes if alarms else [*notes, ("training.alarms.none", {})]
+    return notes
 
 
 def _count_of(number: int) -> str:
@@ -130,6 +146,8 @@ def _count_of(number: int) -> str:
 # How the steps of a bucket are reduced: to the value closest to an alarm.
 _REDUCTIONS = {"normalized_entropy": min, "max_score": max}
 _WHOLE = {"normalized_entropy": [0.0, 1.0]}
+_RULE = AlarmRule()
+_THRESHOLDS = {"normalized_entropy": _RULE.entropy, "max_score": _RULE.score}
 _CELLS, _FEWEST, _MOST = 2**14, 16, 512
 _HEADS = 1024
 _ALARMS = 200
@@ -142,12 +160,16 @@ def heads_of(readings: Sequence[HeadReading]) -> dict[str, Any]:
     """Return each measure as a matrix of heads by steps, or by buckets of steps.
 
     A bucket has the smallest entropy and the largest score of its steps; the last step has its own
-    bucket. Missing readings are None. `range` is the range of the colour scale.
+    bucket. Missing readings are None. `extreme` is that of all heads, those that are not shown
+    among them, `range` the range of the colour scale, and `threshold` what alarms are raised
+    beyond.
 
     >>> first = HeadReading(1, "a", 0, 2.0, 0.5, 3.0)
-    >>> told = heads_of([first, HeadReading(9, "a", 0, 1.0, 0.25, 7.0)])
-    >>> told["columns"], told["measures"]["max_score"]
-    ([[1, 1], [9, 9]], {'values': [[3.0, 7.0]], 'range': [0.0, 7.0]})
+    >>> told = heads_of([first, HeadReading(9, "a", 1, 1.0, 0.25, 7.0)])
+    >>> told["columns"], told["measures"]["max_score"]["values"]
+    ([[1, 1], [9, 9]], [[3.0, None], [None, 7.0]])
+    >>> {name: told["measures"]["max_score"][name] for name in ("extreme", "range", "threshold")}
+    {'extreme': [3.0, 7.0], 'range': [0.0, 7.0], 'threshold': 100.0}
     """
     heads = _heads(readings)
     shown = {head: row for row, head in enumerate(heads[:_HEADS])}
@@ -198,6 +220,28 @@ def last_alarms(
     ]
 
 
+def alarm_groups(alarms: Sequence[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Group alarms by kind: how many there are, of how many heads, their first and last step.
+
+    >>> raised = alarms_of([Alarm(step, "a", 1, "maximum_logit", 131.0, 100.0) for step in (7, 9)])
+    >>> alarm_groups(raised)
+    [{'kind': 'maximum_logit', 'count': 2, 'heads': 1, 'first': 7, 'last': 9}]
+    """
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for alarm in alarms or ():
+        by_kind.setdefault(alarm["kind"], []).append(alarm)
+    return [
+        {
+            "kind": kind,
+            "count": len(of_it),
+            "heads": len({(alarm["layer"], alarm["head"]) for alarm in of_it}),
+            "first": min(alarm["step"] for alarm in of_it),
+            "last": max(alarm["step"] for alarm in of_it),
+        }
+        for kind, of_it in by_kind.items()
+    ]
+
+
 def _written(alarm: Alarm, value: float) -> str:
     return f"{value:.{2 if alarm.kind == 'entropy_collapse' else 3}g}"
 
@@ -218,15 +262,19 @@ def _measure(
     columns: int,
 ) -> dict[str, Any]:
     values: list[list[float | None]] = [[None] * columns for _ in shown]
+    extreme: list[float | None] = [None] * columns
     for reading in readings:
         row = shown.get((reading.layer, reading.head))
+        at, own = column_of[reading.step], getattr(reading, name)
+        extreme[at] = _reduced(extreme[at], own, _REDUCTIONS[name])
         if row is not None:
-            at = column_of[reading.step]
-            values[row][at] = _reduced(values[row][at], getattr(reading, name), _REDUCTIONS[name])
+            values[row][at] = _reduced(values[row][at], own, _REDUCTIONS[name])
     finite = [x for row in values for x in row if x is not None and math.isfinite(x)]
     return {
         "values": [[as_json(value) for value in row] for row in values],
+        "extreme": [as_json(value) for value in extreme],
         "range": _WHOLE.get(name, [min(0.0, *finite), max(0.0, *finite)] if finite else [0.0, 0.0]),
+        "threshold": _THRESHOLDS[name],
     }
 
 
@@ -369,21 +417,29 @@ class TrainingLog:
         self._files = (self._config, self._metrics, self._rows, self._heads, self._alarms)
         self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
-    def told(self, version: str | None = None, smoothing: float = 0.0) -> dict[str, Any]:
+    def told(
+        self,
+        version: str | None = None,
+        smoothing: float = 0.0,
+        span: Span | None = None,
+        others: "Mapping[str, TrainingLog] | None" = None,
+    ) -> dict[str, Any]:
         """Return all data as JSON; where it equals `version`, only its age and phase.
 
         Args:
             version: The `version` of an earlier answer.
             smoothing: β of the smoothed loss; 0 for none.
+            span: The part of the curves to return; None: all.
+            others: Runs whose curves are returned too, by name; one that is not there is left out.
 
         Errors: `NotThere` where there is no run at the moment.
         """
+        states = {name: other.state() for name, other in (others or {}).items()}
         with self._lock:
             self._check_there()
-            for file in self._files:
-                file.refresh()
-            state = repr([file.mark for file in self._files])
-            current = hashlib.sha256(f"{state} {smoothing}".encode()).hexdigest()[:16]
+            state = self._refreshed()
+            asked = f"{state} {smoothing} {span} {states}"
+            current = hashlib.sha256(asked.encode()).hexdigest()[:16]
             pace = self._pace(state)
             age = self._age()
             status = {
@@ -392,18 +448,57 @@ class TrainingLog:
                 "age": round(age, 1),
                 "phase": phase_of(pace, age),
             }
-            return status if current == version else status | self._all(pace, smoothing)
+            if current == version:
+                return status
+            data = self._all(pace, smoothing, span)
+        beside = {
+            name: other.curves(smoothing, span)
+            for name, other in (others or {}).items()
+            if states[name] is not None
+        }
+        return status | data | {"others": beside}
 
-    def _all(self, pace: dict[str, Any], smoothing: float) -> dict[str, Any]:
+    def state(self) -> str | None:
+        """Read the files that have changed; return what changes with them, None without a run."""
+        with self._lock:
+            return self._refreshed() if self._run.config.exists() else None
+
+    def curves(self, smoothing: float, span: Span | None) -> dict[str, Any]:
+        """Return the curves of a run, as they were when its state was last asked for.
+
+        Args:
+            smoothing: β of the smoothed loss; 0 for none.
+            span: The part of the curves to return; None: all.
+        """
+        with self._lock:
+            rows, heads = self._rows.value, self._heads.value
+            extremes = {
+                name: measure["extreme"]
+                for name, measure in ({} if heads is None else heads["measures"]).items()
+            }
+            return {
+                "step": rows.steps[-1] if rows.steps else 0,
+                "charts": charts_of(rows, smoothing, span),
+                "columns": [] if heads is None else heads["columns"],
+                "extremes": extremes,
+            }
+
+    def _refreshed(self) -> str:
+        for file in self._files:
+            file.refresh()
+        return repr([file.mark for file in self._files])
+
+    def _all(self, pace: dict[str, Any], smoothing: float, span: Span | None) -> dict[str, Any]:
         rows = self._rows.value
         alarms = last_alarms(self._alarms.value, self._heads.value)
         return {
             "pace": pace,
             "best": best_of(self._metrics.value),
-            "charts": charts_of(rows, smoothing),
+            "charts": charts_of(rows, smoothing, span),
             "table": table_of(rows),
             "heads": self._heads.value,
             "alarms": alarms,
+            "groups": alarm_groups(self._alarms.value),
             "notes": notes_of(rows, self._heads.value, alarms, len(self._alarms.value or [])),
             "problems": list(dict.fromkeys(file.problem for file in self._files if file.problem)),
         }

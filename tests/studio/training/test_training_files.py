@@ -183,7 +183,7 @@ def test_many_heads_and_steps_are_bounded_and_keep_lowest_and_highest():
         ):
             assert value == pick(getattr(one, name) for one in own[first - 1 : last])
     assert [name for name, _ in notes_of(NO_ROWS, told, [], 0)] == [
-        "training.thinned.heads", "training.heads.left_out", "training.alarms.none"
+        "training.thinned.heads", "training.heads.left_out"
     ]  # fmt: skip
 
 

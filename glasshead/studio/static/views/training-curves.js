@@ -1,5 +1,5 @@
 // Curves over steps, as a chart draws them.
-import { alarmAt, dot, legend, reading, smallText, stepAxis } from "../chart.js";
+import { alarmAt, dot, legend, powers, reading, smallText, stepAxis } from "../chart.js";
 import { grouped, significant, ticks } from "../numbers.js";
 
 /**
@@ -13,23 +13,29 @@ import { grouped, significant, ticks } from "../numbers.js";
  * @property {string} name
  * @property {number[]} steps
  * @property {number[]} values
+ * @property {boolean} [unnamed]  Whether the legend leaves it out
+ * @property {boolean} [below]  Whether it is drawn below the others
+ * @property {string} [run]  Of several, the run that it is of
+ * @property {string} [title]  Its name in the legend, where that is not its label
  *
  * @typedef {OwnCurve & LegendEntry} Curve
  */
+
+/** @typedef {{x: number, y: number}} Point */
 
 /**
  * What a chart of curves shows.
  * @typedef {object} CurvesData
  * @property {Curve[]} curves
- * @property {number} to  The last step of the axis
+ * @property {[number, number]} span  The first and the last step of the axis
+ * @property {boolean} [logarithmicSteps]
+ * @property {boolean} [logarithmic]  Of the values, where all of them are above 0
+ * @property {number} [threshold]  Of the alarms
  * @property {number} height
  * @property {number} [best]  A step
  * @property {number[]} [alarms]  Steps
  * @property {LegendEntry[]} [signs]  What the legend names beside the curves
  */
-
-/** @typedef {ReturnType<typeof stepAxis>} StepAxis */
-/** @typedef {ReturnType<typeof valueAxis>} ValueAxis */
 
 const LEFT = 54;
 const RIGHT = 10;
@@ -58,10 +64,12 @@ class CurvePlot {
    * @param {number} width
    */
   constructor(t, data, left, top, width) {
-    const { curves, signs = [] } = data;
+    const { curves, signs = [], span, logarithmicSteps } = data;
     this.t = t;
     this.data = data;
-    const entries = [...curves, ...signs];
+    const named = curves.filter((curve) => !curve.unnamed);
+    const titled = named.map((curve) => ({ ...curve, label: curve.title ?? curve.label }));
+    const entries = [...titled, ...signs];
     const names = legend(entries.length > 1 ? entries : [], left, top, width);
     this.height = names.height + data.height;
     this.left = left + LEFT;
@@ -70,8 +78,8 @@ class CurvePlot {
     this.bottom = top + this.height - BOTTOM;
     this.steps = [...new Set(curves.flatMap((curve) => curve.steps))];
     this.steps.sort((one, other) => one - other);
-    this.x = stepAxis(0, data.to, this.left, this.right, this.bottom);
-    this.y = valueAxis(curves, this.top, this.bottom);
+    this.x = stepAxis(...span, this.left, this.right, this.bottom, logarithmicSteps);
+    this.y = valueAxis(data, this.top, this.bottom);
     this.marks = [...names.marks, ...this.axisMarks(), ...this.dataMarks()];
   }
 
@@ -84,13 +92,58 @@ class CurvePlot {
     const { curves, best = null, alarms = [] } = this.data;
     const bestMark = { stroke: "quiet", "stroke-dasharray": "2 3" };
     return [
-      ...(best === null ? [] : [this.upright(best, bestMark)]),
-      ...curves.flatMap((curve) => curveMarks(curve, this.x, this.y)),
-      ...alarms.flatMap((step) => [
-        alarmAt(this.x.place(step), this.top),
-        this.upright(step, { stroke: "alarm", opacity: 0.5 }),
-      ]),
+      ...this.thresholdMarks(),
+      ...(best === null || !this.isShown(best) ? [] : [this.upright(best, bestMark)]),
+      ...curves.filter((curve) => curve.below).flatMap((curve) => this.curveMarks(curve)),
+      ...curves.filter((curve) => !curve.below).flatMap((curve) => this.curveMarks(curve)),
+      ...alarms
+        .filter((step) => this.isShown(step))
+        .flatMap((step) => [
+          alarmAt(this.x.place(step), this.top),
+          this.upright(step, { stroke: "alarm", opacity: 0.5 }),
+        ]),
     ];
+  }
+
+  /** @param {number} step */
+  isShown(step) {
+    const [from, to] = this.data.span;
+    return step >= from && step <= to;
+  }
+
+  /** The threshold of the alarms: a line, or a number at the top where it is far above. */
+  thresholdMarks() {
+    const { threshold } = this.data;
+    if (threshold === undefined) return [];
+    const y = Math.round(this.y.place(threshold)) + 0.5;
+    const isFar = y < this.top;
+    const name = this.t("training.threshold", { value: significant(threshold) });
+    const at = isFar ? this.top + 10 : y - 4;
+    const label = { ...smallText(isFar ? `${name} ↑` : name, this.right, at, "end") };
+    const text = { ...label, fill: "alarm" };
+    if (isFar) return [text];
+    const look = { stroke: "alarm", width: 1.25, "stroke-dasharray": "5 3" };
+    return [{ d: `M${this.left} ${y}H${this.right}`, ...look }, text];
+  }
+
+  /**
+   * A curve as a line, which is broken where there is no number, and a few points as dots.
+   * @param {Curve} curve
+   * @returns {Mark[]}
+   */
+  curveMarks({ steps, values, color, dots, width = 1.5, opacity }) {
+    const points = steps.map((step, at) => {
+      const value = this.y.shown(values[at]);
+      return Number.isFinite(value) ? { x: this.x.place(step), y: this.y.place(value) } : null;
+    });
+    const d = linePath(points, this.left, this.right);
+    const hasDots = dots && steps.length <= MOST_DOTS;
+    const inner = points.filter((point) => {
+      return point && point.x >= this.left - 0.01 && point.x <= this.right + 0.01;
+    });
+    const shown = hasDots ? inner : [];
+    const look = { stroke: color, width, opacity, "stroke-linejoin": "round" };
+    return [...(d ? [{ d, ...look }] : []), ...shown.map((point) => dot(point.x, point.y, color))];
   }
 
   /**
@@ -115,11 +168,12 @@ class CurvePlot {
   /** @param {Cursor} cursor */
   crossed(cursor) {
     const { t, data } = this;
-    const step = cursor.step ?? this.steps.at(-1);
+    const last = this.steps.findLast((each) => this.isShown(each)) ?? this.steps.at(-1);
+    const step = cursor.step ?? last;
     /** @type {Mark[]} */
     const marks = [];
     const readout = [reading("step", t("training.step"), step, grouped(step))];
-    if (cursor.step !== null && step <= data.to) {
+    if (cursor.step !== null && this.isShown(step)) {
       marks.push(this.upright(step, { stroke: "ink", opacity: 0.6 }));
     }
     for (const { name, label, color, steps, values } of data.curves) {
@@ -127,7 +181,7 @@ class CurvePlot {
       if (place < 0) continue;
       const own = steps[place];
       const value = values[place];
-      if (own === cursor.step && Number.isFinite(value)) {
+      if (own === cursor.step && this.isShown(own) && Number.isFinite(this.y.shown(value))) {
         marks.push(dot(this.x.place(step), this.y.place(value), color, 3.2));
       }
       // A curve without a number here tells its last one, and of which step that is.
@@ -139,44 +193,74 @@ class CurvePlot {
 }
 
 /**
- * A curve as a line, which is broken where there is no number, and a few points as dots.
- * @param {Curve} curve
- * @param {StepAxis} x
- * @param {ValueAxis} y
- * @returns {Mark[]}
+ * A line through points, broken where there is none, and cut at the sides of the chart.
+ * @param {(Point | null)[]} points
+ * @param {number} left
+ * @param {number} right
  */
-function curveMarks({ steps, values, color, dots, width = 1.5, opacity }, x, y) {
-  const points = steps.map((step, at) => {
-    const value = values[at];
-    return Number.isFinite(value) ? { x: x.place(step), y: y.place(value) } : null;
-  });
-  const parts = points.map((point, at) => {
-    if (!point) return "";
-    return `${points[at - 1] ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`;
-  });
-  const d = parts.join("");
-  if (!d) return [];
-  const hasDots = dots && steps.length <= MOST_DOTS;
-  const shown = hasDots ? points.filter(Boolean) : [];
-  const look = { stroke: color, width, opacity, "stroke-linejoin": "round" };
-  return [{ d, ...look }, ...shown.map((point) => dot(point.x, point.y, color))];
+function linePath(points, left, right) {
+  /** @param {Point} point */
+  const written = ({ x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+  let isDown = false;
+  return points.reduce((path, point, at) => {
+    const before = points[at - 1];
+    if (!point || !before) {
+      isDown = false;
+      return path;
+    }
+    const start = cut(before, point, left, right);
+    const end = cut(point, before, left, right);
+    const isSeen = point.x >= left && before.x <= right;
+    const from = isSeen && !isDown ? `M${written(start)}` : "";
+    isDown = isSeen;
+    return isSeen ? `${path}${from}L${written(end)}` : path;
+  }, "");
 }
 
 /**
- * The axis of values, with a little room above and below, and none below 0 where no value is.
- * @param {Curve[]} curves
+ * A point, or where the line from it to another comes into the chart.
+ * @param {Point} point
+ * @param {Point} other
+ * @param {number} left
+ * @param {number} right
+ */
+function cut(point, other, left, right) {
+  const x = Math.min(right, Math.max(left, point.x));
+  if (x === point.x) return point;
+  const share = (x - point.x) / (other.x - point.x);
+  return { x, y: point.y + share * (other.y - point.y) };
+}
+
+/**
+ * The axis of values, with a little room above and below, and none below 0 where no value is. It is
+ * that of the values within the span.
+ * @param {CurvesData} data
  * @param {number} top
  * @param {number} bottom
  */
-function valueAxis(curves, top, bottom) {
-  const all = curves.flatMap(({ values }) => values).filter(Number.isFinite);
+function valueAxis(data, top, bottom) {
+  const all = data.curves.flatMap((curve) => valuesWithin(curve, data.span));
+  const { threshold } = data;
+  // A threshold that is far above would leave the curves no room.
+  const reach = Math.max(...all, -Infinity);
+  if (threshold !== undefined && threshold < 2 * reach) all.push(threshold);
   const low = all.length ? all.reduce((one, other) => Math.min(one, other)) : 0;
   const high = all.length ? all.reduce((one, other) => Math.max(one, other)) : 1;
+  const isLogarithmic = Boolean(data.logarithmic) && low > 0;
   const room = (high - low) * 0.05 || Math.abs(low) * 0.1 || 0.5;
-  const from = low < 0 ? low - room : Math.max(0, low - room);
-  const to = high + room;
+  const [from, to] = isLogarithmic
+    ? [low / (high / low) ** 0.05 / 1.001, high * (high / low) ** 0.05 * 1.001]
+    : [low < 0 ? low - room : Math.max(0, low - room), high + room];
+  const bent = isLogarithmic ? Math.log : (/** @type {number} */ value) => value;
   /** @param {number} value */
-  const place = (value) => bottom - ((value - from) / (to - from)) * (bottom - top);
+  const place = (value) => {
+    return bottom - ((bent(value) - bent(from)) / (bent(to) - bent(from))) * (bottom - top);
+  };
+  /**
+   * A value, or NaN where the axis has no place for it.
+   * @param {number} value
+   */
+  const shown = (value) => (isLogarithmic && value <= 0 ? NaN : value);
   /**
    * @param {number} left
    * @param {number} right
@@ -184,11 +268,23 @@ function valueAxis(curves, top, bottom) {
    */
   const marks = (left, right) => {
     const count = Math.max(2, (bottom - top) / TICKS_APART);
-    return ticks(from, to, count).flatMap((value) => {
+    return (isLogarithmic ? powers : ticks)(from, to, count).flatMap((value) => {
       const y = Math.round(place(value)) + 0.5;
       const number = smallText(significant(value), left - 7, y + 4, "end");
       return [{ d: `M${left} ${y}H${right}`, stroke: "rule" }, number];
     });
   };
-  return { place, marks };
+  return { place, marks, shown };
+}
+
+/**
+ * The finite values of a curve within a span, and those next to it.
+ * @param {Curve} curve
+ * @param {[number, number]} span
+ */
+function valuesWithin({ steps, values }, [from, to]) {
+  const first = steps.findIndex((step) => step >= from);
+  const last = steps.findLastIndex((step) => step <= to);
+  const some = first < 0 || last < first ? values : values.slice(first, last + 1);
+  return some.filter(Number.isFinite);
 }

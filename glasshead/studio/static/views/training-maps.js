@@ -20,7 +20,15 @@ import { grouped, range, significant } from "../numbers.js";
  * @property {string[]} layers
  * @property {[number, number][]} heads  The layer of each row, and its head
  * @property {[number, number][]} columns  The first and last step of each
- * @property {Record<string, {values: Written[][], range: [number, number]}>} measures
+ * @property {Record<string, Measure>} measures
+ */
+
+/**
+ * @typedef {object} Measure
+ * @property {Written[][]} values  Of each head and column
+ * @property {Written[]} extreme  Of all heads together
+ * @property {[number, number]} range
+ * @property {number} threshold  Of the alarms
  */
 
 /**
@@ -30,6 +38,8 @@ import { grouped, range, significant } from "../numbers.js";
  * @property {string} measure
  * @property {string} label
  * @property {{step: number, row: number}[]} alarms
+ * @property {[number, number] | null} span  The first and the last step; null for all
+ * @property {boolean} logarithmicSteps
  */
 
 const LEFT = 30;
@@ -78,12 +88,16 @@ class MapPlot {
     this.firsts = columns.map(([first]) => first);
     this.steps = columns.map(([, last]) => last);
     this.x = this.axis(bottom + 3);
-    this.edges = [...this.firsts.map((each) => Math.round(this.x.place(each))), this.right];
+    this.edges = [...this.firsts, Infinity].map((each) => {
+      const x = each === Infinity ? this.right : Math.round(this.x.place(each));
+      return Math.max(this.left, Math.min(this.right, x));
+    });
     this.height = bottom + BOTTOM - top;
-    const { values, range: ends } = measures[data.measure];
+    const { values, range: ends, threshold } = measures[data.measure];
     this.values = values.map((line) => line.map(asNumber));
     this.marks = [
       ...colorKey(ends, this.left, top),
+      ...thresholdMark(ends, threshold, this.left, top, t),
       ...names.marks,
       ...this.cellMarks(ends),
       ...this.x.marks,
@@ -94,10 +108,12 @@ class MapPlot {
   /** @param {number} y */
   axis(y) {
     const { firsts } = this;
+    const { span, logarithmicSteps } = this.data;
+    if (span) return stepAxis(...span, this.left, this.right, y, logarithmicSteps);
     const last = this.steps.at(-1);
     // The last column is as wide as the others are in the mean.
     const mean = firsts.length > 1 ? (last - firsts[0]) / (firsts.length - 1) : 1;
-    return stepAxis(firsts[0], last + mean, this.left, this.right, y);
+    return stepAxis(firsts[0], last + mean, this.left, this.right, y, logarithmicSteps);
   }
 
   /**
@@ -141,13 +157,19 @@ class MapPlot {
     const paths = colors.map(() => "");
     this.values.forEach((line, row) => {
       line.forEach((value, column) => {
-        if (value === null || Number.isNaN(value)) return;
+        if (value === null || Number.isNaN(value) || !this.isShown(column)) return;
         paths[place(value - low)] += this.cell(row, column);
       });
     });
     const look = { stroke: "none", "shape-rendering": "crispEdges" };
     const marks = paths.map((d, color) => ({ d, fill: colors[color], ...look }));
     return marks.filter(({ d }) => d);
+  }
+
+  /** @param {number} column */
+  isShown(column) {
+    const { span } = this.data;
+    return !span || (this.firsts[column] <= span[1] && this.edges[column + 1] > this.left);
   }
 
   /**
@@ -162,7 +184,9 @@ class MapPlot {
   }
 
   alarmMarks() {
-    return this.data.alarms.map(({ step, row }) => {
+    const { alarms, span } = this.data;
+    const shown = alarms.filter(({ step }) => !span || (step >= span[0] && step <= span[1]));
+    return shown.map(({ step, row }) => {
       return alarmAt(this.x.place(step), this.rows[row] + 5);
     });
   }
@@ -187,7 +211,9 @@ class MapPlot {
     const isLast = cursor.step === null;
     const column = isLast ? this.firsts.length - 1 : this.columnAt(cursor.step);
     const marks = [this.outline(this.left, this.right, row, { opacity: 0.4 })];
-    if (!isLast) marks.push(this.outline(edges[column], edges[column + 1], row, { width: 2 }));
+    if (!isLast && this.isShown(column)) {
+      marks.push(this.outline(edges[column], edges[column + 1], row, { width: 2 }));
+    }
     const [layer, head] = data.heads.heads[row];
     // A column may hold several steps.
     const between = [...new Set(data.heads.columns[column])];
@@ -245,5 +271,27 @@ function colorKey([low, high], x, y) {
     ...range(colors.length).map((at) => {
       return { x: from + 2 * at, y: y + 2, width: 2, height: 10, fill: colors[at] };
     }),
+  ];
+}
+
+/**
+ * Where in the colours the threshold of the alarms is; nothing where it is beyond them.
+ * @param {[number, number]} ends
+ * @param {number} threshold
+ * @param {number} x
+ * @param {number} y
+ * @param {Translate} t
+ * @returns {Mark[]}
+ */
+function thresholdMark([low, high], threshold, x, y, t) {
+  const length = 2 * ramp().length;
+  const share = (threshold - low) / (high - low);
+  if (!(share >= 0 && share <= 1)) return [];
+  const at = Math.round(x + 46 + share * length) + 0.5;
+  const text = t("training.threshold", { value: significant(threshold) });
+  const label = smallText(text, x + 46 + length + 50, y + 11);
+  return [
+    { d: `M${at} ${y - 1}v16`, stroke: "alarm", width: 2 },
+    { ...label, fill: "alarm" },
   ];
 }

@@ -35,7 +35,26 @@ import { asNumber } from "./training-maps.js";
  * @property {number | null} row  Of its head in the maps; null where it is not shown
  */
 
+/**
+ * The alarms of a kind.
+ * @typedef {object} AlarmGroup
+ * @property {string} kind
+ * @property {number} count
+ * @property {number} heads
+ * @property {number} first  Step
+ * @property {number} last
+ */
+
 /** @typedef {{name: string, steps: number[], values: Written[]}} WrittenCurve */
+
+/**
+ * The curves of another run.
+ * @typedef {object} OtherRun
+ * @property {number} step
+ * @property {Record<string, WrittenCurve[]>} charts
+ * @property {[number, number][]} columns
+ * @property {Record<string, Written[]>} extremes
+ */
 
 /**
  * What the studio says of a run. Where nothing has changed since `version`, it is its age and
@@ -51,6 +70,10 @@ import { asNumber } from "./training-maps.js";
  * @property {Rows} table
  * @property {Heads | null} heads
  * @property {Alarm[]} alarms
+ * @property {AlarmGroup[]} groups
+ * @property {string} run  Its name
+ * @property {string[]} runs  The names of others that can be drawn over it
+ * @property {Record<string, OtherRun>} others  Those that are
  * @property {[string, Record<string, string>][]} notes
  * @property {string[]} problems
  */
@@ -189,13 +212,63 @@ function rowCell(written, column) {
   return element(column ? "td" : "th", { scope, "data-value": value }, text);
 }
 
+// More messages than these are read by whoever opens them.
+const MOST_OPEN = 3;
+// Heads of a kind of alarm that the banner names; the others are in the table.
+const NAMED_HEADS = 8;
+
+/**
+ * All alarms in a few lines: calm where there is none, or else a line for each kind, with buttons
+ * that open its heads.
+ * @param {Translate} t
+ * @param {Run} run
+ * @param {(alarm: Alarm) => void} open
+ */
+export function alarmBanner(t, { alarms, groups }, open) {
+  if (!groups.length) return element("p.calm", t("training.alarms.none"));
+  const count = groups.reduce((sum, group) => sum + group.count, 0);
+  const since = Math.min(...groups.map((group) => group.first));
+  const sentence = t("training.alarms.raised", { count: grouped(count), step: grouped(since) });
+  return element(
+    "section.raised",
+    { "aria-label": sentence },
+    element("strong", sentence),
+    groups.map((group) => alarmLine(t, group, alarms, open)),
+  );
+}
+
+/**
+ * @param {Translate} t
+ * @param {AlarmGroup} group
+ * @param {Alarm[]} alarms
+ * @param {(alarm: Alarm) => void} open
+ */
+function alarmLine(t, { kind, heads, first, last }, alarms, open) {
+  const own = alarms.filter((alarm) => alarm.kind === kind);
+  const byHead = new Map(own.map((alarm) => [`${alarm.layer} ${alarm.head}`, alarm]));
+  const shown = [...byHead.values()].slice(0, NAMED_HEADS);
+  const key = `training.kind.${kind}`;
+  const name = t(key) === key ? kind : t(key, { threshold: own[0]?.threshold });
+  const steps = first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`;
+  const more = heads - shown.length;
+  return element(
+    "div.kind",
+    element("span", t("training.group", { name, heads, steps })),
+    shown.map((alarm) => {
+      const layer = alarm.layer || t("training.the_model");
+      return button(`${layer} · ${t("training.head", alarm)}`, () => open(alarm));
+    }),
+    more > 0 && element("span.quiet", t("training.more", { count: grouped(more) })),
+  );
+}
+
 /**
  * The alarms, each with a button that leads to its place in the charts.
  * @param {Translate} t
  * @param {Alarm[]} alarms
  * @param {(alarm: Alarm) => void} go
  */
-export function alarmTable(t, alarms, go) {
+export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
   const headings = [t("training.step"), t("training.sentence")];
   const rows = alarms.map((alarm) => [
     headingCell(
@@ -204,7 +277,8 @@ export function alarmTable(t, alarms, go) {
     ),
     element("td", alarmSentence(t, alarm)),
   ]);
-  return framedTable(t("training.alarms"), headings, rows);
+  const shown = framedTable(t("training.alarms"), headings, rows);
+  return element("details", { open }, element("summary", t("training.messages")), shown);
 }
 
 /**

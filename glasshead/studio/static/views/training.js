@@ -1,18 +1,24 @@
 // The view "training": a run folder, followed while it grows.
 import { Chart, Cursor } from "../chart.js";
-import { slider } from "../controls.js";
-import { element, fill, withCode } from "../dom.js";
+import { categories } from "../colors.js";
+import { firstText, slider, toggle } from "../controls.js";
+import { button, element, fill, withCode } from "../dom.js";
+import { range } from "../numbers.js";
 import { Refused, Unreachable } from "../source.js";
+import { CheckpointComparison } from "./training-checkpoints.js";
 import { curvePlotter } from "./training-curves.js";
 import { mapPlotter } from "./training-maps.js";
-import { Standing, alarmTable, lastRows, plain } from "./training-status.js";
+import { OtherRuns } from "./training-runs.js";
+import { Standing, alarmBanner, alarmTable, lastRows, plain } from "./training-status.js";
+import { Zoom } from "./training-zoom.js";
 
 /**
  * @import { Context } from "../app.js"
  * @import { Mark } from "../figure.js"
- * @import { CurvesData } from "./training-curves.js"
- * @import { MapData } from "./training-maps.js"
+ * @import { Curve, CurvesData } from "./training-curves.js"
+ * @import { MapData, Written } from "./training-maps.js"
  * @import { Alarm, Run, WrittenCurve } from "./training-status.js"
+ * @import { Span } from "./training-zoom.js"
  */
 
 // Milliseconds between two questions; more, where the answer takes long.
@@ -38,6 +44,10 @@ const LINES = {
  * @type {Record<string, string>}
  */
 const MAPS = { normalized_entropy: "entropy_collapse", max_score: "maximum_logit" };
+// The curves of another run; of the loss, the smoothed one where there is one.
+const OVER = ["smoothed loss", "loss"];
+// Milliseconds that a part rests before more of its rows are asked for.
+const ZOOM_RESTS = 150;
 // Of the picture.
 const WIDTH = 1000;
 const MARGIN = 24;
@@ -48,13 +58,17 @@ class Training {
    * @param {Context} context
    */
   constructor(frame, context) {
-    const { t, state, remember, language } = context;
+    const { t, state, language } = context;
     this.frame = frame;
     this.context = context;
     this.t = t;
     /** @type {Run} */
     this.run = null;
-    this.cursor = new Cursor(wholeNumber(state.at), wholeNumber(state.head) ?? 0, remember);
+    this.cursor = new Cursor(wholeNumber(state.at), wholeNumber(state.head) ?? 0, (changes) =>
+      this.remember(changes),
+    );
+    this.zoom = new Zoom(spanOf(state), () => this.zoomed());
+    this.others = new OtherRuns(t, state.over, (over) => this.reconsider({ over }));
     // The place in SMOOTHING.
     this.smoothing = Math.max(0, SMOOTHING.indexOf(Number(state.smoothing ?? USUAL_SMOOTHING)));
     // The charts and heads that the view was laid out for, as JSON.
@@ -63,7 +77,14 @@ class Training {
     this.curves = new Map();
     /** @type {Map<string, Chart<MapData>>} */
     this.maps = new Map();
+    /** @type {Map<string, Chart<CurvesData>>} */
+    this.extremes = new Map();
+    /** @type {number} */
+    this.asking = null;
     this.standing = new Standing(t, language);
+    this.banner = element("div.banner");
+    this.whole = button(t("training.whole"), () => this.zoom.show(null));
+    this.checkpoints = new CheckpointComparison(context);
     this.notice = element("div.away", { role: "alert" });
     this.content = element("div");
     this.problems = element("div.problems");
@@ -91,7 +112,10 @@ class Training {
   async ask() {
     const { source, signal } = this.context;
     try {
-      const params = { smoothing: SMOOTHING[this.smoothing], version: this.run?.version };
+      const [first, last] = this.zoom.span ?? [];
+      const over = this.others.chosen;
+      const smoothing = SMOOTHING[this.smoothing];
+      const params = { smoothing, version: this.run?.version, first, last, over };
       const answer = await source.json("training", params, { signal });
       this.run = { ...this.run, ...answer };
       this.standing.show(this.run);
@@ -123,19 +147,23 @@ class Training {
 
   show() {
     const { t } = this;
-    const { charts, heads, alarms, notes, table, problems } = this.run;
+    const { charts, heads, alarms, notes, table, problems, others, pace } = this.run;
+    this.zoom.last = Math.max(1, pace.step, ...Object.values(others).map(({ step }) => step));
+    this.others.show(this.run);
     const shape = JSON.stringify([Object.keys(charts), heads?.heads]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.layOut();
     }
-    this.drawCurves();
-    this.drawMaps();
+    this.draw();
     fill(
       this.problems,
       problems.map((problem) => element("p", problem)),
     );
-    fill(this.alarms, alarms.length > 0 && alarmTable(t, alarms, (alarm) => this.go(alarm)));
+    fill(this.banner, heads && alarmBanner(t, this.run, (alarm) => this.openHead(alarm)));
+    const isOpen = this.alarms.querySelector("details")?.open;
+    const go = (/** @type {Alarm} */ alarm) => this.go(alarm);
+    fill(this.alarms, alarms.length > 0 && alarmTable(t, alarms, go, isOpen));
     fill(
       this.notes,
       notes.map(([name, places]) => element("p.quiet", t(name, places))),
@@ -155,27 +183,82 @@ class Training {
       }),
     );
     const measures = heads ? Object.keys(MAPS) : [];
+    this.extremes = new Map(
+      measures.map((name) => {
+        return [name, new Chart(t(`training.extreme.${name}`), cursor, curvePlotter(t))];
+      }),
+    );
     this.maps = new Map(
       measures.map((name) => {
         return [name, new Chart(t(`training.measure.${name}`), cursor, mapPlotter(t))];
       }),
     );
+    for (const chart of this.everyChart) this.zoom.over(chart);
     const [first, ...others] = elementsOf(this.curves);
     fill(
       this.content,
       this.standing.element,
       this.problems,
-      element("div.controls", this.smoothingSlider()),
+      this.banner,
+      this.controls(),
       first,
       element("div.charts", others),
       element("h2", t("training.heads")),
       heads
-        ? element("div.charts", elementsOf(this.maps))
+        ? element("div.charts.two", elementsOf(this.extremes), elementsOf(this.maps))
         : element("p.note", withCode(t("training.unwatched"))),
       this.alarms,
       this.notes,
+      this.checkpoints.element,
       this.rows,
     );
+  }
+
+  get everyChart() {
+    return [...this.curves.values(), ...this.extremes.values(), ...this.maps.values()];
+  }
+
+  controls() {
+    const { t, zoom } = this;
+    const { state } = this.context;
+    const log = state.log ?? "";
+    /** @param {string} axis */
+    const logarithmic = (axis) => {
+      /** @param {boolean} on */
+      const changed = (on) => {
+        const axes = ["x", "y"].filter((each) => {
+          return each === axis ? on : this.context.state.log?.includes(each);
+        });
+        this.context.remember({ log: axes.join("") || null });
+        this.draw();
+      };
+      return toggle(t(`training.log.${axis}`), log.includes(axis), changed);
+    };
+    /** @param {number} factor */
+    const by = (factor) => {
+      const [from, to] = zoom.shown;
+      zoom.by(factor, (from + to) / 2);
+    };
+    const label = t("training.zoom");
+    const nearer = Object.assign(
+      button("+", () => by(2)),
+      { ariaLabel: t("training.nearer") },
+    );
+    const farther = Object.assign(
+      button("−", () => by(0.5)),
+      { ariaLabel: t("training.farther") },
+    );
+    return [
+      element(
+        "div.controls",
+        this.others.element,
+        this.smoothingSlider(),
+        logarithmic("y"),
+        logarithmic("x"),
+        element("div.zoom", { role: "group", "aria-label": label }, nearer, farther, this.whole),
+      ),
+      element("p.quiet.keys", t("training.keys")),
+    ];
   }
 
   /** @param {string} chart */
@@ -197,21 +280,120 @@ class Training {
     return slider(t("training.smoothing"), SMOOTHING.length, this.smoothing, textOf, moved);
   }
 
+  /**
+   * Keep something of the view in the address, and what is shown with the cross-hair.
+   * @param {Record<string, any>} changes
+   */
+  remember(changes) {
+    this.context.remember(changes);
+    if (typeof changes.at === "number") this.zoom.follow(changes.at);
+  }
+
+  /**
+   * Ask anew with something else in the address.
+   * @param {Record<string, any>} changes
+   */
+  reconsider(changes) {
+    this.context.remember(changes);
+    this.ask();
+  }
+
+  /** Draw what there is of another part, and ask for all of it once the part rests. */
+  zoomed() {
+    const [from = null, to = null] = this.zoom.span ?? [];
+    this.context.remember({ from, to });
+    this.draw();
+    clearTimeout(this.asking);
+    this.asking = setTimeout(() => this.ask(), ZOOM_RESTS);
+  }
+
+  draw() {
+    if (!this.run?.charts) return;
+    this.whole.disabled = this.zoom.span === null;
+    this.drawCurves();
+    this.drawExtremes();
+    this.drawMaps();
+  }
+
+  /** What all charts of curves have of the axes. */
+  get axes() {
+    const log = this.context.state.log ?? "";
+    return {
+      span: this.zoom.shown,
+      logarithmic: log.includes("y"),
+      logarithmicSteps: log.includes("x"),
+    };
+  }
+
   drawCurves() {
     const { t } = this;
-    const { charts, alarms, best, pace } = this.run;
+    const { charts, alarms, best } = this.run;
     const signs = [];
     if (best) signs.push({ label: t("training.best"), sign: "┊", color: "quiet" });
     if (alarms.length) signs.push({ label: t("training.alarm"), sign: "▼", color: "alarm" });
     const marked = { best: best?.step, alarms: alarms.map(({ step }) => step) };
     for (const [name, chart] of this.curves) {
+      const own = charts[name].map((curve) => this.curve(curve));
+      const curves = this.isOver ? this.overOthers(name, own) : own;
       chart.show({
-        curves: charts[name].map((curve) => this.curve(curve)),
-        to: Math.max(1, pace.step),
+        curves,
+        ...this.axes,
         // The learning rate is the plan's, whatever comes of it.
         ...(name === "learning_rate" ? {} : marked),
         ...(name === "loss" ? { signs, height: 280 } : { height: 150 }),
       });
+    }
+  }
+
+  get isOver() {
+    return Object.keys(this.run.others).length > 0;
+  }
+
+  /**
+   * The curves of a chart with those of the other runs, a colour for each run.
+   * @param {string} chart
+   * @param {Curve[]} own
+   * @returns {Curve[]}
+   */
+  overOthers(chart, own) {
+    const { run, others } = this.run;
+    const colors = categories();
+    /** @type {[string, WrittenCurve[]][]} */
+    const written = Object.entries(others).map(([name, { charts }]) => [name, charts[chart] ?? []]);
+    const over = written.flatMap(([name, curves], at) => {
+      const loss = OVER.find((each) => curves.some((curve) => curve.name === each));
+      const kept = curves.filter((curve) => !OVER.includes(curve.name) || curve.name === loss);
+      return kept.map((curve) => ofRun(this.curve(curve), name, colors[at + 1], `${name}/`));
+    });
+    const mine = own.map((curve) => ofRun(curve, run, colors[0], ""));
+    // The legend names a run once.
+    const named = [...mine.toSorted((one) => (one.name === "loss" ? 1 : -1)), ...over];
+    const seen = new Set();
+    for (const curve of named) {
+      const of = String(curve.color);
+      curve.unnamed = seen.has(of);
+      if (!curve.unnamed) curve.title = of === colors[0] ? run : curve.run;
+      seen.add(of);
+    }
+    return [...mine, ...over];
+  }
+
+  drawExtremes() {
+    const { heads, others, run } = this.run;
+    const colors = categories();
+    for (const [measure, chart] of this.extremes) {
+      const { extreme, threshold } = heads.measures[measure];
+      const label = this.t(`training.reading.${measure}`);
+      /** @type {Curve[]} */
+      const curves = [extremeCurve(measure, heads.columns, extreme, label)];
+      if (this.isOver) Object.assign(curves[0], ofRun(curves[0], run, colors[0], ""));
+      Object.entries(others).forEach(([name, { columns, extremes }], at) => {
+        if (!extremes[measure]) return;
+        const curve = extremeCurve(measure, columns, extremes[measure], label);
+        curves.push(ofRun(curve, name, colors[at + 1], `${name}/`));
+      });
+      for (const curve of curves) curve.title = curve.run;
+      chart.show({ curves, threshold, height: 150, ...this.axes });
     }
   }
 
@@ -229,7 +411,8 @@ class Training {
     for (const [measure, chart] of this.maps) {
       const shown = alarms.filter(({ kind, row }) => kind === MAPS[measure] && row !== null);
       const label = this.t(`training.reading.${measure}`);
-      chart.show({ heads, measure, label, alarms: shown });
+      const { logarithmicSteps } = this.axes;
+      chart.show({ heads, measure, label, alarms: shown, span: this.zoom.span, logarithmicSteps });
     }
   }
 
@@ -243,11 +426,31 @@ class Training {
     elementsOf(this.maps)[0]?.scrollIntoView({ block: "nearest" });
   }
 
+  /**
+   * Open the head of an alarm in the view of heads, or where the view has none of its layer, lead
+   * the cross-hair to it.
+   * @param {Alarm} alarm
+   */
+  async openHead(alarm) {
+    const { source, about, signal } = this.context;
+    try {
+      if (about.views.heads !== null) throw new Refused("", NOT_FOUND);
+      const text = await firstText(this.context, element("p"));
+      const params = { text, layer: alarm.layer };
+      const found = await source.json("training/head", params, { signal });
+      if (!found) throw new Refused("", NOT_FOUND);
+      location.hash = `heads?${new URLSearchParams({ layer: found.layer, head: String(alarm.head) })}`;
+    } catch (error) {
+      if (!(error instanceof Refused)) this.context.failed(error);
+      else this.go(alarm);
+    }
+  }
+
   figure() {
     /** @type {Mark[]} */
     const marks = [];
     let y = MARGIN;
-    for (const chart of [...this.curves.values(), ...this.maps.values()]) {
+    for (const chart of this.everyChart) {
       const drawn = chart.figure(MARGIN, y, WIDTH - 2 * MARGIN);
       marks.push(...drawn.marks);
       y += drawn.height;
@@ -259,6 +462,44 @@ class Training {
 /** @param {Map<string, Chart<any>>} charts */
 function elementsOf(charts) {
   return [...charts.values()].map((chart) => chart.element);
+}
+
+/**
+ * A curve as that of one of several runs.
+ * @param {Curve} curve
+ * @param {string} run
+ * @param {string} color
+ * @param {string} prefix  Of its name in the readout
+ * @returns {Curve}
+ */
+function ofRun(curve, run, color, prefix) {
+  const label = `${run} · ${curve.label}`;
+  return { ...curve, run, label, color, name: `${prefix}${curve.name}`, below: prefix !== "" };
+}
+
+/**
+ * The lowest or highest reading of all heads.
+ * @param {string} measure
+ * @param {[number, number][]} columns
+ * @param {Written[]} extreme
+ * @param {string} label
+ * @returns {Curve}
+ */
+function extremeCurve(measure, columns, extreme, label) {
+  const known = range(extreme.length).filter((at) => extreme[at] !== null);
+  const steps = known.map((at) => columns[at][1]);
+  const values = known.map((at) => Number(extreme[at]));
+  return { name: measure, steps, values, label, color: "accent", width: 1.75 };
+}
+
+/**
+ * The part of the steps in the address; null where there is none.
+ * @param {Record<string, string>} state
+ * @returns {Span | null}
+ */
+function spanOf({ from, to }) {
+  const span = [wholeNumber(from), wholeNumber(to)];
+  return span[0] !== null && span[1] > span[0] ? /** @type {Span} */ (span) : null;
 }
 
 /**

@@ -1,0 +1,337 @@
+// Two checkpoints compared: how far each head's attention has moved, and where.
+import { paint, paperColor, ramp, scale } from "../colors.js";
+import { firstText, menu, textField } from "../controls.js";
+import { element, fill, moveOf, table } from "../dom.js";
+import { range, weight, within } from "../numbers.js";
+import { Refused, newest } from "../source.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Tensor } from "../source.js"
+ */
+
+/**
+ * @typedef {object} Summary
+ * @property {string[]} tokens
+ * @property {string[]} layers
+ * @property {number[][]} distance  Of each layer and head
+ */
+
+const LONGEST = 500;
+// The ends of the map of differences, light and dark: of less, and of more.
+const DIVERGING = { light: ["#a8480a", "#00588f"], dark: ["#f0a35e", "#66bdf2"] };
+
+/** A section that asks for what it shows once it is opened. */
+export class CheckpointComparison {
+  /** @param {Context} context */
+  constructor(context) {
+    const { t, state, signal } = context;
+    this.context = context;
+    this.t = t;
+    this.newest = newest(signal);
+    this.controls = element("div.controls");
+    this.body = element("div");
+    this.told = element("p.quiet");
+    /** @type {Summary} */
+    this.summary = null;
+    /** @type {Tensor} */
+    this.maps = null;
+    this.text = "";
+    this.content = "";
+    this.element = element(
+      "details.checkpoints",
+      { ontoggle: () => this.toggled() },
+      element("summary", element("h2", t("training.checkpoints"))),
+      element("p.quiet", t("training.checkpoints.told")),
+      this.controls,
+      this.told,
+      this.body,
+    );
+    if (state.first) this.element.open = true;
+  }
+
+  async toggled() {
+    const { context } = this;
+    if (!this.element.open) {
+      context.remember({ first: null, second: null, layer: null, one: null });
+      return;
+    }
+    try {
+      const { source, signal } = context;
+      const names = await source.json("training/checkpoints", {}, { signal });
+      if (names.length < 2) {
+        fill(this.body, element("p.note", this.t("training.checkpoints.none")));
+        return;
+      }
+      this.text ||= await firstText(context, this.told);
+      this.content = (await source.json(`texts/${this.text}`, {}, { signal })).text;
+      this.layOut(names);
+      await this.compare();
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  /** @param {Error} error */
+  failed(error) {
+    if (!(error instanceof Refused)) this.context.failed(error);
+    else fill(this.body, element("p.note", { role: "alert" }, error.message));
+  }
+
+  /** @param {string[]} names */
+  layOut(names) {
+    const { t, context } = this;
+    const { state, source } = context;
+    const [first, second] = names;
+    /** @type {Record<string, string>} */
+    const usual = { first, second };
+    for (const which of ["first", "second"]) {
+      if (!names.includes(state[which])) context.remember({ [which]: usual[which] });
+    }
+    const options = names.map((name) => /** @type {[string, string]} */ ([name, this.named(name)]));
+    /** @param {string} which */
+    const chooser = (which) => {
+      const label = t(`training.checkpoint.${which}`);
+      return menu(label, options, state[which], (name) => {
+        context.remember({ [which]: name });
+        this.compare().catch((error) => this.failed(error));
+      });
+    };
+    /** @param {string} text */
+    const sent = async (text) => {
+      try {
+        fill(this.told);
+        context.remember({ said: text });
+        this.text = await source.send(text);
+        await this.compare();
+      } catch (error) {
+        this.failed(error);
+      }
+    };
+    const label = t("training.text");
+    const field = textField(label, this.content, t("shell.read"), sent, LONGEST);
+    fill(this.controls, chooser("first"), chooser("second"), field);
+  }
+
+  /**
+   * The name of a checkpoint, such as "run/best", in words.
+   * @param {string} name
+   */
+  named(name) {
+    const at = name.lastIndexOf("/");
+    return this.t(`training.${name.slice(at + 1)}_of`, { run: name.slice(0, at) });
+  }
+
+  async compare() {
+    const { source, state } = this.context;
+    const { first, second } = state;
+    const signal = this.newest();
+    const params = { text: this.text, first, second };
+    this.element.removeAttribute("data-compared");
+    this.summary = await source.json("training/comparison", params, { signal });
+    const { distance } = this.summary;
+    const most = distance.map((row) => Math.max(...row));
+    const farthest = most.indexOf(Math.max(...most));
+    const layer = Number(state.layer ?? farthest);
+    const isThere = Number(state.one) < distance[layer]?.length;
+    const head = isThere ? Number(state.one) : distance[farthest].indexOf(most[farthest]);
+    await this.open(isThere ? layer : farthest, head);
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   */
+  async open(layer, head) {
+    const { source, state, remember } = this.context;
+    const { first, second } = state;
+    const params = { text: this.text, first, second, layer, head };
+    this.maps = await source.numbers("training/comparison/maps", params, { signal: this.newest() });
+    if (state.layer || !this.element.open) remember({ layer, one: head });
+    fill(this.body, this.grid(layer, head), this.pair(layer, head));
+    this.element.dataset.compared = `${layer}.${head}`;
+  }
+
+  /**
+   * The heads, each with how far it has moved.
+   * @param {number} layer
+   * @param {number} head
+   */
+  grid(layer, head) {
+    const { t } = this;
+    const { layers, distance } = this.summary;
+    const level = scale({ top: Math.max(...distance.flat()) });
+    const colors = ramp();
+    const rows = distance.map((row, at) => [
+      element("th", { scope: "row" }, layers[at]),
+      row.map((value, each) => this.cell(value, at, each, colors[level(value)])),
+    ]);
+    const heads = Math.max(...distance.map((row) => row.length));
+    const headings = range(heads).map((at) => element("th", { scope: "col" }, at));
+    const caption = t("training.moved");
+    const made = table("table.moved", caption, [element("td"), headings], rows);
+    made.querySelector(`[data-head="${layer}.${head}"]`).ariaPressed = "true";
+    return made;
+  }
+
+  /**
+   * @param {number} value
+   * @param {number} layer
+   * @param {number} head
+   * @param {string} color
+   */
+  cell(value, layer, head, color) {
+    const open = async () => {
+      this.context.remember({ layer, one: head });
+      await this.open(layer, head).catch((error) => this.failed(error));
+      /** @type {HTMLElement} */ (this.body.querySelector("[aria-pressed=true]")).focus();
+    };
+    const attributes = {
+      type: "button",
+      onclick: open,
+      "data-head": `${layer}.${head}`,
+      "data-value": value,
+      "aria-label": this.t("heads.named", { layer, head }),
+    };
+    const made = element("button", attributes, element("span", weight(value)));
+    made.style.setProperty("--own", color);
+    return element("td", made);
+  }
+
+  /**
+   * The head in both checkpoints, and the difference.
+   * @param {number} layer
+   * @param {number} head
+   */
+  pair(layer, head) {
+    const { t } = this;
+    const { state } = this.context;
+    const { length } = this.summary.tokens;
+    const parts = range(3).map((at) => {
+      return this.maps.values.subarray(at * length ** 2, (at + 1) * length ** 2);
+    });
+    const readout = element("p.readout", { role: "status" });
+    const sizes = parts[2].map(Math.abs);
+    const most = Math.max(...sizes);
+    const farthest = sizes.indexOf(most);
+    const place = { query: Math.floor(farthest / length), key: farthest % length };
+    const here = range(3).map(() => element("i.here"));
+    const tell = () => {
+      for (const each of here) mark(each, place, length);
+      fill(readout, this.reading(parts, place));
+    };
+    const top = Math.max(...parts[0], ...parts[1]);
+    const names = [
+      `${this.named(state.first)} (0–${weight(top)})`,
+      `${this.named(state.second)} (0–${weight(top)})`,
+      `${t("training.difference")} (±${weight(most)})`,
+    ];
+    const colored = sequential(top);
+    const painters = [colored, colored, diverging(most)];
+    const maps = parts.map((values, at) => {
+      const canvas = element("canvas", { width: length, height: length });
+      painters[at](canvas, values);
+      const attributes = { tabindex: 0, role: "img", "aria-label": names[at] };
+      const frame = element("div.matrix", attributes, canvas, here[at]);
+      leads(frame, length, place, tell);
+      return element("figure", element("h4", names[at]), frame);
+    });
+    tell();
+    const title = element("h3.head", t("heads.named", { layer, head }));
+    return element("section.pair", title, element("div.maps", maps), readout);
+  }
+
+  /**
+   * The three numbers of a query and a key.
+   * @param {Float32Array[]} parts
+   * @param {{query: number, key: number}} place
+   */
+  reading(parts, { query, key }) {
+    const { tokens } = this.summary;
+    const [first, second, moved] = parts.map((values) => values[query * tokens.length + key]);
+    const size = weight(Math.abs(moved));
+    const difference = moved < 0 ? `−${size}` : size;
+    return [
+      element("span", `${tokens[query]} → ${tokens[key]} `),
+      element(
+        "b",
+        { "data-first": first, "data-second": second, "data-difference": moved },
+        `${weight(second)} − ${weight(first)} = ${difference}`,
+      ),
+    ];
+  }
+}
+
+/**
+ * Put a mark on the cell of a query and a key.
+ * @param {HTMLElement} here
+ * @param {{query: number, key: number}} place
+ * @param {number} length
+ */
+function mark(here, { query, key }, length) {
+  const side = `${100 / length}%`;
+  const [left, top] = [key, query].map((each) => `${(100 * each) / length}%`);
+  Object.assign(here.style, { left, top, width: side, height: side });
+}
+
+/**
+ * Let pointer and arrows lead to a query and a key.
+ * @param {HTMLElement} frame
+ * @param {number} length
+ * @param {{query: number, key: number}} place
+ * @param {() => void} tell
+ */
+function leads(frame, length, place, tell) {
+  frame.addEventListener("pointermove", (event) => {
+    const box = frame.getBoundingClientRect();
+    place.key = within(Math.floor(((event.clientX - box.left) / box.width) * length), length);
+    place.query = within(Math.floor(((event.clientY - box.top) / box.height) * length), length);
+    tell();
+  });
+  frame.addEventListener("keydown", (event) => {
+    const move = moveOf(event);
+    if (!move) return;
+    event.preventDefault();
+    place.query = within(place.query + move[0], length);
+    place.key = within(place.key + move[1], length);
+    tell();
+  });
+}
+
+/**
+ * Paint weights, but not those that are hidden.
+ * @param {number} top  The largest weight
+ */
+function sequential(top) {
+  const level = scale({ top });
+  return (/** @type {HTMLCanvasElement} */ canvas, /** @type {Float32Array} */ values) => {
+    paint(canvas, (at) => (Object.is(values[at], -0) ? null : level(values[at])));
+  };
+}
+
+/**
+ * Paint differences: one colour for less, another for more, and paper for none.
+ * @param {number} most  The largest difference
+ */
+function diverging(most) {
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const ends = (isDark ? DIVERGING.dark : DIVERGING.light).map(bytesOf);
+  const none = bytesOf(paperColor("paper"));
+  return (/** @type {HTMLCanvasElement} */ canvas, /** @type {Float32Array} */ values) => {
+    const pen = canvas.getContext("2d");
+    const image = pen.createImageData(canvas.width, canvas.height);
+    values.forEach((value, at) => {
+      if (Object.is(value, -0)) return;
+      const share = most > 0 ? Math.abs(value) / most : 0;
+      const end = ends[value < 0 ? 0 : 1];
+      const color = none.map((from, part) => from + (end[part] - from) * share);
+      image.data.set([...color, 255], 4 * at);
+    });
+    pen.putImageData(image, 0, 0);
+  };
+}
+
+/** @param {string} color  As "#rrggbb" */
+function bytesOf(color) {
+  return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+}

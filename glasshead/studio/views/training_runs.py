@@ -1,0 +1,133 @@
+"""The runs of the view `training`: the one that is served, and others drawn over it."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from glasshead.drawing.printable import printable
+from glasshead.message import Message
+from glasshead.studio.background_jobs import Refusal
+from glasshead.studio.views.training import Span, TrainingLog
+from glasshead.tasks.run_folder import RunFolder
+
+MOST_OVER = 5
+"""Runs that are drawn over another; more are not told apart by their colours."""
+
+SEPARATOR = "/"
+"""Stands between the names of runs, and in none of them."""
+
+# Folders of runs that are offered, and folders that are looked at for one.
+_OFFERED, _LOOKED_AT = 64, 1024
+_LETTERS = 80
+
+
+class TrainingRuns:
+    r"""The run of a studio, and others: those given with it, and those that lie beside it.
+
+    Args:
+        folder: The folder of the run that is served.
+        given: Folders of other runs, which are offered first and drawn from the beginning.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("slow", "fast"):
+    ...     (folder / name).mkdir()
+    ...     _ = (folder / name / "config.json").write_text('{"training": {"steps": 40}}')
+    ...     _ = (folder / name / "log.csv").write_text("step,loss\n10,2.5\n")
+    >>> runs = TrainingRuns(folder / "fast")
+    >>> told = runs.told(chosen=["slow"])
+    >>> told["runs"], told["others"]["slow"]["charts"]["loss"][0]["values"]
+    (['slow'], [2.5])
+    """
+
+    def __init__(self, folder: Path, given: Sequence[Path] = ()) -> None:
+        self._folder, self._given = folder, tuple(given)
+        self._log = TrainingLog(folder)
+        self._lock = threading.Lock()
+        self._logs: dict[Path, TrainingLog] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the run that is served."""
+        return _name(self._folder)
+
+    def told(
+        self,
+        version: str | None = None,
+        smoothing: float = 0.0,
+        span: Span | None = None,
+        chosen: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Return the data of `TrainingLog.told`, with the curves of the runs chosen.
+
+        Args:
+            version: The `version` of an earlier answer.
+            smoothing: β of the smoothed loss; 0 for none.
+            span: The part of the curves to return; None: all.
+            chosen: Names of other runs; None: those that were given.
+
+        Errors: `NotThere` where there is no run at the moment; a `Refusal` for too many runs. A
+        name that is not offered is left out, as a run may be taken away.
+        """
+        offered = self.offered()
+        given = {folder.resolve() for folder in self._given}
+        names = list(dict.fromkeys(chosen or ()))
+        if chosen is None:
+            names = [name for name, folder in offered.items() if folder.resolve() in given]
+        if chosen is not None and len(names) > MOST_OVER:
+            raise Refusal(
+                Message(
+                    "at most {most} other runs are drawn over one, and got {count}: leave some "
+                    "out.",
+                    most=MOST_OVER,
+                    count=len(names),
+                )
+            )
+        others = {
+            name: self._log_of(offered[name]) for name in names[:MOST_OVER] if name in offered
+        }
+        told = self._log.told(version, smoothing, span, others)
+        return told | {"runs": [*offered], "run": self.name}
+
+    def offered(self) -> dict[str, Path]:
+        """Return the folders of the other runs by name: those given, and those lying beside."""
+        own = self._folder.resolve()
+        found: dict[Path, Path] = {}
+        for folder in (*self._given, *_beside(own)):
+            found.setdefault(folder.resolve(), folder)
+        found.pop(own, None)
+        named: dict[str, Path] = {}
+        for folder in found.values():
+            name, number = _name(folder), 1
+            while name in named or name == self.name:
+                number += 1
+                name = f"{_name(folder)} ({number})"
+            named[name] = folder
+            if len(named) == _OFFERED:
+                break
+        return named
+
+    def _log_of(self, folder: Path) -> TrainingLog:
+        with self._lock:
+            return self._logs.setdefault(folder, TrainingLog(folder))
+
+
+def _name(folder: Path) -> str:
+    return printable(folder.resolve().name.replace(SEPARATOR, "·"))[:_LETTERS]
+
+
+def _beside(own: Path) -> Iterator[Path]:
+    """Generate the runs in the folder of a run, in the order of their names."""
+    try:
+        entries = sorted(own.parent.iterdir())[:_LOOKED_AT]
+    except OSError:
+        return
+    for entry in entries:
+        run = RunFolder(entry)
+        try:
+            is_run = run.config.is_file() and run.log.is_file()
+        except OSError:
+            continue
+        if is_run:
+            yield entry

@@ -1,0 +1,247 @@
+"""Runs over one another in a browser: colours, axes, zoom, alarms that open a head, checkpoints."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from glasshead.studio.studio import Studio
+from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.training import train
+from glasshead.tasks.training.logs import line_of
+from glasshead.tasks.write import WRITE, WriteSettings
+from glasshead.watching.alarms import Alarm
+from studio.conftest import LANGUAGES, PATIENCE, address
+from studio.small_runs import SmallRun
+from studio.training.training_seen import ENTROPY, figure_of, readout, rows_of
+from written import SMALL
+
+EXTREME = "Highest score of any head"
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory, serving):
+    """A run with another beside it, and its address."""
+    folder = tmp_path_factory.mktemp("beside")
+    runs = {"own": SmallRun(folder / "own").watch().go(37)}
+    runs["slow"] = SmallRun(folder / "slow").watch().go(23)
+    return runs, serving(runs["own"].folder.path).url
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A trained run with an alarm of a head."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "own")
+    folder.create()
+    quick = ("stories=101", "warmup=0", "steps=11", "validate_every=5", "learning_rate=0.02")
+    made = WRITE.begin(WriteSettings.from_preset("nano", [*SMALL, *quick], (), ()), folder, "train")
+    train(made.task, made.source, made.held_out, made.settings.training, folder, watch=True)
+    layer = folder.attention.read_text().splitlines()[-1].split(",")[1]
+    folder.write_text(folder.alarms, line_of(Alarm(8, layer, 1, "maximum_logit", 131.0, 100.0)))
+    return folder
+
+
+def test_another_run_is_drawn_over_it_in_another_colour(beside, looking):
+    runs, url = beside
+    looked = looking(url)
+    page = looked.open("#training?smoothing=0")
+    page.get_by_text("Other runs (0)").click()
+    page.get_by_label("slow", exact=True).check()
+    page.wait_for_selector('.readout [data-name="slow/loss"]', timeout=PATIENCE)
+    told = readout(page, "Loss")
+    assert float(told["slow/loss"]) == float(rows_of(runs["slow"])[-1]["loss"])
+    assert float(told["loss"]) == float(rows_of(runs["own"])[-1]["loss"])
+    assert float(readout(page, EXTREME)["slow/max_score"]) == 0.3 * 5 + 200 / 5
+    lines = figure_of(page, "Loss").locator(".picture path[stroke-linejoin]")
+    colors = set(lines.evaluate_all("all => all.map(one => one.getAttribute('stroke'))"))
+    assert len(colors) == 2
+    assert "over=slow" in address(page)
+    assert looked.violations() == []
+    page.get_by_label("slow", exact=True).uncheck()
+    page.wait_for_selector('.readout [data-name="slow/loss"]', state="detached", timeout=PATIENCE)
+    page = looked.open("#training?smoothing=0&over=slow")
+    assert "slow/loss" in readout(page, "Loss")
+
+
+def shown_steps(page, title="Loss"):
+    """First and last number of the axis of steps."""
+    texts = figure_of(page, title).locator(".picture text").all_text_contents()
+    return [int(re.sub(r"\D", "", text)) for text in texts if re.fullmatch(r"[\d\s]+", text)]
+
+
+def span_of(page) -> Any:
+    found = dict(re.findall(r"(from|to)=(\d+)", address(page)))
+    return tuple(int(found[name]) for name in ("from", "to")) if found else None
+
+
+def test_steps_are_chosen_by_dragging_by_the_wheel_and_by_keys(beside, looking):
+    _, url = beside
+    page = looking(url).open("#training")
+    plot = figure_of(page, "Loss").get_by_role("slider")
+    box = plot.bounding_box()
+
+    def x(step, span=(0, 370)):
+        share = (step - span[0]) / (span[1] - span[0])
+        return box["x"] + 54 + (box["width"] - 64) * share
+
+    middle = box["y"] + 120
+    page.mouse.move(x(100), middle)
+    page.mouse.down()
+    page.mouse.move(x(150), middle)
+    page.mouse.move(x(200), middle)
+    assert plot.locator(".dragged").is_visible()
+    page.mouse.up()
+    assert span_of(page) == pytest.approx((100, 200), abs=1)
+    assert min(shown_steps(page, "Learning rate")) >= 100
+    # The step under the pointer stays under it.
+    span = span_of(page)
+    page.mouse.move(x(130, span), middle)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    nearer = span_of(page)
+    assert nearer[1] - nearer[0] < span[1] - span[0]
+    step = nearer[0] + (nearer[1] - nearer[0]) * (130 - span[0]) / (span[1] - span[0])
+    assert step == pytest.approx(130, abs=1.5)
+    # The wheel alone is the page's.
+    page.mouse.wheel(0, 200)
+    assert span_of(page) == nearer
+    plot.focus()
+    page.keyboard.press("0")
+    assert span_of(page) is None
+    page.keyboard.press("Home")
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    assert span_of(page) == pytest.approx((7, 99), abs=2)
+    page.keyboard.press("End")
+    assert span_of(page)[1] == 370
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    assert span_of(page) is None
+    page.get_by_role("button", name="Zoom in").click()
+    assert span_of(page) == pytest.approx((92, 277), abs=2)
+    page.get_by_role("button", name="Whole run").click()
+    assert span_of(page) is None
+
+
+def test_a_part_and_the_axes_are_in_the_address(beside, looking):
+    runs, url = beside
+    page = looking(url).open("#training?from=100&to=200&log=y&smoothing=0")
+    told = readout(page, "Loss")
+    assert told["step"] == "200"
+    assert float(told["loss"]) == float(rows_of(runs["own"])[19]["loss"])
+    assert page.get_by_label("Logarithmic values").is_checked()
+    lines = figure_of(page, "Loss").locator(".picture path[stroke-linejoin]").first
+    numbers = [float(x) for x in re.findall(r"[ML]([\d.]+) ", lines.get_attribute("d"))]
+    box = figure_of(page, "Loss").get_by_role("slider").bounding_box()
+    assert (min(numbers), max(numbers)) == (54, pytest.approx(box["width"] - 10, abs=1))
+
+
+def test_a_logarithmic_axis_places_values_by_their_logarithm(beside, looking):
+    runs, url = beside
+    page = looking(url).open("#training?log=xy&smoothing=0")
+    d = figure_of(page, "Loss").locator(".picture path[stroke-linejoin]").first.get_attribute("d")
+    points = [tuple(map(float, pair)) for pair in re.findall(r"[ML]([\d.]+) ([\d.]+)", d)]
+    rows = rows_of(runs["own"])
+    assert len(points) == len(rows)
+    for axis, name in ((0, "step"), (1, "loss")):
+        own = [math.log(float(row[name])) for row in rows]
+        scale = (points[-1][axis] - points[0][axis]) / (own[-1] - own[0])
+        for point, value in zip(points, own, strict=True):
+            assert point[axis] - points[0][axis] == pytest.approx(scale * (value - own[0]), abs=0.2)
+
+
+def test_thresholds_are_drawn(beside, looking):
+    _, url = beside
+    page = looking(url).open("#training")
+    lowest = figure_of(page, "Lowest entropy of any head").locator(".picture")
+    assert "alarm at 0.1" in lowest.text_content()
+    assert lowest.locator("path[stroke-dasharray='5 3']").count() == 1
+    highest = figure_of(page, EXTREME).locator(".picture")
+    assert highest.locator("path[stroke-dasharray='5 3']").count() == 1
+    assert "alarm at 0.1" in figure_of(page, ENTROPY).locator(".picture").text_content()
+
+
+def test_a_run_without_alarms_is_calm(tmp_path, serves, looking):
+    run = SmallRun(tmp_path / "run").watch().go(3)
+    page = looking(serves(Studio(run.folder.path)).url).open("#training")
+    assert page.locator(".banner .calm").inner_text() == "No head has raised an alarm."
+    assert page.locator(".raised").count() == 0
+    # The highest score is far below its threshold: a number at the top names it.
+    highest = figure_of(page, EXTREME).locator(".picture")
+    assert "alarm at 100 ↑" in highest.text_content()
+    assert highest.locator("path[stroke-dasharray='5 3']").count() == 0
+
+
+def test_an_alarm_without_a_model_leads_to_the_maps(beside, looking):
+    _, url = beside
+    looked = looking(url, expected=("404", "400", "500"))
+    page = looked.open("#training")
+    banner = page.locator(".raised")
+    assert banner.locator("strong").inner_text() == "Alarms: 2, the first at step 200"
+    assert banner.locator(".kind").count() == 2
+    color = banner.locator("strong").evaluate("one => getComputedStyle(one).color")
+    assert color == "rgb(179, 64, 28)"
+    banner.get_by_role("button", name="blocks.0.attention · head 2").click()
+    page.wait_for_function("() => document.activeElement && location.hash.includes('at=280')")
+    assert readout(page, ENTROPY)["head"] == "2"
+
+
+def test_an_alarm_opens_its_head_among_the_heads(trained, serves, looking):
+    page = looking(serves(Studio(trained.path)).url).open("#training")
+    page.locator(".raised button").click()
+    page.wait_for_selector(".view.heads .body[data-drawn]", timeout=PATIENCE)
+    place = address(page)
+    layers = sorted({row.split(",")[1] for row in trained.attention.read_text().split()[1:]})
+    assert f"layer={len(layers) - 1}" in place
+    assert "head=1" in place
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_two_checkpoints_are_compared(trained, serves, looking, dark):
+    looked = looking(serves(Studio(trained.path)).url, dark=dark)
+    page = looked.open("#training?first=own/best&second=own/best")
+    page.wait_for_selector("[data-compared]", timeout=PATIENCE)
+    moved = page.locator(".moved button")
+    assert set(moved.evaluate_all("all => all.map(one => one.dataset.value)")) == {"0"}
+    told = page.locator(".pair [data-difference]")
+    assert told.get_attribute("data-difference") == "0"
+    page.get_by_label("Checkpoint B").select_option("own/last")
+    page.wait_for_selector("[data-compared]", timeout=PATIENCE)
+    moved.nth(1).click()
+    page.wait_for_selector('[data-compared="0.1"]', timeout=PATIENCE)
+    assert "second=own%2Flast" in address(page)
+    page.locator(".matrix").first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("PageUp")
+    assert told.get_attribute("data-first") == "1"
+    assert looked.violations() == []
+    looked.resize(390)
+    assert looked.overflow() == 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_twelve_heads_and_long_names_fit_a_telephone(tmp_path, serves, looking, language):
+    layers = {f"transformer.encoder.blocks.{at}.self_attention": 12 for at in range(2)}
+    name = "a run with quite a long name, as they are called by their settings" * 2
+    SmallRun(tmp_path / name, layers=layers).watch().go(9)
+    run = SmallRun(tmp_path / "own", layers=layers).watch().go(37)
+    raised = (
+        Alarm(40, layer, head, "maximum_logit", 131.0, 100.0)
+        for layer in layers
+        for head in range(12)
+    )
+    run.folder.write_text(run.folder.alarms, "".join(map(line_of, raised)))
+    looked = looking(serves(Studio(run.folder.path)).url, width=390, language=language)
+    page = looked.open("#training?smoothing=0")
+    page.locator(".over summary").click()
+    page.locator(".over input").check()
+    page.wait_for_selector(f'.readout [data-name="{name[:80]}/loss"]', timeout=PATIENCE)
+    assert looked.overflow() == 0
+    assert page.locator(".raised .kind button").count() == 8
+    cut = """() => [
+      ...document.querySelectorAll("main :is(label, summary, button, legend)"),
+    ].filter((one) => one.scrollWidth > one.clientWidth + 1
+      && getComputedStyle(one).overflow !== "visible").map((one) => one.textContent)"""
+    assert page.evaluate(cut) == []
