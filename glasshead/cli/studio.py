@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -18,20 +18,23 @@ from glasshead.extras import require
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 
+if TYPE_CHECKING:
+    from glasshead.studio.studio import Studio
+
 _DEMO = Path("demo/translator")
 _PORTS = range(2**16)
 
 
 def studio(
-    model: Annotated[
-        str | None,
+    models: Annotated[
+        list[str] | None,
         Argument(
             metavar="[RUN_OR_HF_DIR]",
             show_default=False,
             help="The folder of a run, or of a text model of Hugging Face or llama2.c; llama2.c's "
             "file of a model (.bin), with its tokenizer beside it; or a .safetensors file that "
             "Weights.save has written. If not given, the run of the demo where there is one, and "
-            "the worked example.",
+            "the worked example. Further ones are compared with the first, head by head.",
         ),
     ] = None,
     *,
@@ -49,16 +52,37 @@ def studio(
     opens: Annotated[bool, Option("--open/--no-open", help="Open the browser.")] = True,
 ) -> None:
     """Open a page that shows the attention of three words, a model, or a whole book."""
-    check_options(model, host, port)
+    model, *others = models or [None]
+    for each in (model, *others):
+        check_options(each, host, port)
+    beside = [Path(other) for other in others if other is not None]
     from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
 
-    served = Studio(_folder(model))
+    served = Studio(_folder(model), beside=beside)
+    if beside:
+        _check_all_read(served)
     # What cannot be shown is refused here, before a page opens to say it.
     if served.subject.kind == "weights":
         served.subject.weights()
     with _exiting_at_once():
         serve(served, host=host, port=port, opens=opens, told=_print_address)
+
+
+def _check_all_read(served: "Studio") -> None:
+    """Check that several models all read texts.
+
+    Errors: a ValueError or an OSError in one sentence where one does not.
+    """
+    for subject in (served.subject, *served.others):
+        if subject.kind == "weights":
+            raise ValueError(
+                Message(
+                    "several models are compared on a text, and {name} holds stored weights alone: "
+                    "name it alone.",
+                    name=subject.name,
+                )
+            )
 
 
 def check_options(model: str | None, host: str, port: int) -> None:
