@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -17,6 +17,9 @@ from glasshead.cli.inputs.messages import quoted, whole_number
 from glasshead.extras import require
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
+
+if TYPE_CHECKING:
+    from glasshead.studio.studio import Studio
 
 _DEMO = Path("demo/translator")
 _PORTS = range(2**16)
@@ -31,7 +34,7 @@ def studio(
             help="The folder of a run, or of a text model of Hugging Face or llama2.c; llama2.c's "
             "file of a model (.bin), with its tokenizer beside it; or a .safetensors file that "
             "Weights.save has written. If not given, the run of the demo where there is one, and "
-            "the worked example. Further folders of runs are drawn over the first one's curves.",
+            "the worked example. Further ones are compared with the first: maps, and the curves of runs.",
         ),
     ] = None,
     *,
@@ -50,17 +53,36 @@ def studio(
 ) -> None:
     """Open a page that shows the attention of three words, a model, or a whole book."""
     model, *others = models or [None]
-    check_options(model, host, port)
-    beside = [_other_run(other) for other in others if other is not None]
+    for each in (model, *others):
+        check_options(each, host, port)
+    beside = [Path(other) for other in others if other is not None]
     from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
 
     served = Studio(_folder(model), beside=beside)
+    if beside:
+        _check_all_read(served)
     # What cannot be shown is refused here, before a page opens to say it.
     if served.subject.kind == "weights":
         served.subject.weights()
     with _exiting_at_once():
         serve(served, host=host, port=port, opens=opens, told=_print_address)
+
+
+def _check_all_read(served: "Studio") -> None:
+    """Check that several models all read texts.
+
+    Errors: a ValueError or an OSError in one sentence where one does not.
+    """
+    for subject in (served.subject, *served.others):
+        if subject.kind == "weights":
+            raise ValueError(
+                Message(
+                    "several models are compared on a text, and {name} holds stored weights alone: "
+                    "name it alone.",
+                    name=subject.name,
+                )
+            )
 
 
 def check_options(model: str | None, host: str, port: int) -> None:
@@ -97,23 +119,6 @@ def check_options(model: str | None, host: str, port: int) -> None:
     # A file of stored weights takes no other library.
     if folder is not None and (folder.is_dir() or folder.suffix == ".bin"):
         require_for_model(folder, "glasshead studio RUN_OR_HF_DIR")
-
-
-def _other_run(other: str) -> Path:
-    """Return the folder of a further run.
-
-    Errors: a ValueError where it has none.
-    """
-    folder = Path(other)
-    if not (folder / "config.json").is_file() or not (folder / "log.csv").is_file():
-        raise ValueError(
-            Message(
-                "glasshead studio draws further runs over the first, and {folder} has none: name "
-                "the folder of a run, or leave it out.",
-                folder=quoted(other),
-            )
-        )
-    return folder
 
 
 def _folder(model: str | None) -> Path | None:

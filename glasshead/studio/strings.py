@@ -47,6 +47,8 @@ SHELL = {
     "shell.large": _("The limit is {most} bytes, and this file has {size}: choose a shorter text."),
     # Separates the items of a list.
     "shell.comma": _(", "),
+    # Stands between a name and its value.
+    "shell.colon": _(": "),
     "shell.skip": _("Skip to the view"),
 }
 
@@ -226,6 +228,34 @@ HEADS = {
     "heads.received": _("Mass the key receives"),
     "heads.nats": _("in nats"),
     "heads.tokens": _("in tokens"),
+    "heads.arcs": _("The text with the arcs of the heads"),
+    "heads.arcs_told": _(
+        "Full arcs go to what the token looks at; dashed ones come from who looks at it."
+    ),
+    "heads.pin": _("Keep its arcs"),
+    "heads.unpin": _("Let go of its arcs"),
+    "heads.some": _("The heads that are chosen; arrow keys go from one to another"),
+    "heads.none_such": _("No head has this role here."),
+    "heads.sort": _("Order"),
+    "heads.sort.place": _("by layer"),
+    "heads.sort.entropy": _("lowest entropy first"),
+    "heads.sort.score": _("by score: {role}"),
+    "heads.test": _("Run the induction test on repeated random tokens"),
+    "heads.testing": _("The model is reading repeated random tokens…"),
+    "heads.test.on": _("Roles on"),
+    "heads.test.text": _("this text"),
+    "heads.test.random": _("random tokens"),
+    "heads.test.told": _(
+        "Induction test: {rows} texts of {length} tokens, {period} at random and the same again, "
+        "{times} times in all. Only a head that finds the earlier place can tell what follows."
+    ),
+    "heads.compare": _("Compare with another text"),
+    "heads.model": _("Model"),
+    "heads.minus_model": _("Compared with"),
+    "heads.alone": _("no other model"),
+    "heads.stop": _("Stop comparing"),
+    "heads.sides": _("Side shown"),
+    "heads.side_map": _("Map of {side}"),
     "heads.text": _("The text as the query sees it"),
     "heads.text_told": _(
         "Each token is shaded by its weight for the framed one, the query. Point at a token to "

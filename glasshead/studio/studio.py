@@ -21,7 +21,7 @@ from glasshead.studio.background_jobs import (
     TooMuch,
     Work,
 )
-from glasshead.studio.subject import Kind, ModelPass, StudioSubject
+from glasshead.studio.subject import Kind, ModelPass, StudioSubject, check_place
 from glasshead.tasks.run_folder import RunFolder
 
 
@@ -111,9 +111,11 @@ class Studio:
     Args:
         folder: A run or model folder; None: only the views that need no model.
         limits: Limits on requests and on concurrent work.
-        beside: Folders of other runs, whose curves are drawn over that of `folder`.
+        beside: Folders of further models and runs, to compare the first one with.
 
     Attributes:
+        subject: What the folder holds.
+        others: What the further folders hold.
         id: A random identifier of this start, by which a page notices a restart.
         slots: Slots for reading texts; refused when none is free.
         turns: Slots for smaller jobs; these wait when none is free.
@@ -128,12 +130,22 @@ class Studio:
     ) -> None:
         self.limits = limits or Limits()
         self.subject, self.beside = StudioSubject(folder), tuple(beside)
+        self.others = tuple(map(StudioSubject, self.beside))
         self.texts = SentTexts(self.limits)
         self.readings: SizedCache[ModelPass] = SizedCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)
         self.turns = Slots(self.limits.turns)
         self.id = secrets.token_hex(8)
         self._works: WeakSet[Work] = WeakSet()
+
+    def model(self, number: int) -> StudioSubject:
+        """Return one of the models, counted from 0, which is the studio's subject.
+
+        Errors: a `Refusal` where there is no such model.
+        """
+        every = (self.subject, *self.others)
+        check_place("model", number, len(every))
+        return every[number]
 
     def begin(self) -> Work:
         """Create a piece of work that `end` cancels."""
@@ -193,6 +205,7 @@ def first_view(subject: StudioSubject, kind: Kind | None) -> str:
 def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
     """Describe a studio as JSON: its subject, views, limits, languages and colours.
 
+    `models` are the names of all models, where there are several;
     `views` maps each view to None, or to the name of the string that says why it is unavailable;
     `first` is the view that the page opens with;
     `problem` says what is wrong with the folder, in the language of `say`.
@@ -210,6 +223,7 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
         "version": __version__,
         "id": studio.id,
         "subject": {"name": subject.name, "kind": kind, "problem": problem},
+        "models": [each.name for each in (subject, *studio.others)] if studio.others else [],
         "views": {view: why_not(view, kind) for view in VIEWS},
         "first": first_view(subject, kind),
         "limits": asdict(studio.limits),

@@ -11,14 +11,16 @@ import webbrowser
 from pathlib import Path
 
 import pytest
+import torch
 
+import glasshead as gh
 from cli.lines_of_a_process import talking
 from glasshead import extras
 from glasshead.cli.studio import studio
 from glasshead.studio import app
 from pretrained_folders import llama2c_files, packed
-from studio.small_runs import SmallRun
 from translated import translated
+from written import written
 
 
 def asked(url):
@@ -90,6 +92,22 @@ def test_broken_weights_are_refused_before_a_page_opens(command, tmp_path):
     outcome = command("studio", "--no-open", file)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(f"glasshead: error: {file} is not a safetensors file (")
+
+
+def test_several_models_all_read_texts(command, tmp_path):
+    run = written(tmp_path / "run").path
+    file = tmp_path / "weights.safetensors"
+    gh.Attention().weights(torch.ones(5, 3), torch.ones(5, 3)).save(file)
+    for given in ([run, file], [file, run]):
+        outcome = command("studio", "--no-open", *given)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err == (
+            f"glasshead: error: several models are compared on a text, and {file} holds stored "
+            f"weights alone: name it alone.\n"
+        )
+    outcome = command("studio", "--no-open", run, tmp_path / "nowhere")
+    assert outcome.code == 2
+    assert "nowhere" in outcome.err
 
 
 def test_what_is_not_installed_is_named(command, monkeypatch):
@@ -214,16 +232,12 @@ def test_a_file_of_llama2c_is_opened_as_its_folder_is(served, tmp_path):
         assert served["of"].subject.reader().context == 31
 
 
-def test_further_runs_are_drawn_over_the_first(served, command, tmp_path):
-    own, other = (SmallRun(tmp_path / name).go(3).folder.path for name in ("own", "other"))
-    studio([str(own), str(other)])
-    assert served["of"].subject.folder == own
-    assert served["of"].beside == (other,)
-    (tmp_path / "empty").mkdir()
-    outcome = command("studio", "--no-open", own, tmp_path / "empty")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "draws further runs over the first, and" in outcome.err
-    assert outcome.err.count("\n") == 1
+def test_further_models_stand_beside_the_first(served, tmp_path):
+    folders = [written(tmp_path / name).path for name in ("early", "late")]
+    studio([*map(str, folders)])
+    of = served["of"]
+    assert (of.subject.folder, of.beside) == (folders[0], (folders[1],))
+    assert [of.model(number).folder for number in range(2)] == folders
 
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):

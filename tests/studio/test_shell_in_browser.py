@@ -53,10 +53,10 @@ def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, servi
     page = look.open("#heads")
     assert page.locator("h1").inner_text() == "Attention heads"
     assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
-    assert page.locator("textarea").input_value() == own.studio.subject.sample().text
+    assert page.locator("textarea").first.input_value() == own.studio.subject.sample().text
     # What is chosen is from nowhere else.
-    page.locator("details.text summary").click()
-    page.locator("textarea").fill("A text of mine.")
+    page.locator("details.text summary").first.click()
+    page.locator("textarea").first.fill("A text of mine.")
     page.get_by_role("button", name="Read").click()
     expect(page.locator(".origin")).to_have_text("")
     page.wait_for_selector(".body[data-drawn]")
@@ -65,7 +65,7 @@ def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, servi
     # An address wins.
     page = look.open(chosen.removeprefix(look.url))
     assert page.locator(".origin").inner_text() == ""
-    assert page.locator("textarea").input_value() == "A text of mine."
+    assert page.locator("textarea").first.input_value() == "A text of mine."
     assert look.open("#steps").locator("h1").inner_text() == "Steps"
     assert (
         look.open("#atlas").locator(".origin").inner_text()

@@ -22,7 +22,7 @@ import torch
 
 import glasshead as gh
 from glasshead.ladder import JOURNEY
-from glasshead.studio.studio import Limits
+from glasshead.studio.studio import Limits, SentTexts
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address
@@ -451,6 +451,11 @@ SHOWN = ("translator", "model", "watched", "book.safetensors")
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
 DARK = {"width": 1440, "dark": True}
+# A head with the arcs of another, and the same story of another child.
+KEPT = "layer=1&head=3&arcs=4.1"
+TIM = STORY.replace("girl named Lily", "boy named Tim").replace("She", "He").replace("she", "he")
+MINUS = urlencode({"minus": SentTexts(Limits()).add(TIM), "minussaid": TIM})
+COMPARED = f"layer=4&head=1&side=d&{MINUS}"
 
 
 @dataclass(frozen=True)
@@ -479,8 +484,8 @@ SCENES = (
     Scene("studio_prompt_dark", "model", "prompt", f"{PROMPT}&without=0.0,1.2", look=DARK),
     Scene("studio_steps", "translator", "steps", look={"width": 1440}),
     Scene("studio_steps_chinese", "translator", "steps", look={"language": "zh-Hant"}),
-    Scene("studio_heads", "model", "heads", "layer=1&head=3&query=26&key=25", STORY),
-    Scene("studio_heads_dark", "model", "heads", "layer=1&head=3&scale=log", STORY, {"dark": True}),
+    Scene("studio_heads", "model", "heads", KEPT, STORY, {"height": 700}),
+    Scene("studio_heads_dark", "model", "heads", COMPARED, STORY, {"dark": True}),
     Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
     Scene("studio_atlas", "book.safetensors", "atlas"),
     Scene("studio_atlas_near", "book.safetensors", "atlas", "zoom=5.6&y=30&x=30&i=30&j=29"),

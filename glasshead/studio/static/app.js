@@ -29,6 +29,7 @@ import { training } from "./views/training.js";
  * @typedef {object} About
  * @property {string} version
  * @property {{name: string | null, kind: string | null, problem: string | null}} subject
+ * @property {string[]} models  Names of all models, where there are several
  * @property {Record<string, string | null>} views  Why a view is missing; null where it is not
  * @property {string} first  The view that the page opens with
  * @property {Record<string, number>} limits

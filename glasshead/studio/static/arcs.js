@@ -27,9 +27,11 @@ export class Arcs {
   /**
    * @param {string} label
    * @param {(query: number) => void} moved
+   * @param {string} colon
    */
-  constructor(label, moved) {
+  constructor(label, moved, colon) {
     this.moved = moved;
+    this.colon = colon;
     this.query = 0;
     /** @type {string[]} */
     this.words = [];
@@ -47,7 +49,15 @@ export class Arcs {
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
     });
     this.element = element("div.arcs", this.over, this.text);
-    new ResizeObserver(() => this.draw()).observe(this.element);
+    // Where the tokens stand, until they are laid out anew.
+    /** @type {Place[] | null} */
+    this.measured = null;
+    const laidOut = () => {
+      this.measured = null;
+      this.draw();
+    };
+    new ResizeObserver(laidOut).observe(this.element);
+    document.fonts.ready.then(laidOut);
   }
 
   /**
@@ -65,9 +75,11 @@ export class Arcs {
         return element("button.token", { type: "button", tabindex: -1, ...place }, word);
       });
       fill(this.text, this.inWords());
+      this.measured = null;
     }
     this.query = -1;
-    this.go(query ?? this.tellingQuery(), false);
+    for (const token of this.tokens) press(token, false);
+    this.go(query ?? tellingQuery(heads[0].values, words.length), false);
   }
 
   /** The tokens in frames that no line breaks: one for each word. */
@@ -104,11 +116,9 @@ export class Arcs {
   go(to, tells = true) {
     const query = within(to, this.words.length);
     if (query === this.query) return;
+    if (this.query >= 0) press(this.tokens[this.query], false);
+    press(this.tokens[query], true);
     this.query = query;
-    this.tokens.forEach((token, at) => {
-      token.tabIndex = at === query ? 0 : -1;
-      token.ariaPressed = String(at === query);
-    });
     this.draw();
     if (tells) this.moved(query);
   }
@@ -120,30 +130,24 @@ export class Arcs {
     return { key, weight: row[key] };
   }
 
-  /** The query whose look at another token is the sharpest and the furthest. */
-  tellingQuery() {
-    const { values } = this.heads[0];
-    const { length } = this.words;
-    /** @param {number} query */
-    const best = (query) => {
-      const row = values.subarray(query * length, (query + 1) * length);
-      const scores = Array.from(row, (value, key) => {
-        return key ? value * Math.log2(1 + Math.abs(query - key)) : 0;
-      });
-      return Math.max(...scores);
-    };
-    const all = range(length).map(best);
-    return all.indexOf(Math.max(...all));
-  }
-
   /** @param {ArcHead} head */
   row({ values }) {
     const { length } = this.words;
     return values.subarray(this.query * length, (this.query + 1) * length);
   }
 
-  /** @returns {Place[]} */
+  /** Where the tokens stand; null where nothing is laid out. */
   places() {
+    this.measured ??= this.measure();
+    return this.measured;
+  }
+
+  /** @returns {Place[] | null} */
+  measure() {
+    const { clientWidth, clientHeight } = this.element;
+    if (!clientWidth) return null;
+    this.over.setAttribute("width", String(clientWidth));
+    this.over.setAttribute("height", String(clientHeight));
     let line = -1;
     let last = -Infinity;
     return this.tokens.map((token) => {
@@ -157,10 +161,8 @@ export class Arcs {
   }
 
   draw() {
-    const { element: frame, over, heads } = this;
-    if (!heads.length || !frame.clientWidth) return;
-    over.setAttribute("width", String(frame.clientWidth));
-    over.setAttribute("height", String(frame.clientHeight));
+    const { over, heads } = this;
+    if (!heads.length || !this.places()) return;
     const paths = this.paths();
     fill(
       over,
@@ -236,7 +238,7 @@ export class Arcs {
       "data-query": query,
       "data-key": key,
       "data-value": value,
-      title: `${name}: ${words[query].trim()} → ${words[key].trim()} ${weight(value)}`,
+      title: `${name}${this.colon}${words[query].trim()} → ${words[key].trim()} ${weight(value)}`,
     };
   }
 
@@ -258,6 +260,33 @@ export class Arcs {
     const { clientWidth, clientHeight } = this.element;
     return { width: clientWidth + 40, height: clientHeight, marks };
   }
+}
+
+/**
+ * @param {HTMLButtonElement} token
+ * @param {boolean} isQuery  The only one that Tab leads to
+ */
+function press(token, isQuery) {
+  token.tabIndex = isQuery ? 0 : -1;
+  token.ariaPressed = String(isQuery);
+}
+
+/**
+ * The query whose look at another token is the sharpest and the furthest.
+ * @param {Float32Array} values  Weights by rows
+ * @param {number} length
+ */
+export function tellingQuery(values, length) {
+  /** @param {number} query */
+  const best = (query) => {
+    const row = values.subarray(query * length, (query + 1) * length);
+    const scores = row.map((value, key) => {
+      return key ? value * Math.log2(1 + Math.abs(query - key)) : 0;
+    });
+    return scores.reduce((one, other) => Math.max(one, other), 0);
+  };
+  const all = range(length).map(best);
+  return all.indexOf(Math.max(...all));
 }
 
 /**

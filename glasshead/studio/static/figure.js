@@ -99,18 +99,18 @@ export function save(content, download) {
 }
 
 /**
- * A bar of colours with a label before it and the numbers of its ends: 0, and the last colour's.
+ * A bar of colours with a label before it, its colon included, and the numbers of its ends: 0, and the last colour's.
  * @param {number} x
  * @param {number} y  Of the letters
  * @param {string} label
  * @param {string} end
  * @param {string} [begin]
+ * @param {string[]} [colors]
  * @returns {{marks: Mark[], width: number}}
  */
-export function colorBar(x, y, label, end, begin = "0") {
-  const colors = ramp();
+export function colorBar(x, y, label, end, begin = "0", colors = ramp()) {
   const step = 1.5;
-  const text = label ? `${label}: ${begin}` : begin;
+  const text = `${label}${begin}`;
   const from = x + textWidth(text) + 8;
   const to = from + colors.length * step;
   const bar = { y: y - 9, width: step + 0.2, height: 10 };

@@ -1,5 +1,6 @@
 // A square matrix of weights as a picture, a pixel a cell; where all is hidden it is clear.
 import { paint, paperColor, scale } from "./colors.js";
+import { drawDifference } from "./difference.js";
 import { range } from "./numbers.js";
 
 /**
@@ -7,6 +8,7 @@ import { range } from "./numbers.js";
  * @typedef {object} Look
  * @property {boolean} logarithmic
  * @property {number} skip  First columns that are greyed, and have no share in the scale
+ * @property {boolean} [diverging]  Whether the values are differences
  */
 
 /**
@@ -18,7 +20,9 @@ import { range } from "./numbers.js";
  * @param {number} most  Pixels along a side; of more cells, a pixel shows the largest of several
  * @returns {number}  The largest weight that has a colour
  */
-export function drawMap(canvas, values, count, { logarithmic, skip }, most = Infinity) {
+export function drawMap(canvas, values, count, look, most = Infinity) {
+  const { logarithmic, skip } = look;
+  if (look.diverging) return drawDifference(canvas, values, count, most);
   const size = Math.min(count, most);
   const { pixels, shown, top } = largestOf(values, count, size, skip);
   canvas.width = size;

@@ -123,14 +123,15 @@ class Server {
   }
 
   /**
-   * Send a text again that the studio has forgotten, where the browser has kept it.
+   * Send texts again that the studio has forgotten, where the browser has kept them.
    * @param {number} status
    * @param {Parameters} params
    */
   async sendAgain(status, params) {
-    const text = status === FORGOTTEN && params?.text ? keptText(params.text) : null;
-    if (text !== null) await this.send(text);
-    return text !== null;
+    const names = [params?.text, params?.minus].filter(Boolean);
+    const texts = status === FORGOTTEN ? names.map(keptText) : [];
+    for (const text of texts) if (text !== null) await this.send(text);
+    return texts.length > 0 && !texts.includes(null);
   }
 }
 

@@ -32,17 +32,17 @@ _REPORT_BYTES = 2**24
 _ROLES = ("induction", "duplicate", "previous", "local", "first", "broad")
 
 
-def reading_of(studio: Studio, text: str, work: Work) -> ModelPass:
-    """Run the model over a text, truncated to the view's limit.
+def reading_of(studio: Studio, text: str, work: Work, model: int = 0) -> ModelPass:
+    """Run a model over a text, truncated to the view's limit.
 
     Errors: as of `read`.
     """
-    return read(studio, text, work, studio.limits.heads, STATISTICS)
+    return read(studio, text, work, studio.limits.heads, STATISTICS, model)
 
 
-def is_there(studio: Studio, text: str) -> bool:
+def is_there(studio: Studio, text: str, model: int = 0) -> bool:
     """Return whether the cache holds the reading of a text."""
-    return is_read(studio, text, studio.limits.heads, STATISTICS)
+    return is_read(studio, text, studio.limits.heads, STATISTICS, model)
 
 
 def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
         ],
         "scores": {
             role: [
-                [_number(score) for score in row[:count]]
+                [number(score) for score in row[:count]]
                 for row, count in zip(scores.tolist(), reading.heads, strict=True)
             ]
             for role, scores in found.scores.items()
@@ -223,5 +223,6 @@ def _at(values: list[list[Any]], index: tuple[int, int]) -> Any:
     return values[layer][head]
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
+    """Return a score as JSON has it: None where no query counts."""
     return None if math.isnan(value) else value

@@ -14,7 +14,7 @@ from glasshead.message import Message
 from glasshead.statistics import Statistic
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.studio import Studio
-from glasshead.studio.subject import ModelPass
+from glasshead.studio.subject import ModelPass, StudioSubject
 from glasshead.watching import BudgetError, UnseenError, Watched
 
 if TYPE_CHECKING:
@@ -173,8 +173,9 @@ def read(
     work: Work,
     most_tokens: int,
     statistics: Sequence[Statistic] = (),
+    model: int = 0,
 ) -> ModelPass:
-    """Run the studio's model over a text; results are cached and shared by concurrent requests.
+    """Run a model of the studio over a text; results are cached and shared by concurrent requests.
 
     Args:
         studio: The studio that holds the model, the texts and the cache.
@@ -183,36 +184,50 @@ def read(
         most_tokens: Maximum number of tokens, in addition to the model's context length: the
             first ones, or those that the model's own truncation selects.
         statistics: Statistics of each layer.
+        model: Number of the model, as of `Studio.model`.
 
-    Errors: a `Refusal` or a subclass where there is no such text, it has no token, or takes more
-    memory than is allowed; a ValueError where the attention cannot be seen; `Cancelled`.
+    Errors: a `Refusal` or a subclass where there is no such text or model, it has no token, or
+    takes more memory than is allowed; a ValueError where the attention cannot be seen; `Cancelled`.
     """
-    key = _key(studio, text, most_tokens, statistics)
+    subject = studio.model(model)
+    key = _key(subject, text, most_tokens, statistics)
     return studio.readings.get(
-        key, lambda: _read(studio, text, work, most_tokens, statistics), work.follow, work
+        key,
+        lambda: _read(studio, subject, text, work, most_tokens, statistics),
+        work.follow,
+        work,
     )
 
 
 def is_read(
-    studio: Studio, text: str, most_tokens: int, statistics: Sequence[Statistic] = ()
+    studio: Studio,
+    text: str,
+    most_tokens: int,
+    statistics: Sequence[Statistic] = (),
+    model: int = 0,
 ) -> bool:
     """Return whether the cache holds this reading."""
-    return _key(studio, text, most_tokens, statistics) in studio.readings
+    return _key(studio.model(model), text, most_tokens, statistics) in studio.readings
 
 
 def _key(
-    studio: Studio, text: str, most_tokens: int, statistics: Sequence[Statistic]
+    subject: StudioSubject, text: str, most_tokens: int, statistics: Sequence[Statistic]
 ) -> tuple[Any, ...]:
     """Return the cache key of a reading, which changes when the model's files change."""
-    return studio.subject.version, text, most_tokens, tuple(statistics)
+    return subject, subject.version, text, most_tokens, tuple(statistics)
 
 
 def _read(
-    studio: Studio, text: str, work: Work, most_tokens: int, statistics: Sequence[Statistic]
+    studio: Studio,
+    subject: StudioSubject,
+    text: str,
+    work: Work,
+    most_tokens: int,
+    statistics: Sequence[Statistic],
 ) -> ModelPass:
     content = studio.texts[text]
     work.tell("heads.opening", 0, 1)
-    reader = studio.subject.reader()
+    reader = subject.reader()
     work.tell("heads.encoding", 0, 1)
     numbers, of = tokens_of(reader, content, most_tokens)
     # Each id is decoded once.

@@ -27,7 +27,8 @@ class TrainingRuns:
 
     Args:
         folder: The folder of the run that is served.
-        given: Folders of other runs, which are offered first and drawn from the beginning.
+        given: Folders of other runs, which are offered first and drawn from the beginning; one
+            without a curve is passed over.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -42,7 +43,7 @@ class TrainingRuns:
     """
 
     def __init__(self, folder: Path, given: Sequence[Path] = ()) -> None:
-        self._folder, self._given = folder, tuple(given)
+        self._folder, self._given = folder, tuple(filter(_is_run, given))
         self._log = TrainingLog(folder)
         self._lock = threading.Lock()
         self._logs: dict[Path, TrainingLog] = {}
@@ -123,11 +124,12 @@ def _beside(own: Path) -> Iterator[Path]:
         entries = sorted(own.parent.iterdir())[:_LOOKED_AT]
     except OSError:
         return
-    for entry in entries:
-        run = RunFolder(entry)
-        try:
-            is_run = run.config.is_file() and run.log.is_file()
-        except OSError:
-            continue
-        if is_run:
-            yield entry
+    yield from filter(_is_run, entries)
+
+
+def _is_run(folder: Path) -> bool:
+    run = RunFolder(folder)
+    try:
+        return run.config.is_file() and run.log.is_file()
+    except OSError:
+        return False

@@ -195,6 +195,9 @@ def test_it_speaks_every_language(url, looking):
         page = look.open(f"{PLACE}&word=s1")
         said = page.locator(".view").inner_text()
         assert words(language)["alignment.candidates"] in said
+        # The power of the length penalty is an exponent.
+        assert page.locator(".candidates sup").inner_text() == "1"
+        assert "^" not in said
         assert "alignment." not in said
         assert "{" not in said
 

@@ -9,6 +9,8 @@ STORY = "Once upon a time Tom saw a big red ball and a dog."
 # So short that all of its cells can be walked through.
 TEXT = "a big red dog"
 OPEN = "&layer=1&head=2&query=5&key=3"
+# The field of the text that is shown; another one is for that which it is compared with.
+FIELD = ".text:not(.compare) textarea"
 # The colours of a canvas at some places, as hexadecimal.
 COLORS = """(canvas, places) => {
   const copy = new OffscreenCanvas(canvas.width, canvas.height)

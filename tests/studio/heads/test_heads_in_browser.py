@@ -21,6 +21,7 @@ from glasshead.tasks.write import Writer
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.heads.heads_seen import (
     COLORS,
+    FIELD,
     HEADS,
     LAYERS,
     OPEN,
@@ -75,11 +76,14 @@ def test_the_most_telling_head_is_opened_where_none_is_asked_that_is_there(
     assert small(page, layer, head).get_attribute("aria-current") == "true"
 
 
-def test_the_maps_and_the_open_head_are_seen_at_once(looking, place):
+def test_the_arcs_the_maps_and_the_open_head_are_seen_at_once(looking, place):
     url, view = place
     page = looking(url, width=1440).open(view)
     grid, map_ = page.locator(".all table").bounding_box(), page.locator(".map").bounding_box()
-    assert grid["y"] < 250
+    arcs = page.locator(".arcs").bounding_box()
+    assert arcs["y"] < 250
+    assert arcs["y"] + arcs["height"] <= grid["y"]
+    assert grid["y"] < 450
     assert grid["x"] + grid["width"] <= map_["x"]
     assert map_["y"] + map_["height"] <= 900
 
@@ -106,13 +110,17 @@ def test_roles_are_tagged_where_a_head_has_one(tmp_path, serving, looking):
 def test_all_can_be_done_by_keyboard(looking, place, reading):
     url, view = place
     page = looking(url).open(view)
-    page.locator("summary").focus()
+    page.locator("summary").first.focus()
     page.keyboard.press("Enter")
-    name = "() => document.activeElement.type || document.activeElement.className"
-    reached = reached_by_tab(page, name, times=8)
+    name = "() => document.activeElement.className || document.activeElement.type"
+    chips = page.locator(".chip:enabled").count()
+    reached = reached_by_tab(page, name, times=12 + chips)
     assert reached[:3] == ["textarea", "submit", "file"]
-    assert reached[3:] == ["radio", "checkbox", "scroll", "button", ""]
-    page.keyboard.press("Shift+Tab")
+    # The text to compare with, the colours, the token with its arcs, and what keeps them.
+    assert reached[3:8] == [None, "radio", "checkbox", "token", "button"]
+    # What chooses heads, their order, and the test.
+    assert reached[8 : 8 + chips] == ["chip"] * chips
+    assert reached[8 + chips :] == ["select-one", "button", "scroll", "small"]
     for _ in range(3):
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
@@ -125,10 +133,9 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     page.keyboard.press("Tab")
     expect(page.locator(".map canvas")).to_be_focused()
     last = reading.length - 1
+    page.keyboard.press("PageDown")
     here = lambda row: int(page.locator(f'[data-row="{row}"]').get_attribute("data-value"))  # noqa: E731
-    # The cross-hair opens on the largest weight of its row.
-    largest = int(heads.whole_map(reading, 1, 2)[last].argmax())
-    assert (here("query"), here("key")) == (last, largest)
+    assert here("query") == last
     for key, query_and_key in (
         ("End", (last, last)),
         ("PageUp", (last - 10, last)),
@@ -154,16 +161,16 @@ def test_a_link_opens_in_another_browser_after_a_restart(looking, serves, folder
     first = serves(Studio(folder))
     page = looking(first.url).open("#heads")
     page.get_by_text("Choose a text").click()
-    page.locator("textarea").fill(TEXT)
+    page.locator(FIELD).fill(TEXT)
     page.get_by_role("button", name="Read", exact=True).click()
-    expect(page.locator("textarea")).not_to_be_visible()
+    expect(page.locator(FIELD)).not_to_be_visible()
     link = address(page).removeprefix(first.url)
     first.stop()
     again = looking(serves(Studio(folder)).url).open(link)
     words = again.locator(".one .tokens span").all_inner_texts()
     assert "".join(words).split() == TEXT.split()
     again.get_by_text("Choose a text").click()
-    assert again.locator("textarea").input_value() == TEXT
+    assert again.locator(FIELD).input_value() == TEXT
 
 
 def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_path):
@@ -171,23 +178,23 @@ def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_p
     page = looking(url, expected=("400", "413")).open(view)
     choose = page.get_by_text("Choose a text")
     choose.click()
-    page.locator("textarea").fill("a dog")
+    page.locator(FIELD).fill("a dog")
     page.get_by_role("button", name="Read", exact=True).click()
     expect(page.locator(".said")).to_contain_text("Tokens: 5.")
-    expect(page.locator("textarea")).not_to_be_visible()
+    expect(page.locator(FIELD)).not_to_be_visible()
     choose.click()
-    page.locator("textarea").fill("   ")
+    page.locator(FIELD).fill("   ")
     page.get_by_role("button", name="Read", exact=True).click()
-    expect(page.locator(".wrong")).to_contain_text("Enter at least one word")
+    expect(page.locator(".text:not(.compare) .wrong")).to_contain_text("Enter at least one word")
     (tmp_path / "text.txt").write_text("Tom saw a ball. " * 4)
-    page.locator('input[type="file"]').set_input_files(tmp_path / "text.txt")
+    page.locator('.text:not(.compare) input[type="file"]').set_input_files(tmp_path / "text.txt")
     expect(page.locator(".said")).to_contain_text(
         "The text is cut: the model read 47 of its 64 tokens."
     )
-    expect(page.locator(".wrong")).to_be_empty()
+    expect(page.locator(".text:not(.compare) .wrong")).to_be_empty()
     (tmp_path / "large.txt").write_bytes(b"a" * (2**23 + 1))
-    page.locator('input[type="file"]').set_input_files(tmp_path / "large.txt")
-    expect(page.locator(".wrong")).to_contain_text(
+    page.locator('.text:not(.compare) input[type="file"]').set_input_files(tmp_path / "large.txt")
+    expect(page.locator(".text:not(.compare) .wrong")).to_contain_text(
         "The limit is 8 388 608 bytes, and this file has 8 388 609"
     )
 
@@ -378,7 +385,7 @@ def test_the_address_opens_the_same_again(opened, looking, place):
     for row in ("query", "key", "weight", "rank", "entropy", "distance", "received"):
         cell = f'[data-row="{row}"]'
         assert again.locator(cell).inner_text() == page.locator(cell).inner_text()
-    assert again.locator("textarea").input_value() == TEXT
+    assert again.locator(FIELD).input_value() == TEXT
     assert again.get_by_label("logarithmic").is_checked()
 
 

@@ -38,6 +38,8 @@ import { decimal } from "../numbers.js";
  * @param {(place: number) => void} chosen
  */
 export function candidateList({ candidates, length_penalty: penalty }, place, t, chosen) {
+  // The sentence has its power as an exponent.
+  const ranked = t("alignment.ranked").split("^{penalty}");
   const name = unique("candidate");
   const rows = candidates.map((candidate, at) => {
     const input = element("input", { type: "radio", name, onchange: () => chosen(at) });
@@ -57,7 +59,7 @@ export function candidateList({ candidates, length_penalty: penalty }, place, t,
     element("legend", t("alignment.candidates")),
     head,
     rows,
-    element("p.quiet", t("alignment.ranked", { penalty })),
+    element("p.quiet", ranked[0], element("sup", penalty), ranked[1]),
   );
 }
 

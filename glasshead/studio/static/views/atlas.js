@@ -435,10 +435,11 @@ class Atlas {
   figure() {
     const { t, map, layer, head, passages } = this;
     const which = t(this.isStored ? "atlas.whose_stored" : "atlas.whose", { layer, head });
-    const places = `${passages.queries.head.textContent}, ${passages.keys.head.textContent}`;
+    const heads = [passages.queries.head, passages.keys.head];
+    const places = heads.map(({ textContent }) => textContent).join(t("shell.comma"));
     return atlasFigure(map, {
       title: [this.context.about.subject.name, which].filter(Boolean).join(" · "),
-      seen: `${places}: ${weight(map.seen().value ?? NaN)}`,
+      seen: `${places}${t("shell.colon")}${weight(map.seen().value ?? NaN)}`,
       legend: t("atlas.legend"),
     });
   }

@@ -1,5 +1,6 @@
-// The small maps of all heads, a row a layer: a grid that arrow keys walk through.
-import { element, moveOf, table } from "../dom.js";
+// The small maps of all heads, a row a layer, or of some of them in a row: arrow keys walk through.
+import { signed } from "../difference.js";
+import { element, fill, moveOf, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { decimal, range, within } from "../numbers.js";
 
@@ -8,6 +9,7 @@ import { decimal, range, within } from "../numbers.js";
  * @import { Mark } from "../figure.js"
  * @import { Look } from "../map.js"
  * @import { Tensor } from "../source.js"
+ * @import { Head } from "./prompt-heads.js"
  */
 
 /**
@@ -23,6 +25,9 @@ import { decimal, range, within } from "../numbers.js";
  * @property {number[][]} entropy
  * @property {[number, number]} first  Layer and head to open first
  * @property {[number, number][] | null} whole  Heads whose whole maps a report holds; null: all
+ * @property {Summary} [other]  That of the text or the model which it is compared with
+ * @property {boolean} [isSecond]  Whether it is that which the other is compared with
+ * @property {boolean} [differs]  Whether scores and entropies are differences
  */
 
 // Of the picture: a map, the way to the next, and what is beside and above all maps.
@@ -51,7 +56,15 @@ export class HeadsGrid {
     this.buttons = summary.heads.map((count, layer) => {
       return range(count).map((head) => this.button(layer, head));
     });
-    this.element = this.layOut();
+    this.cells = this.buttons.map((row) => row.map((button) => element("td", button)));
+    // The heads in a row; null where all are shown, a row a layer.
+    /** @type {HTMLButtonElement[] | null} */
+    this.inARow = null;
+    this.table = this.layOut();
+    this.row = element("div.in-a-row", { role: "group", "aria-label": t("heads.some") });
+    this.row.onkeydown = (event) => this.walk(event);
+    this.row.style.setProperty("--heads", String(this.widest));
+    this.element = element("div.grid", this.table);
   }
 
   get widest() {
@@ -71,9 +84,9 @@ export class HeadsGrid {
       return element("th.unseen", attributes, element("span", name, " "), at);
     };
     const headings = range(widest).map((at) => numbered(head, at, { scope: "col" }));
-    const rows = this.buttons.map((row, at) => {
+    const rows = this.cells.map((row, at) => {
       const heading = numbered(layer, at, { scope: "row", title: summary.layers[at] });
-      return [heading, row.map((button) => element("td", button))];
+      return [heading, row];
     });
     const corner = element("td", `${head} →`, element("br"), `${layer} ↓`);
     const made = table("table", t("heads.grid"), [corner, headings], rows);
@@ -91,9 +104,8 @@ export class HeadsGrid {
     const role = summary.roles[layer][head];
     const entropy = summary.entropy[layer][head];
     const isThere = this.isThere(layer, head);
-    const roleName = t(`heads.role.${role ?? "none"}`);
-    const written = decimal(entropy, 2);
-    const name = t("heads.one", { layer, head, role: roleName, entropy: written });
+    const { roles, entropies } = this.told(layer, head);
+    const name = t("heads.one", { layer, head, role: roles, entropy: entropies });
     const onclick = () => {
       this.reach(layer, head);
       if (isThere) this.chosen(layer, head);
@@ -113,9 +125,54 @@ export class HeadsGrid {
         onclick,
       },
       element("canvas"),
-      element("span.role", role ? roleName : "–"),
-      element("span.entropy", written),
+      element("span.place", `${layer}.${head}`),
+      element("span.role", roles === t("heads.role.none") ? "–" : roles),
+      element("span.entropy", entropies),
     );
+  }
+
+  /**
+   * The role and the entropy of a head in words; of two texts or models, of both.
+   * @param {number} layer
+   * @param {number} head
+   */
+  told(layer, head) {
+    const { t, summary } = this;
+    const { other } = summary;
+    /** @param {Summary} one */
+    const roleIn = (one) => t(`heads.role.${one.roles[layer]?.[head] ?? "none"}`);
+    const entropy = summary.entropy[layer][head];
+    if (!other) return { roles: roleIn(summary), entropies: decimal(entropy, 2) };
+    const both = summary.isSecond ? [other, summary] : [summary, other];
+    const [before, after] = both.map(roleIn);
+    const entropies = both.map((one) => decimal(one.entropy[layer]?.[head], 2));
+    return {
+      roles: before === after ? before : `${before} → ${after}`,
+      entropies: summary.differs ? signed(entropy, 2) : entropies.join(" → "),
+    };
+  }
+
+  /**
+   * Show some heads in a row, or all of them.
+   * @param {Head[] | null} heads
+   */
+  arrange(heads) {
+    this.inARow = heads && heads.map(([layer, head]) => this.buttons[layer][head]);
+    if (!this.inARow) {
+      this.cells.forEach((row, layer) => {
+        row.forEach((cell, head) => fill(cell, this.buttons[layer][head]));
+      });
+      fill(this.element, this.table);
+      return;
+    }
+    const none = element("p.quiet", this.t("heads.none_such"));
+    fill(this.row, this.inARow.length ? this.inARow : none);
+    fill(this.element, this.row);
+    // Tab leads to a head that is there.
+    if (this.inARow.length && !this.inARow.includes(this.reached)) {
+      const { layer, head } = this.inARow[0].dataset;
+      this.reach(Number(layer), Number(head));
+    }
   }
 
   /**
@@ -157,20 +214,36 @@ export class HeadsGrid {
     const move = moveOf(event);
     if (!from || !move) return;
     event.preventDefault();
+    if (this.inARow) {
+      this.walkInARow(this.inARow, /** @type {HTMLButtonElement} */ (from), move);
+      return;
+    }
     const { heads } = this.summary;
     const layer = within(Number(from.dataset.layer) + move[0], heads.length);
     this.reach(layer, within(Number(from.dataset.head) + move[1], heads[layer]));
     this.reached.focus();
   }
 
+  /**
+   * @param {HTMLButtonElement[]} all
+   * @param {HTMLButtonElement} from
+   * @param {[number, number]} move
+   */
+  walkInARow(all, from, [down, right]) {
+    const columns = all.filter(({ offsetTop }) => offsetTop === all[0].offsetTop).length;
+    const to = all[within(all.indexOf(from) + down * columns + right, all.length)];
+    this.reach(Number(to.dataset.layer), Number(to.dataset.head));
+    to.focus();
+  }
+
   /** @param {Look} look */
-  show({ logarithmic, skip }) {
+  show({ logarithmic, skip, diverging }) {
     const [, side] = this.maps.shape;
     // A block of the first token alone is greyed.
     const greyed = side === this.summary.tokens.length ? skip : 0;
     this.buttons.flat().forEach((button, at) => {
       const values = this.smallMap(at, skip > 0);
-      drawMap(canvasOf(button), values, side, { logarithmic, skip: greyed });
+      drawMap(canvasOf(button), values, side, { logarithmic, skip: greyed, diverging });
     });
   }
 
@@ -201,7 +274,8 @@ export class HeadsGrid {
       row.forEach((button, head) => {
         const x = LEFT + head * RIGHT;
         const href = canvasOf(button).toDataURL();
-        const texts = Array.from(button.querySelectorAll("span"), (part) => part.textContent);
+        const parts = button.querySelectorAll("span:not(.place)");
+        const texts = Array.from(parts, (part) => part.textContent);
         marks.push({ x, y, width: SIDE, height: SIDE, href });
         marks.push({ x, y: y + SIDE + 13, size: 10, text: texts.join(" ") });
       });

@@ -40,8 +40,10 @@ const APART = 36;
 const GAP = 6;
 // Cells that PageUp and PageDown go by.
 const PAGE = 10;
-// What stands over and under a map on the first screen.
-const ABOVE_AND_BELOW = 440;
+// Under the bars that are below a map, where it fits into the first screen.
+const BELOW = 24;
+// What else of it is seen on a screen that it is scrolled to.
+const ELSEWHERE = 440;
 const SMALLEST_ROOM = 300;
 const NARROW = 500;
 // Of the picture: what stands above the map.
@@ -146,7 +148,11 @@ export class HeadMap {
     const top = Math.max(left, 80);
     const strip = isNarrow ? 18 : 32;
     const strips = 2 * (strip + GAP);
-    const screen = Math.max(SMALLEST_ROOM, innerHeight - ABOVE_AND_BELOW);
+    const above = this.element.getBoundingClientRect().top + scrollY + top;
+    const remains = innerHeight - above - strip - GAP - BELOW;
+    // A map that begins below the first screen has most of a screen of its own.
+    const fits = remains >= SMALLEST_ROOM;
+    const screen = fits ? remains : Math.max(SMALLEST_ROOM, innerHeight - ELSEWHERE);
     const room = Math.min(given - left - strips, screen);
     const whole = Math.min(Math.floor((room * fine) / count), LARGEST_CELL * fine);
     const pooled = whole < 1;
@@ -249,8 +255,10 @@ export class HeadMap {
    */
   barLengths(name, skip) {
     const values = this.whole[name];
-    const most = values.subarray(skip).reduce((one, other) => Math.max(one, other), 0) || 1;
-    return Array.from(values, (value) => (value / most) * this.layout.strip);
+    // Of a difference the bars tell the size.
+    const sizes = values.map(Math.abs);
+    const most = sizes.subarray(skip).reduce((one, other) => Math.max(one, other), 0) || 1;
+    return Array.from(sizes, (size) => (size / most) * this.layout.strip);
   }
 
   /**

@@ -1,5 +1,6 @@
 // The head that is open: its map, numbers and roles, and the text as the query sees it.
 import { scale } from "../colors.js";
+import { divergingColors, signed } from "../difference.js";
 import { element, fill, headingCell, table } from "../dom.js";
 import { decimal, grouped, weight } from "../numbers.js";
 import { HeadMap } from "./heads-map.js";
@@ -53,11 +54,11 @@ export class OneHead {
       "section.one",
       { "aria-label": t("heads.open") },
       element("div.head", this.title, this.key),
-      this.map.element,
-      this.readout(),
-      element("h2", t("heads.text")),
-      element("p.quiet", t("heads.text_told")),
-      this.text(),
+      element("div.map-and-numbers", this.map.element, this.readout()),
+      // Of a difference, no query looks at anything.
+      summary.differs
+        ? null
+        : [element("h2", t("heads.text")), element("p.quiet", t("heads.text_told")), this.text()],
     );
   }
 
@@ -125,8 +126,8 @@ export class OneHead {
     for (const [each, cell] of Object.entries(this.scoreCells)) {
       const score = summary.scores[each][layer][head];
       cell.dataset.value = String(score ?? "");
-      fill(cell, decimal(score, 3));
-      cell.style.setProperty("--share", String(score ?? 0));
+      fill(cell, summary.differs ? signed(score, 3) : decimal(score, 3));
+      cell.style.setProperty("--share", String(Math.abs(score ?? 0)));
       cell.parentElement.classList.toggle("here", each === ownRole);
     }
     this.recolor(look);
@@ -140,11 +141,16 @@ export class OneHead {
     else this.map.show(this.whole, look);
     this.look = look;
     const { largest, layout } = this.map;
-    this.ends = [look.logarithmic ? weight(largest * FLOOR) : "0", decimal(largest)];
+    const least = look.logarithmic ? weight(largest * FLOOR) : "0";
+    this.ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
+    const ramp = element("span.ramp", { "aria-hidden": "true" });
+    if (look.diverging) {
+      ramp.style.background = `linear-gradient(to right, ${divergingColors().join(", ")})`;
+    }
     fill(
       this.key,
       element("span", this.ends[0]),
-      element("span.ramp", { "aria-hidden": "true" }),
+      ramp,
       element("span", { "data-value": largest }, this.ends[1]),
       element("span.hidden", this.t("shell.hidden")),
       layout.pooled ? element("span", this.t("heads.pooled")) : null,
@@ -161,7 +167,7 @@ export class OneHead {
     const row = whole.values.subarray(query * length, (query + 1) * length);
     this.tellToken("query", query);
     this.tellToken("key", key);
-    this.tellNumber("weight", row[key], weight(row[key]));
+    this.tellNumber("weight", row[key], this.written(row[key], weight));
     this.tellRank(row, row[key]);
     this.tellNumber("entropy", whole.entropy[query]);
     this.tellNumber("distance", whole.distance[query]);
@@ -188,9 +194,17 @@ export class OneHead {
    * @param {number | string} value
    * @param {Children} text
    */
-  tellNumber(name, value, text = decimal(/** @type {number} */ (value))) {
+  tellNumber(name, value, text = this.written(/** @type {number} */ (value), decimal)) {
     fill(this.cells[name], text);
     this.cells[name].dataset.value = String(value);
+  }
+
+  /**
+   * @param {number} value
+   * @param {(value: number) => string} format  Of what is no difference
+   */
+  written(value, format) {
+    return this.summary.differs ? signed(value) : format(value);
   }
 
   /**
@@ -199,7 +213,7 @@ export class OneHead {
    * @param {number} own
    */
   tellRank(row, own) {
-    if (!(own > 0)) {
+    if (!(own > 0) || this.summary.differs) {
       this.tellNumber("rank", "", "–");
       return;
     }

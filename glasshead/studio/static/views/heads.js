@@ -1,17 +1,25 @@
-// The view "heads": the small maps of all heads over a text, and one of them whole.
+// The view "heads": a text with the arcs of some heads, the small maps of all heads, and one of them
+// whole; and all of it beside another text or model.
+import { tellingQuery } from "../arcs.js";
 import { TextPicker, choice, firstText, progress, toggle } from "../controls.js";
+import { divergingColors } from "../difference.js";
 import { element, fill } from "../dom.js";
 import { colorBar } from "../figure.js";
 import { grouped, range, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
+import { HeadArcs } from "./heads-arcs.js";
+import { Compare } from "./heads-compare.js";
 import { HeadsGrid } from "./heads-grid.js";
 import { OneHead } from "./heads-one.js";
+import { RoleBar } from "./heads-roles.js";
 
 /**
  * @import { Context } from "../app.js"
  * @import { Look } from "../map.js"
- * @import { Progress, Tensor } from "../source.js"
+ * @import { Options, Progress, Tensor } from "../source.js"
+ * @import { Side } from "./heads-compare.js"
  * @import { Summary } from "./heads-grid.js"
+ * @import { Head } from "./prompt-heads.js"
  */
 
 class Heads {
@@ -28,14 +36,28 @@ class Heads {
     this.picker = context.source.offline ? null : this.textPicker();
     // The name of the text that is shown.
     this.text = "";
+    // What is shown: of the text, of that which it is compared with, or of their difference.
     /** @type {Summary} */
     this.summary = null;
     /** @type {HeadsGrid} */
     this.grid = null;
     /** @type {OneHead} */
     this.one = null;
+    /** @type {Head} */
+    this.opened = null;
+    // The weights of the heads that are shown, by side and head.
+    /** @type {Map<string, Promise<Tensor>>} */
+    this.weights = new Map();
     this.newReading = newest(context.signal);
     this.newOpening = newest(context.signal);
+    const turned = () => this.showSide().catch((error) => this.failed(error));
+    this.compare = new Compare(context, () => this.read(this.text), turned);
+    this.roles = new RoleBar(context, () => this.arrange(), turned);
+    this.arcs = new HeadArcs(
+      context,
+      (query) => this.one.map.go(query, this.one.map.key),
+      () => this.showArcs().catch((error) => this.failed(error)),
+    );
   }
 
   textPicker() {
@@ -47,10 +69,12 @@ class Heads {
   }
 
   async start() {
-    const top = element("div.top", this.picker?.element, this.count, this.controls());
+    const { compare, context } = this;
+    const comparing = context.source.offline ? null : [compare.picker.element, compare.models];
+    const top = element("div.top", this.picker?.element, comparing, this.count, this.controls());
     fill(this.frame, top, this.origin, this.shown);
-    fill(this.shown, progress(this.context.t("heads.opening")));
-    const text = await firstText(this.context, this.origin);
+    fill(this.shown, progress(context.t("heads.opening")));
+    const text = await firstText(context, this.origin);
     const reading = this.read(text).catch((error) => this.failed(error));
     await Promise.all([this.picker?.show(text), reading]);
   }
@@ -87,15 +111,17 @@ class Heads {
   /** @returns {Look} */
   get look() {
     const { scale, sink } = this.context.state;
-    return { logarithmic: scale === "log", skip: sink === "off" ? 1 : 0 };
+    const diverging = this.compare.side === "d";
+    return { logarithmic: scale === "log", skip: sink === "off" && !diverging ? 1 : 0, diverging };
   }
 
   /**
-   * Have the model read a text, and show its heads.
+   * Have the model read a text, and that which it is compared with, and show the heads.
    * @param {string} text
    */
   async read(text) {
-    const { source, t, state } = this.context;
+    const { context, compare } = this;
+    const { source, t } = context;
     delete this.frame.dataset.drawn;
     // A head of the text before is not waited for.
     this.newOpening();
@@ -104,9 +130,27 @@ class Heads {
     fill(this.shown, bar);
     /** @param {Progress} reached */
     const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
-    this.summary = await source.stream("heads/reading", { text }, { signal, onProgress });
+    const params = { text, model: compare.model || null };
+    const first = await source.stream("heads/reading", params, { signal, onProgress });
+    await compare.load(text, first, { signal, onProgress });
     this.text = text;
-    this.layOut(await source.numbers("heads/maps", { text }, { signal }));
+    await this.showSide({ signal, onProgress });
+  }
+
+  /**
+   * Show the heads of the side that is chosen.
+   * @param {Options} options
+   */
+  async showSide({ signal, onProgress } = { signal: this.newReading() }) {
+    const { compare, context, roles, text } = this;
+    const { source, state } = context;
+    delete this.frame.dataset.drawn;
+    const model = compare.modelShown(text);
+    await roles.load(model, { signal, onProgress });
+    this.summary = roles.applied(compare.summary(), model);
+    this.weights.clear();
+    const asked = compare.params(text, compare.side);
+    this.layOut(await source.numbers("heads/maps", asked, { signal }));
     const layer = Number(state.layer);
     const head = Number(state.head);
     const isThere = head < this.summary.heads[layer];
@@ -115,21 +159,40 @@ class Heads {
 
   /** @param {Tensor} maps */
   layOut(maps) {
-    const { context, summary } = this;
-    const { t, picture, remember } = context;
+    const { context, summary, compare, roles } = this;
+    const { t, picture } = context;
     this.tellCount(maps.shape[0]);
     this.grid = new HeadsGrid(summary, maps, t, (layer, head) => this.choose(layer, head));
-    this.one = new OneHead(summary, t, (query, key) => remember({ query, key }));
-    const roles = element(
+    this.one = new OneHead(summary, t, (query, key) => this.moved(query, key));
+    roles.show(summary, compare.modelShown(this.text));
+    const scores = element(
       "section.roles",
       element("h2", t("heads.roles")),
       element("p.quiet", t("heads.roles_told")),
       this.one.roles,
     );
-    const all = element("div.all", this.grid.element, element("p.quiet", t("heads.under")));
-    fill(this.shown, element("div.beside", all, this.one.element, roles));
+    const under = element("p.quiet", t("heads.under"));
+    const all = element("div.all", roles.element, this.grid.element, under);
+    const one = element("div.open", compare.thumbs, this.one.element);
+    fill(this.shown, compare.bar, this.arcs.element, element("div.beside", all, one, scores));
+    this.arrange();
     this.grid.show(this.look);
     picture(() => this.figure());
+  }
+
+  /** Show the heads that are chosen by their roles, in the order that is chosen. */
+  arrange() {
+    this.grid.arrange(this.roles.arrangement());
+  }
+
+  /**
+   * @param {number} query
+   * @param {number} key
+   */
+  moved(query, key) {
+    this.context.remember({ query, key });
+    this.arcs.go(query);
+    this.compare.mark(query, key);
   }
 
   /** @param {number} heads */
@@ -162,28 +225,84 @@ class Heads {
    * @param {number} head
    */
   async open(layer, head) {
-    const { context, text, summary } = this;
+    const { compare, context, summary, text } = this;
     const { source, state, remember } = context;
     const { length } = summary.tokens;
     delete this.frame.dataset.drawn;
     const signal = this.newOpening();
-    const params = { text, layer, head };
+    const params = { ...compare.params(text, compare.side), layer, head };
     const [weights, along] = await Promise.all([
-      source.numbers("heads/weights", params, { signal }),
+      this.weightsOf(compare.side, [layer, head]),
       source.numbers("heads/along", params, { signal }),
     ]);
     if (signal.aborted) return;
     const [entropy, distance, received] = range(3).map((at) => {
       return along.values.subarray(at * length, (at + 1) * length);
     });
-    const query = within(Number(state.query ?? length - 1) || 0, length);
+    const telling = tellingQuery(weights.values, length);
+    const query = within(Number(state.query ?? telling) || 0, length);
     const row = weights.values.subarray(query * length, (query + 1) * length);
     const key = within(Number(state.key ?? row.indexOf(Math.max(...row))) || 0, length);
     remember({ layer, head });
     const whole = { values: weights.values, entropy, distance, received };
+    // The arcs come first, as the map fits into what they leave of the screen.
+    this.opened = /** @type {Head} */ ([layer, head]);
+    await this.showArcs(query, signal);
+    await compare.showThumbs(layer, head, (side) => {
+      return this.weightsOf(side, [layer, head]);
+    });
+    if (signal.aborted) return;
     this.one.show(layer, head, whole, { query, key }, this.look);
+    compare.mark(query, key);
     this.grid.mark(layer, head);
     this.frame.dataset.drawn = "";
+  }
+
+  /**
+   * The weights of a head on a side, which are asked for once while they are shown.
+   * @param {Side} side
+   * @param {Head} head
+   */
+  weightsOf(side, [layer, head]) {
+    const name = `${side} ${layer}.${head}`;
+    const { source, signal } = this.context;
+    const params = { ...this.compare.params(this.text, side), layer, head };
+    const asked = this.weights.get(name) ?? source.numbers("heads/weights", params, { signal });
+    this.weights.set(name, asked);
+    // What fails is asked for again.
+    asked.catch(() => this.weights.delete(name));
+    return asked;
+  }
+
+  /**
+   * Show the arcs of the open head and of those that are kept; of a difference, those of both texts.
+   * @param {number} query
+   * @param {AbortSignal} signal
+   */
+  async showArcs(query = this.one.map.query, signal = this.context.signal) {
+    const { arcs, compare, grid, opened, summary } = this;
+    const { t } = this.context;
+    const isBoth = compare.side === "d";
+    const isThere = (/** @type {Head} */ ...head) =>
+      grid.buttons[head[0]]?.[head[1]] && grid.isThere(...head);
+    const heads = isBoth ? [opened, opened] : arcs.shown(opened, isThere);
+    const asked = heads.map((head, at) => {
+      const side = isBoth ? /** @type {const} */ (["a", "b"])[at] : compare.side;
+      return this.weightsOf(side, head);
+    });
+    const all = await Promise.all(asked);
+    if (signal.aborted || this.opened !== opened) return;
+    // Those of other heads are not kept in memory.
+    const names = heads.map((head) => head.join("."));
+    for (const name of this.weights.keys()) {
+      if (!names.includes(name.split(" ")[1])) this.weights.delete(name);
+    }
+    const weights = all.map(({ values }, at) => {
+      const [layer, head] = heads[at];
+      const name = t("heads.named", { layer, head });
+      return { name: isBoth ? `${"AB"[at]} · ${name}` : name, values };
+    });
+    arcs.show(summary.running, heads, weights, isBoth ? null : opened, query);
   }
 
   figure() {
@@ -191,7 +310,8 @@ class Heads {
     const one = this.one.map.figure(this.one.name, grid.width);
     const [begin, end] = this.one.ends;
     const height = Math.max(grid.height, one.height) + 24;
-    const bar = colorBar(grid.width + 20, height - 10, "", end, begin);
+    const colors = this.look.diverging ? divergingColors() : undefined;
+    const bar = colorBar(grid.width + 20, height - 10, "", end, begin, colors);
     const note = { y: height - 10, size: 12, fill: "quiet", text: this.context.t("shell.hidden") };
     const marks = [...grid.marks, ...one.marks, ...bar.marks];
     marks.push({ ...note, x: grid.width + 40 + bar.width });

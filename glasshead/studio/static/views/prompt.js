@@ -48,7 +48,7 @@ class Prompt {
     this.field = element("textarea", { id, oninput, ...plain });
     this.origin = element("p.quiet.origin");
     this.why = element("p.why", { role: "status" });
-    this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query));
+    this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query), t("shell.colon"));
     this.heads = new PromptHeads(
       t,
       (layer, head) => this.chosen(layer, head),

@@ -106,7 +106,7 @@ function printedElement(label) {
       "",
       headings,
       cells,
-      `${label}: ${columns.concat(rows[0]).find(Boolean)}`,
+      `${label} · ${columns.concat(rows[0]).find(Boolean)}`,
     );
   };
 }
@@ -148,7 +148,10 @@ export class SumFrame {
   inFull(value) {
     const attributes = { value, "data-value": value };
     const written = String(value).replace("-", "−");
-    return [`${this.t("steps.full")}: `, element("data.full", attributes, written)];
+    return [
+      this.t("steps.full") + this.t("shell.colon"),
+      element("data.full", attributes, written),
+    ];
   }
 }
 

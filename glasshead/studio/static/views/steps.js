@@ -241,19 +241,20 @@ class Steps {
       return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
     const bars = this.scaleTexts().map(([label, end]) => {
-      return element("span.key", `${label}: 0`, element("span.ramp"), end);
+      return element("span.key", `${label}0`, element("span.ramp"), end);
     });
     fill(this.legend, swatches, bars);
   }
 
   /**
-   * The label of each scale of colours, and the number at its end.
+   * The label of each scale of colours, with its colon, and the number at its end.
    * @returns {[string, string][]}
    */
   scaleTexts() {
     const { t, data } = this;
     return data.scales.map(({ names, top }) => {
-      return [names.map((name) => t(`steps.${name}`)).join(t("shell.comma")), decimal(top, 2)];
+      const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
+      return [label + t("shell.colon"), decimal(top, 2)];
     });
   }
 

@@ -1,0 +1,78 @@
+// Differences of weights: less and more have two colours, and no difference that of the paper.
+import { categories, paperColor } from "./colors.js";
+import { decimal, range, term, within } from "./numbers.js";
+
+// Colours on each side of no difference.
+const STEPS = 48;
+
+/** The colours of a difference, from the least to the most; the middle one is that of none. */
+export function divergingColors() {
+  const [more, less] = categories();
+  const none = paperColor("paper");
+  const sides = [less, more].map((end) => {
+    return range(STEPS).map((at) => mixed(none, end, (at + 1) / STEPS));
+  });
+  return [...sides[0].reverse(), mixed(none, none, 0), ...sides[1]];
+}
+
+/**
+ * @param {string} from  As "#rrggbb" or "#rgb"
+ * @param {string} to
+ * @param {number} share
+ */
+function mixed(from, to, share) {
+  const [one, other] = [from, to].map(channels);
+  const parts = one.map((each, at) => Math.round(each + (other[at] - each) * share));
+  return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** @param {string} color */
+function channels(color) {
+  const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
+  return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
+}
+
+/**
+ * Draw count × count differences; what is hidden in both (−0) is clear.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Float32Array} values
+ * @param {number} count
+ * @param {number} [most]  Pixels along a side; of more cells, a pixel shows the largest of several
+ * @returns {number}  The largest size of a difference
+ */
+export function drawDifference(canvas, values, count, most = Infinity) {
+  const size = Math.min(count, most);
+  const largest = new Float32Array(size * size).fill(-0);
+  let top = 0;
+  for (let at = 0; at < values.length; at += 1) {
+    const row = Math.floor((Math.floor(at / count) * size) / count);
+    const pixel = row * size + Math.floor(((at % count) * size) / count);
+    const isLarger = Math.abs(values[at]) > Math.abs(largest[pixel]);
+    if (isLarger || Object.is(largest[pixel], -0)) largest[pixel] = values[at];
+    top = Math.max(top, Math.abs(values[at]));
+  }
+  canvas.width = size;
+  canvas.height = size;
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(size, size);
+  const colors = divergingColors().map(channels);
+  largest.forEach((value, at) => {
+    if (Object.is(value, -0)) return;
+    const place = top ? Math.round((value / top) * STEPS) : 0;
+    image.data.set([...colors[within(place + STEPS, colors.length)], 255], 4 * at);
+  });
+  pen.putImageData(image, 0, 0);
+  return top;
+}
+
+/**
+ * A difference with its sign; "–" where there is none.
+ * @param {number | null | undefined} value
+ * @param {number} [digits]  Decimals; not given: as in a sum
+ */
+export function signed(value, digits) {
+  if (value === null || value === undefined) return "–";
+  const written = digits === undefined ? term(value) : decimal(value, digits);
+  // Neither does a zero have a sign, nor what is rounded to one.
+  return value > 0 && /[1-9∞]/.test(written) ? `+${written}` : written;
+}

@@ -1,0 +1,353 @@
+"""The arcs over the text, chips that choose heads, and comparisons, in a browser."""
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import glasshead as gh
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.strings import words
+from glasshead.studio.studio import Studio
+from glasshead.studio.views import heads
+from studio.conftest import LANGUAGES, address
+from studio.heads.heads_seen import HEADS, LAYERS, OPEN, TEXT, small
+from written import written
+
+OTHER = "a red dog ran"
+# The pixels of a canvas, each as a number.
+PIXELS = """(canvas) => {
+  const pen = canvas.getContext("2d");
+  const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from(new Uint32Array(data.buffer));
+}"""
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory):
+    """A run of another seed: the same tokenizer and shape, other weights."""
+    return written(tmp_path_factory.mktemp("runs") / "other", "context_length=47", "seed=7").path
+
+
+@pytest.fixture
+def compared(looking, serves, folder, second):
+    """A studio of two models, the view of a text, and a page that opens a part of it."""
+    served = serves(Studio(folder, beside=[second]))
+    text, other = served.studio.texts.add(TEXT), served.studio.texts.add(OTHER)
+    look = looking(served.url, expected=("400",))
+    return served.studio, look, f"#heads?text={text}", other
+
+
+def arcs(page, kind):
+    found = page.locator(f".arcs path[data-kind={kind}]").evaluate_all(
+        "(all) => all.map(({ dataset }) => [dataset.query, dataset.key, dataset.value].map(Number))"
+    )
+    return {(int(query), int(key)): value for query, key, value in found}
+
+
+def drawn(page):
+    page.wait_for_selector(".body[data-drawn]")
+
+
+def here(page, row):
+    return float(page.locator(f'[data-row="{row}"]').get_attribute("data-value"))
+
+
+def row_and_column(P, at):
+    row = {(at, key): P[at, key].item() for key in range(len(P)) if P[at, key] >= 0.02}
+    column = {
+        (query, at): P[query, at].item()
+        for query in range(len(P))
+        if query != at and P[query, at] >= 0.02
+    }
+    return row, column
+
+
+def test_arcs_are_the_weights_of_the_row_and_the_column(opened, reading):
+    page, P = opened.page, heads.whole_map(reading, 1, 2)
+    assert (arcs(page, "row"), arcs(page, "column")) == row_and_column(P, 5)
+    # A token that is pointed at is the query of the map as well, and the other way round.
+    page.locator(".arcs .token").nth(7).hover()
+    page.wait_for_function("() => document.querySelector('.arcs path[data-query=\"7\"]')")
+    assert (arcs(page, "row"), arcs(page, "column")) == row_and_column(P, 7)
+    assert here(page, "query") == 7
+    page.locator(".map canvas").focus()
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".arcs .token").nth(6)).to_have_attribute("aria-pressed", "true")
+    assert (arcs(page, "row"), arcs(page, "column")) == row_and_column(P, 6)
+    # By keyboard, from token to token.
+    page.locator(".arcs .token").nth(6).focus()
+    page.keyboard.press("ArrowLeft")
+    assert here(page, "query") == 5
+    assert "query=5" in address(page)
+
+
+def test_arcs_of_several_heads_have_colours_of_their_own(opened, reading, looking, place):
+    page = opened.page
+    page.get_by_role("button", name="Keep its arcs").click()
+    small(page, 0, 1).click()
+    drawn(page)
+    colors = page.locator(".arcs path[data-kind=row]").evaluate_all(
+        "(all) => all.map((one) => [one.getAttribute('stroke'), Number(one.dataset.value)])"
+    )
+    by_color = {}
+    for color, value in colors:
+        by_color.setdefault(color, []).append(value)
+    expected = [
+        [value for value in heads.whole_map(reading, *head)[5].tolist() if value >= 0.02]
+        for head in ((1, 2), (0, 1))
+    ]
+    assert [*by_color.values()] == expected
+    names = page.locator(".legend .key").all_inner_texts()
+    assert [name.split("\n")[0] for name in names] == ["Layer 1, head 2", "Layer 0, head 1"]
+    held = address(page)
+    assert "arcs=1.2" in held
+    again = looking(place[0]).open("#" + held.split("#")[1])
+    assert len(arcs(again, "row")) == len(arcs(page, "row"))
+    assert again.locator(".legend .key").count() == 2
+    page.get_by_role("button", name="Let go of its arcs (Layer 1, head 2)").click()
+    expect(page.locator(".legend .key")).to_have_count(1)
+    assert "arcs=" not in address(page)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_arcs_are_seen_without_scrolling(looking, place, width, height):
+    url, view = place
+    page = looking(url, width=width, height=height).open(view)
+    box = page.locator(".arcs").bounding_box()
+    assert 0 <= box["y"] < box["y"] + box["height"] <= height
+    assert page.locator(".arcs path[data-kind=row]").count() > 0
+    assert box["y"] < page.locator(".map canvas").bounding_box()["y"]
+
+
+def test_without_an_address_the_query_is_one_that_tells(looking, place, reading):
+    url, view = place
+    page = looking(url).open(f"{view}&layer=1&head=2")
+    P = heads.whole_map(reading, 1, 2)
+    places = torch.arange(len(P))
+    far = P * torch.log2(1 + (places[:, None] - places).abs())
+    far[:, 0] = 0
+    query = int(far.amax(1).argmax())
+    assert (here(page, "query"), here(page, "key")) == (query, int(P[query].argmax()))
+
+
+def in_a_row(page):
+    """The heads that are shown in a row, and the table's where they are not."""
+    return page.locator(".in-a-row .small").evaluate_all(
+        "(all) => all.map(({ dataset }) => [Number(dataset.layer), Number(dataset.head)])"
+    )
+
+
+def test_chips_filter_and_a_menu_sorts(looking, place, reading):
+    url, view = place
+    look = looking(url)
+    page = look.open(view)
+    told = heads.summary(reading)
+    every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    roles = {
+        role: [one for one in every if (told["roles"][one[0]][one[1]] or "none") == role]
+        for role in [*told["scores"], "none"]
+    }
+    for role, those in roles.items():
+        chip = page.locator(f'.chip[data-role="{role}"]')
+        assert chip.locator("b").inner_text() == str(len(those))
+        assert chip.is_enabled() == bool(those)
+    assert page.locator(".all table").count() == 1
+    role = max(roles, key=lambda name: len(roles[name]))
+    page.locator(f'.chip[data-role="{role}"]').click()
+    assert [tuple(one) for one in in_a_row(page)] == roles[role]
+    assert f"role={role}" in address(page)
+    page.get_by_label("Order").select_option("entropy")
+    entropy = lambda one: told["entropy"][one[0]][one[1]]  # noqa: E731
+    assert [tuple(one) for one in in_a_row(page)] == sorted(roles[role], key=entropy)
+    page.locator(f'.chip[data-role="{role}"]').click()
+    assert [tuple(one) for one in in_a_row(page)] == sorted(every, key=entropy)
+    page.get_by_label("Order").select_option("previous")
+    score = lambda one: -told["scores"]["previous"][one[0]][one[1]]  # noqa: E731
+    assert [tuple(one) for one in in_a_row(page)] == sorted(every, key=score)
+    held = address(page)
+    assert "sort=previous" in held
+    # By keyboard: the open head is reached, and arrow keys go along the row.
+    page.locator(".in-a-row .small[tabindex='0']").focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".in-a-row .small").first).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    layer, head = sorted(every, key=score)[1]
+    expect(page.locator(".one h2").first).to_contain_text(f"Layer {layer}, head {head}")
+    page.keyboard.press("End")
+    expect(page.locator(".in-a-row .small").last).to_be_focused()
+    again = look.open("#" + held.split("#")[1])
+    assert [tuple(one) for one in in_a_row(again)] == sorted(every, key=score)
+    again.get_by_label("Order").select_option("place")
+    assert again.locator(".all table .small").count() == LAYERS * HEADS
+    assert "sort=" not in address(again)
+
+
+def test_the_induction_test_has_the_librarys_numbers(looking, place, folder):
+    url, view = place
+    look = looking(url)
+    page = look.open(view + OPEN)
+    before = page.locator('[data-score="induction"]').get_attribute("data-value")
+    page.get_by_role("button", name="Run the induction test").click()
+    expect(page.get_by_role("radio", name="random tokens")).to_be_checked(timeout=60_000)
+    drawn(page)
+    found = gh.find_roles(folder)
+    for role, scores in found.scores.items():
+        cell = page.locator(f'[data-score="{role}"]')
+        assert float(cell.get_attribute("data-value")) == scores[1, 2].item()
+        count = sum(row.count(role) for row in found.roles)
+        assert page.locator(f'.chip[data-role="{role}"] b').inner_text() == str(count)
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            role = found.roles[layer][head] or ""
+            assert small(page, layer, head).get_attribute("data-role") == role
+    held = address(page)
+    assert "roles=random" in held
+    again = look.open("#" + held.split("#")[1])
+    assert again.get_by_role("radio", name="random tokens").is_checked()
+    again.get_by_text("this text", exact=True).click()
+    expect(again.locator('[data-score="induction"]')).to_have_attribute("data-value", before or "")
+    assert "roles=" not in address(again)
+
+
+def test_a_text_minus_itself_is_blank_everywhere(compared):
+    _, look, view, _ = compared
+    text = view.partition("text=")[2]
+    page = look.open(f"{view}&minus={text}&side=d{OPEN}")
+    paper = page.evaluate(
+        """() => {
+          const made = document.createElement("canvas");
+          const pen = made.getContext("2d");
+          pen.fillStyle = getComputedStyle(document.body).getPropertyValue("--paper");
+          pen.fillRect(0, 0, 1, 1);
+          return new Uint32Array(pen.getImageData(0, 0, 1, 1).data.buffer)[0];
+        }"""
+    )
+    maps = page.locator(".small canvas, .map canvas, .thumb[data-side=d] canvas")
+    assert maps.count() == LAYERS * HEADS + 2
+    for at in range(maps.count()):
+        # 0 has the colour of the paper; what is hidden is clear.
+        assert set(maps.nth(at).evaluate(PIXELS)) == {0, paper}
+    for row in ("weight", "entropy", "distance", "received"):
+        assert here(page, row) == 0
+        assert page.locator(f'[data-row="{row}"]').inner_text() in ("0", "0.0000")
+    assert set(page.locator(".small .entropy").all_inner_texts()) == {"0.00"}
+
+
+def test_two_texts_are_compared_head_by_head(compared):
+    studio, look, view, _ = compared
+    page = look.open(view + OPEN)
+    page.get_by_text("Compare with another text").click()
+    field = page.locator(".compare textarea")
+    expect(field).to_have_value(TEXT)
+    field.fill(OTHER)
+    page.locator(".compare").get_by_role("button", name="Read").click()
+    expect(page.locator(".thumb")).to_have_count(3)
+    drawn(page)
+    one, other = (
+        heads.reading_of(studio, studio.texts.add(text), Work()) for text in (TEXT, OTHER)
+    )
+    told = [heads.summary(each) for each in (one, other)]
+    P, Q = (heads.whole_map(each, 1, 2) for each in (one, other))
+    # A is shown, with the entropies of both.
+    before, after = (each["entropy"][0][1] for each in told)
+    entropies = small(page, 0, 1).locator(".entropy")
+    assert entropies.inner_text() == f"{before:.2f} → {after:.2f}"
+    # The pointer may stand over another token by now.
+    query, key = int(here(page, "query")), int(here(page, "key"))
+    assert here(page, "weight") == P[query, key].item()
+    page.locator(".thumb[data-side=b]").click()
+    drawn(page)
+    query, key = int(here(page, "query")), int(here(page, "key"))
+    assert here(page, "weight") == Q[query, key].item()
+    assert entropies.inner_text() == f"{before:.2f} → {after:.2f}"
+    page.get_by_text("A − B", exact=True).first.click()
+    expect(page.locator(".thumb[data-side=d]")).to_have_attribute("aria-pressed", "true")
+    drawn(page)
+    for query in range(one.length):
+        page.locator(".arcs .token").nth(query).hover()
+        key = int(here(page, "key"))
+        assert here(page, "weight") == (P[query, key] - Q[query, key]).item()
+    assert float(small(page, 0, 1).get_attribute("data-entropy")) == before - after
+    # Arcs are those of both, each in its colour.
+    last = one.length - 1
+    page.wait_for_function(
+        f"() => document.querySelector('.arcs path[data-kind=row][data-query=\"{last}\"]')"
+    )
+    values = page.locator(".arcs path[data-kind=row]").evaluate_all(
+        "(all) => all.map((one) => Number(one.dataset.value))"
+    )
+    assert values == [
+        value for row in (P[last], Q[last]) for value in row.tolist() if value >= 0.02
+    ]
+    top = float(page.locator(".one p.key [data-value]").get_attribute("data-value"))
+    assert top == (P - Q).abs().max().item()
+    held = address(page)
+    assert "side=d" in held
+    again = look.open("#" + held.split("#")[1])
+    assert float(small(again, 0, 1).get_attribute("data-entropy")) == before - after
+    again.get_by_role("button", name="Stop comparing").click()
+    expect(again.locator(".thumb")).to_have_count(0)
+    drawn(again)
+    assert "minus" not in address(again)
+
+
+def test_texts_of_other_lengths_have_both_maps_and_a_sentence(compared):
+    studio, look, view, _ = compared
+    longer = studio.texts.add(f"{TEXT} and a cat")
+    page = look.open(f"{view}&minus={longer}&side=d{OPEN}")
+    assert "as many tokens" in page.locator(".compared .refused").inner_text()
+    assert page.locator(".thumb").count() == 2
+    assert "→" in small(page, 0, 0).locator(".entropy").inner_text()
+    page.locator(".thumb[data-side=b]").click()
+    drawn(page)
+    reading = heads.reading_of(studio, longer, Work())
+    assert page.locator(".arcs .token").count() == reading.length
+
+
+def test_two_models_are_compared_on_one_text(compared, second):
+    studio, look, view, _ = compared
+    page = look.open(view + OPEN)
+    page.get_by_label("Compared with").select_option("1")
+    expect(page.locator(".thumb")).to_have_count(3)
+    drawn(page)
+    page.locator(".thumb[data-side=d]").click()
+    expect(page.locator(".thumb[data-side=d]")).to_have_attribute("aria-pressed", "true")
+    drawn(page)
+    text = studio.texts.add(TEXT)
+    P, Q = (
+        heads.whole_map(heads.reading_of(studio, text, Work(), model), 1, 2) for model in (0, 1)
+    )
+    top = float(page.locator(".one p.key [data-value]").get_attribute("data-value"))
+    assert top == (P - Q).abs().max().item()
+    assert "minusmodel=1" in address(page)
+    names = page.locator(".compared code").all_inner_texts()
+    assert names == [each.name for each in (studio.subject, *studio.others)]
+    # The second model by itself.
+    page.get_by_role("button", name="Stop comparing").click()
+    expect(page.locator(".thumb")).to_have_count(0)
+    page.get_by_label("Model", exact=True).select_option("1")
+    drawn(page)
+    assert "model=1" in address(page)
+    told = heads.summary(heads.reading_of(studio, text, Work(), 1))
+    expect(small(page, 1, 0)).to_have_attribute("data-entropy", str(told["entropy"][1][0]))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_comparisons_fit_a_telephone_in_every_language(serves, looking, folder, second, language):
+    served = serves(Studio(folder, beside=[second]))
+    text, other = served.studio.texts.add(TEXT), served.studio.texts.add(OTHER)
+    look = looking(served.url, width=390, height=844, language=language, dark=language == "tr")
+    page = look.open(
+        f"#heads?text={text}&minus={other}&side=d&sort=entropy&roles=random&minusmodel=1{OPEN}"
+    )
+    assert look.overflow() == 0
+    assert look.violations() == []
+    # A colon as the language has it.
+    colon = "：" if language.startswith("zh") else ": "
+    named = f"{words(language)['heads.named'].format(layer=1, head=2)}{colon}"
+    assert named in page.locator(".arcs path title").first.text_content()
+    for width in (820, 1440):
+        look.resize(width)
+        assert look.overflow() == 0
+    assert "heads." not in page.locator("main").inner_text()
