@@ -31,6 +31,7 @@ from glasshead.studio.views.atlas import TOKENS, Atlases
 from glasshead.studio.views.prompt import LONGEST_PROMPT, Prompts, described
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
+from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, Source, StepsRequest
 from glasshead.studio.views.training import TrainingLog
 
@@ -128,6 +129,22 @@ def shell_routes(studio: Studio) -> APIRouter:
     return routes
 
 
+Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
+
+
+class HeadQuery(BaseModel):
+    """A head of a layer."""
+
+    layer: Place
+    head: Place
+
+
+class HeadOfTextQuery(HeadQuery):
+    """A head of a layer that has read a text."""
+
+    text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
+
+
 def steps_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `steps`."""
     routes = APIRouter(prefix="/steps", tags=["steps"], responses=REFUSALS)
@@ -173,23 +190,28 @@ def steps_routes(studio: Studio) -> APIRouter:
         asked = settings.model_dump(exclude={"lang"})
         return steps_words(StepsRequest(**asked), settings.lang, limits)
 
+    cells = Cells(studio)
+
+    class CellQuery(HeadOfTextQuery):
+        """A query of a head that has read a text, and a key to show."""
+
+        query: Place | None = None
+        key: Place | None = None
+
+    @routes.get("/cell")
+    async def cell(request: Request, of: Annotated[CellQuery, Query()]) -> dict[str, Any]:
+        """Return q, k, v, scores, weights and context of one query of a head of the model.
+
+        400 where there is no such layer, head, query or key, or the model does not show its
+        steps, 404 where there is no model, 413 where the text takes too much memory.
+        """
+        return await run_reading_job(
+            request,
+            lambda: view.is_there(studio, of.text),
+            lambda work: cells.row(of.text, of.layer, of.head, of.query, of.key, work),
+        )
+
     return routes
-
-
-Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
-
-
-class HeadQuery(BaseModel):
-    """A head of a layer."""
-
-    layer: Place
-    head: Place
-
-
-class HeadOfTextQuery(HeadQuery):
-    """A head of a layer that has read a text."""
-
-    text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
 
 
 class TileQuery(HeadQuery):

@@ -23,8 +23,9 @@ export class OneHead {
    * @param {Summary} summary
    * @param {Translate} t
    * @param {(query: number, key: number) => void} moved
+   * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
    */
-  constructor(summary, t, moved) {
+  constructor(summary, t, moved, hasSteps) {
     this.summary = summary;
     this.t = t;
     /** @type {WholeHead} */
@@ -52,7 +53,7 @@ export class OneHead {
     this.element = element(
       "section.one",
       { "aria-label": t("heads.open") },
-      element("div.head", this.title, this.key),
+      element("div.head", this.title, this.key, hasSteps && openInSteps(t)),
       this.map.element,
       this.readout(),
       element("h2", t("heads.text")),
@@ -218,6 +219,14 @@ export class OneHead {
       if (token.className !== name) token.className = name;
     });
   }
+}
+
+/**
+ * A link to what is selected, as the view "steps" works it out.
+ * @param {Translate} t
+ */
+export function openInSteps(t) {
+  return element("a.steps-link", { href: "#steps" }, t("cell.open"));
 }
 
 /**

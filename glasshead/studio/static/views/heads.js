@@ -119,7 +119,8 @@ class Heads {
     const { t, picture, remember } = context;
     this.tellCount(maps.shape[0]);
     this.grid = new HeadsGrid(summary, maps, t, (layer, head) => this.choose(layer, head));
-    this.one = new OneHead(summary, t, (query, key) => remember({ query, key }));
+    const isOnline = !context.source.offline;
+    this.one = new OneHead(summary, t, (query, key) => remember({ query, key }), isOnline);
     const roles = element(
       "section.roles",
       element("h2", t("heads.roles")),
