@@ -273,6 +273,7 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     page = look.open(f"#steps?text={name}&layer=0&head=0")
     page.get_by_label("Layer, from 0").select_option("1")
     page.locator("h2 code", has_text="layers.1").wait_for()
+    page.get_by_label("Query", exact=True).focus()
     page.get_by_label("Query", exact=True).select_option("5")
     page.wait_for_selector(".view.steps .body[data-drawn]")
     assert page.evaluate("() => document.activeElement.labels[0].textContent") == "Query"

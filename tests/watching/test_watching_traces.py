@@ -54,3 +54,16 @@ def test_an_output_that_is_another_is_refused():
     captured = CapturedCall(problem, context=lambda: other)
     with pytest.raises(ValueError, match="keep='trace' takes attention that follows from its que"):
         _steps_of(captured, problem, "one")
+
+
+def test_a_module_that_calls_a_function_is_explained():
+    torch.manual_seed(5)
+
+    class Fused(torch.nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    x, words = torch.randn(3, 5), ["I", "see", "you"]
+    told = gh.explain(Fused(), x, tokens=words, query="see")
+    expected = gh.explain(gh.Attention().trace(x, x, x), tokens=words, query="see")
+    assert told["context"].numbers == expected["context"].numbers

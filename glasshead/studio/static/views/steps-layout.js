@@ -86,7 +86,7 @@ export function layoutOf(width, { q, context }, count, longest) {
     x += own + gap;
   }
   const bottom = TOP + count * lane + 18;
-  const number = isNarrow ? 32 : 48;
+  const number = isNarrow ? 37 : 48;
   return { width, height: bottom + FOOT, isNarrow, number, lane, top: TOP, bottom, columns };
 }
 

@@ -229,9 +229,11 @@ export class Stage {
    * @param {boolean} isCurrent
    */
   drawWord({ key, word }, y, isCurrent) {
-    const { x, width } = this.layout.columns.words;
+    const { isNarrow, columns } = this.layout;
+    const { x, width } = columns.words;
     const { ink, quiet } = this.colors;
-    this.write(word, x + width, y + this.layout.lane / 2, {
+    const name = key || !isNarrow ? word : `+${this.row.rest.count}`;
+    this.write(name, x + width, y + this.layout.lane / 2, {
       align: "right",
       fill: key ? ink : quiet,
       weight: isCurrent ? 650 : 400,
