@@ -111,7 +111,7 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     name = "() => document.activeElement.type || document.activeElement.className"
     reached = reached_by_tab(page, name, times=8)
     assert reached[:3] == ["textarea", "submit", "file"]
-    assert reached[3:] == ["radio", "checkbox", "scroll", "button", "steps-link"]
+    assert reached[3:] == ["radio", "checkbox", "scroll", "button", ""]
     page.keyboard.press("Shift+Tab")
     for _ in range(3):
         page.keyboard.press("ArrowDown")

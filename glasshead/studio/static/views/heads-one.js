@@ -53,9 +53,10 @@ export class OneHead {
     this.element = element(
       "section.one",
       { "aria-label": t("heads.open") },
-      element("div.head", this.title, this.key, hasSteps && openInSteps(t)),
+      element("div.head", this.title, this.key),
       this.map.element,
       this.readout(),
+      hasSteps && element("p", openInSteps(t)),
       element("h2", t("heads.text")),
       element("p.quiet", t("heads.text_told")),
       this.text(),
@@ -225,7 +226,7 @@ export class OneHead {
  * A link to what is selected, as the view "steps" works it out.
  * @param {Translate} t
  */
-export function openInSteps(t) {
+function openInSteps(t) {
   return element("a.steps-link", { href: "#steps" }, t("cell.open"));
 }
 
