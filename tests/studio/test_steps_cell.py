@@ -98,7 +98,8 @@ def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):
     captured = {}
     reading = heads.reading_of(studio, text, Work())
     attention = model.get_submodule(reading.layers[0])
-    hook = attention.q_proj.register_forward_hook(
+    projection = attention.get_submodule("q_proj")
+    hook = projection.register_forward_hook(
         lambda _, given, made: captured.update(raw=made.detach())
     )
     with torch.inference_mode():
@@ -132,5 +133,6 @@ def test_a_run_of_the_library_is_worked_out_too(tmp_path):
 )
 def test_what_is_not_there_is_refused(read, place, what):
     studio, text, _, _ = read
+    layer, head, query, key = place
     with pytest.raises(Refusal, match=f"{what} takes one from 0 to"):
-        Cells(studio).row(text, *place, Work())
+        Cells(studio).row(text, layer, head, query, key, Work())

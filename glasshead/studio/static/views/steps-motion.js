@@ -71,7 +71,7 @@ function drawPowers(stage, { key, power }, y, part) {
   if (!key || key.masked === null) return;
   const { scores, weights } = stage.layout.columns;
   const from = Math.max(scores.x, stage.xOf(stage.scoreNow(key)));
-  const to = weights.x + stage.barOf(power) / 2;
+  const to = weights.x + stage.barOf(power / stage.mostPower) / 2;
   const color = weightColor(0.2 + 0.8 * power);
   for (const at of range(DROPS)) {
     const own = ease((part - at * 0.08) / 0.6);

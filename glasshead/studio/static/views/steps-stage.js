@@ -87,6 +87,8 @@ export class Stage {
     const calmed = scores.map((score) => score * CALM);
     this.ends = [raw, calmed].map((all) => [Math.min(0, ...all), Math.max(0, ...all)]);
     this.most = Math.max(...this.lanes.map(({ weight }) => weight)) || 1;
+    // Many keys together may have more than the largest.
+    this.mostPower = Math.max(...this.lanes.map(({ power }) => power)) || 1;
     this.size = largestOf([row.q, ...row.keys.map((key) => key.k)]);
     this.valueSize = largestOf([row.context, ...this.lanes.map((lane) => lane.v)]);
     this.paint(time);
@@ -389,7 +391,7 @@ export class Stage {
 
   /** @param {Lane} lane */
   weightNow({ power, weight }) {
-    const before = power * this.phase("power");
+    const before = (power / this.mostPower) * this.phase("power");
     // What is divided by a sum keeps its share of the largest.
     return between(before, weight / this.most, this.phase("weights"));
   }
