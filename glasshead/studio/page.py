@@ -307,11 +307,41 @@ def read(name: str, source: str) -> Module:
             done = imported.end()
         elif exported and begins:
             gives.append(exported[1])
-            parts.append(source[done:at])
+            parts.append(squeezed(source[done:at], code[done:at]))
             done = exported.end()
         else:
             raise ValueError(_form(name, source, at))
-    return Module(name, tuple(needs), tuple(gives), "".join([*parts, source[done:]]).strip("\n"))
+    parts.append(squeezed(source[done:], code[done:]))
+    return Module(name, tuple(needs), tuple(gives), "".join(parts).strip("\n"))
+
+
+_BLANKS = re.compile(r"\s+")
+# Beside these no blank is needed, and after some no line has to end.
+_MARKS = frozenset(",{}()=:;?&|<>[]")
+_GOES_ON = frozenset("{(,;[")
+_ENDS = frozenset(")]")
+
+
+def squeezed(source: str, code: str) -> str:
+    """Remove the blanks of a JavaScript source that only people need.
+
+    Args:
+        source: The source.
+        code: The same, from `code_alone`: blanks within strings stand beside no mark there.
+
+    >>> line = 'const { a } = f("b, c", 1);'
+    >>> squeezed(line, code_alone(line))
+    'const{a}=f( "b, c", 1);'
+    """
+
+    def shorter(found: re.Match[str]) -> str:
+        begin, end = found.span()
+        before, after = code[begin - 1 : begin] or "\n", code[end : end + 1] or "\n"
+        if "\n" in found[0]:
+            return "" if before in _GOES_ON or after in _ENDS else "\n"
+        return "" if before in _MARKS or after in _MARKS else found[0]
+
+    return _BLANKS.sub(shorter, source)
 
 
 def _path(name: str, written: str) -> str:

@@ -38,6 +38,7 @@ from glasshead.studio.views.heads_compared import (
 from glasshead.studio.views.prompt import LONGEST_PROMPT, Prompts, described
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
+from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, Source, StepsRequest
 
 # Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
@@ -134,6 +135,39 @@ def shell_routes(studio: Studio) -> APIRouter:
     return routes
 
 
+Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
+
+
+class HeadQuery(BaseModel):
+    """A head of a layer."""
+
+    layer: Place
+    head: Place
+
+
+ModelNumber = Annotated[int, Field(ge=0, le=255, description="Of several models, from 0.")]
+
+
+class ReadingQuery(BaseModel):
+    """A text that a model has read."""
+
+    text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
+    model: ModelNumber = 0
+
+
+class ComparedQuery(ReadingQuery):
+    """A text that a model has read, and another one, or that of another model."""
+
+    minus: Annotated[
+        str | None, Field(pattern=NAME, description="The name of a text to subtract.")
+    ] = None
+    minus_model: ModelNumber = 0
+
+
+class HeadOfTextQuery(ComparedQuery, HeadQuery):
+    """A head of a layer that has read a text, and perhaps of another reading to subtract."""
+
+
 def steps_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `steps`."""
     routes = APIRouter(prefix="/steps", tags=["steps"], responses=REFUSALS)
@@ -179,40 +213,29 @@ def steps_routes(studio: Studio) -> APIRouter:
         asked = settings.model_dump(exclude={"lang"})
         return steps_words(StepsRequest(**asked), settings.lang, limits)
 
+    cells = Cells(studio)
+
+    class CellQuery(HeadQuery):
+        """A query of a head that has read a text, and a key to show."""
+
+        text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
+        query: Place | None = None
+        key: Place | None = None
+
+    @routes.get("/cell")
+    async def cell(request: Request, of: Annotated[CellQuery, Query()]) -> dict[str, Any]:
+        """Return q, k, v, scores, weights and context of one query of a head of the model.
+
+        400 where there is no such layer, head, query or key, or the model does not show its
+        steps, 404 where there is no model, 413 where the text takes too much memory.
+        """
+        return await run_reading_job(
+            request,
+            lambda: view.is_there(studio, of.text),
+            lambda work: cells.row(of.text, of.layer, of.head, of.query, of.key, work),
+        )
+
     return routes
-
-
-Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
-
-
-class HeadQuery(BaseModel):
-    """A head of a layer."""
-
-    layer: Place
-    head: Place
-
-
-ModelNumber = Annotated[int, Field(ge=0, le=255, description="Of several models, from 0.")]
-
-
-class ReadingQuery(BaseModel):
-    """A text that a model has read."""
-
-    text: Annotated[str, Field(pattern=NAME, description=_NAMED)]
-    model: ModelNumber = 0
-
-
-class ComparedQuery(ReadingQuery):
-    """A text that a model has read, and another one, or that of another model."""
-
-    minus: Annotated[
-        str | None, Field(pattern=NAME, description="The name of a text to subtract.")
-    ] = None
-    minus_model: ModelNumber = 0
-
-
-class HeadOfTextQuery(ComparedQuery, HeadQuery):
-    """A head of a layer that has read a text, and perhaps of another reading to subtract."""
 
 
 class TileQuery(HeadQuery):

@@ -263,6 +263,13 @@ _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _COARSE = 4e-2
 
 
+def agrees(theirs: Tensor, ours: Tensor) -> bool:
+    """Return whether a model's output is ours, within the rounding of its dtype."""
+    tolerance = _TOLERANCES.get(theirs.dtype, _COARSE)
+    largest = float(ours.abs().amax()) if ours.numel() else 0.0
+    return bool(((theirs - ours).abs() <= tolerance * max(largest, 1e-30)).all())
+
+
 def output_mismatch(captured: CapturedCall) -> bool:
     """Return whether the model's own output differs from what its inputs should give.
 

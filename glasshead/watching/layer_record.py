@@ -162,10 +162,7 @@ class Watched(Sequence[Call]):
         """
         trace = self._last_text()[-1].trace
         if trace is None:
-            raise ValueError(
-                f"the steps of {self.name!r} were not kept: watch with keep='trace', as attention "
-                f"written by hand allows."
-            )
+            raise ValueError(f"the steps of {self.name!r} were not kept: watch with keep='trace'.")
         return trace
 
     def image(

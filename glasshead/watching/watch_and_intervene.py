@@ -76,8 +76,9 @@ def watch(
         keep: "weights" also keeps the lazy `Weights` of each call; "gradients" these and, once a
             backward pass has run, the lazy `WeightGradients` of the loss with respect to them;
             "context" the output of its heads before the output projection, for `MeanAblation` and
-            `ActivationPatch`; "trace" every step of attention that is written by hand, as a `Trace`
-            for `gh.explain`, with all of its matrices.
+            `ActivationPatch`; "trace" every step, as a `Trace` for `gh.explain`, with all of its
+            matrices: of attention that is written by hand, or of a function's queries, keys and
+            values, where these give the output that it gave.
         budget: Memory for these in bytes, over all calls.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name

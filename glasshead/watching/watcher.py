@@ -12,11 +12,17 @@ from torch import Tensor, nn
 from glasshead.attention.observe import StatisticRequest
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
-from glasshead.engines import reductions_of
-from glasshead.recipe.problem import Problem, Trace
+from glasshead.engines import REFERENCE, reductions_of
+from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Statistic
-from glasshead.watching.captured_call import CapturedCall, Snapshots, keys_before, output_mismatch
+from glasshead.watching.captured_call import (
+    CapturedCall,
+    Snapshots,
+    agrees,
+    keys_before,
+    output_mismatch,
+)
 from glasshead.watching.errors import (
     NUMBERLESS,
     SHARDED,
@@ -374,7 +380,7 @@ class Watcher:
         kept = keep in ("weights", "gradients")
         weights = self._weights(name, captured, problem) if kept else None
         arrived = self._gradients(name, captured, problem) if keep == "gradients" else None
-        trace = self._trace(name, captured) if keep == "trace" else None
+        trace = self._trace(name, captured, problem) if keep == "trace" else None
         context = self._context(name, captured) if keep == "context" else None
         return Call(shape, self.choice.statistics, values, info, weights, trace, context, arrived)
 
@@ -513,20 +519,29 @@ class Watcher:
         # The model may write to it.
         return context.clone(memory_format=torch.contiguous_format)
 
-    def _trace(self, name: str, captured: CapturedCall) -> Trace:
-        """Compute the steps of an attention written by hand, within the budget."""
-        if captured.trace is None:
+    def _trace(self, name: str, captured: CapturedCall, problem: Problem) -> Trace:
+        """Compute the steps of an attention, by hand or of a function's inputs, within the budget.
+
+        Those of a function are followed to its own output, so that no step is told that the model
+        has not taken.
+        """
+        by_hand, source = captured.trace, captured.gradient
+        if by_hand is None and (captured.by_hand or source is None or source.drops):
             raise ValueError(
-                f"keep='trace' takes attention that is written by hand, and {name!r} left its own "
-                f"to a function: write it as a product, a softmax and a product, take "
-                f"keep='weights', or narrow layers=."
+                f"keep='trace' takes attention whose queries, keys, values and output show, "
+                f"without dropout, and those of {name!r} do not: write it as a product, a softmax "
+                f"and a product, call F.scaled_dot_product_attention, take keep='weights', or "
+                f"narrow layers=."
             )
-        problem = captured.problem
         # Steps from the scores to what dropout leaves, and the vectors around them.
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
+        if by_hand is None:
+            numbers += problem.query.numel() + problem.key.numel()
         self._charge(numbers * problem.dtype.itemsize, name)
+        if by_hand is None:
+            return _steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
         try:
-            return captured.trace()
+            return by_hand()
         except UnfollowedError as error:
             raise ValueError(
                 f"keep='trace' takes scores that are products, scaled, with biases and masks "
@@ -544,6 +559,30 @@ class Watcher:
                 f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
                 f"would need {self._kept} by {name!r}: raise budget=, or narrow layers=."
             )
+
+
+@torch.no_grad()
+def _steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
+    """Compute the steps of a call of a function from its inputs, in their layout.
+
+    Errors: a ValueError where its output is another.
+    """
+    # A cache may be written to.
+    inputs = {
+        part: getattr(problem, part).detach().clone(memory_format=torch.contiguous_format)
+        for part in ("query", "key", "value")
+    }
+    problem = replace(problem, **inputs, dropout=0.0)
+    trace = REFERENCE.trace(problem)
+    made = trace.context if captured.context is None else captured.context().detach()
+    sees = trace.weights.sum(-1, keepdim=True) > 0
+    if not agrees(torch.where(sees, made.to(trace.context), 0.0), trace.context):
+        raise ValueError(
+            f"keep='trace' takes attention that follows from its queries, keys and values, and "
+            f"that of {name!r} does not: take keep='weights', or narrow layers=."
+        )
+    steps = {each: problem.as_given(step) for each, step in trace.steps()}
+    return Trace(*(steps[each] for each in STEPS), problem=problem)
 
 
 def _observed(

@@ -450,6 +450,7 @@ SHOWN = ("translator", "model", "watched", "book.safetensors")
 
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
+HEAD = "layer=4&head=7&query=26"
 DARK = {"width": 1440, "dark": True}
 # A head with the arcs of another, and the same story of another child.
 KEPT = "layer=1&head=3&arcs=4.1"
@@ -483,6 +484,7 @@ SCENES = (
     Scene("studio_prompt", "model", "prompt", PROMPT, look={"width": 1440}),
     Scene("studio_prompt_dark", "model", "prompt", f"{PROMPT}&without=0.0,1.2", look=DARK),
     Scene("studio_steps", "translator", "steps", look={"width": 1440}),
+    Scene("studio_steps_head", "model", "steps", HEAD, STORY, {**DARK, "height": 930}),
     Scene("studio_steps_chinese", "translator", "steps", look={"language": "zh-Hant"}),
     Scene("studio_heads", "model", "heads", KEPT, STORY, {"height": 700}),
     Scene("studio_heads_dark", "model", "heads", COMPARED, STORY, {"dark": True}),

@@ -240,6 +240,9 @@ export class Page {
     const { view, state } = readAddress();
     const name = view in this.links ? view : this.about.first;
     if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
+    if (name === "steps" && state.layer !== undefined && !this.hasCells) {
+      for (const each of Object.keys(state)) delete state[each];
+    }
     this.selection = selectionOf(name, state) ?? this.selection;
     this.mark(name);
     const frame = this.layOutView(name);
@@ -255,6 +258,12 @@ export class Page {
     } catch (error) {
       this.failed(error, frame, signal);
     }
+  }
+
+  /** Whether there is a model, whose heads the view "steps" works out. */
+  get hasCells() {
+    const { kind } = this.about.subject;
+    return !this.source.offline && kind !== null && kind !== "weights";
   }
 
   /** @param {string} name */
@@ -411,6 +420,7 @@ export class Page {
 function selectionOf(view, state) {
   const { layer, head, query, key, text, said } = state;
   if (view === "heads") return { layer, head, query, key, text, said };
+  if (view === "steps" && layer !== undefined) return { layer, head, query, key, text, said };
   if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
   if (view !== "prompt") return null;
   const [first] = headsOf(state.heads);
@@ -430,6 +440,7 @@ function stateOf(view, { layer, head, query, key, text, said }) {
     heads: { layer, head, query, key, text, said },
     atlas: { layer, head, i: query, j: key, text, said },
     prompt: { heads: shown, query, text: said },
+    steps: shown && { layer, head, query, key, text, said },
   };
   return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }

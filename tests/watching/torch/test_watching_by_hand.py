@@ -807,11 +807,11 @@ class TestTheTrace:
                 "keep='trace' takes scores that are products, .* and '' changes its scores",
             ),
             (
-                F.scaled_dot_product_attention,
-                "keep='trace' takes attention that is written by hand, and '' left its own to",
+                lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
+                "keep='trace' takes attention whose queries, keys, values and output show, withou",
             ),
         ],
-        ids=["softcap", "fused"],
+        ids=["softcap", "dropout"],
     )
     def test_what_has_no_such_steps_is_refused(self, attend, sentence):
         model, x = Block(attend).double(), texts(BATCH)

@@ -24,8 +24,9 @@ export class OneHead {
    * @param {Summary} summary
    * @param {Translate} t
    * @param {(query: number, key: number) => void} moved
+   * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
    */
-  constructor(summary, t, moved) {
+  constructor(summary, t, moved, hasSteps) {
     this.summary = summary;
     this.t = t;
     /** @type {WholeHead} */
@@ -55,6 +56,7 @@ export class OneHead {
       { "aria-label": t("heads.open") },
       element("div.head", this.title, this.key),
       element("div.map-and-numbers", this.map.element, this.readout()),
+      hasSteps && element("p", openInSteps(t)),
       // Of a difference, no query looks at anything.
       summary.differs
         ? null
@@ -232,6 +234,14 @@ export class OneHead {
       if (token.className !== name) token.className = name;
     });
   }
+}
+
+/**
+ * A link to what is selected, as the view "steps" works it out.
+ * @param {Translate} t
+ */
+function openInSteps(t) {
+  return element("a.steps-link", { href: "#steps" }, t("cell.open"));
 }
 
 /**

@@ -163,7 +163,9 @@ class Heads {
     const { t, picture } = context;
     this.tellCount(maps.shape[0]);
     this.grid = new HeadsGrid(summary, maps, t, (layer, head) => this.choose(layer, head));
-    this.one = new OneHead(summary, t, (query, key) => this.moved(query, key));
+    // The other models and texts are not those of the view "steps".
+    const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;
+    this.one = new OneHead(summary, t, (query, key) => this.moved(query, key), hasSteps);
     roles.show(summary, compare.modelShown(this.text));
     const scores = element(
       "section.roles",

@@ -1,12 +1,16 @@
 // What explain says of one word, beside the matrices, and the sum of one cell below them.
+import { scale } from "../colors.js";
 import { element, fill, scrolling, table } from "../dom.js";
-import { term } from "../numbers.js";
+import { decimal, term } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
  * @import { Children } from "../dom.js"
- * @import { Part, Sum } from "./steps-sums.js"
+ * @import { Part, StepsData, Sum } from "./steps-sums.js"
  */
+
+// Words whose weights have room for their numbers.
+const ROOM = 10;
 
 /**
  * A text of a formula, and the elements that it stands in: "sup sub" for an index of an exponent.
@@ -130,14 +134,35 @@ export class SumFrame {
   constructor(t) {
     this.t = t;
     const label = t("steps.sum");
-    this.element = element("div.sum", { role: "status", tabindex: "0", "aria-label": label });
+    this.told = element("div", { role: "status" });
+    // The weights of the word that is explained stay in sight, and are read from their table.
+    this.weights = element("div.strip", { "aria-hidden": "true" });
+    const attributes = { role: "group", tabindex: "0", "aria-label": label };
+    this.element = element("div.sum", attributes, this.weights, this.told);
+  }
+
+  /**
+   * @param {StepsData} data
+   * @param {number} query
+   */
+  drawWeights({ words, matrices }, query) {
+    const level = scale();
+    const row = matrices.weights[query];
+    const cells = words.map((word, at) => {
+      const color = `w${level(row[at])}`;
+      return element("span", { title: `${word} ${decimal(row[at])}` }, [
+        words.length > ROOM ? null : element("small", word),
+        element(`b.${color}`, words.length > ROOM ? "" : decimal(row[at], 2)),
+      ]);
+    });
+    fill(this.weights, element("em", words[query]), cells);
   }
 
   /** @param {Sum} sum */
   draw({ title, value, lines, note }) {
     const full = value === null ? null : [this.inFull(value), note && " · "];
     fill(
-      this.element,
+      this.told,
       element("h2", title),
       lines.map((line) => element("p.line", line.map(partElement))),
       element("p.quiet", full, note),
@@ -159,7 +184,7 @@ export class SumFrame {
  * @param {Part} part
  * @returns {Children}
  */
-function partElement(part) {
+export function partElement(part) {
   if (typeof part === "string") return part;
   if (typeof part === "number") return element("data", { value: part, title: part }, term(part));
   return element("sup", part.up.map(partElement));

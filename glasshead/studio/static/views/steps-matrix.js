@@ -3,10 +3,12 @@ import { scale } from "../colors.js";
 import { element, moveOf } from "../dom.js";
 import { colorBar } from "../figure.js";
 import { decimal, range, within } from "../numbers.js";
+import { toneOf } from "./steps-colors.js";
 import { subscript } from "./steps-sums.js";
 
 /**
  * @import { Mark } from "../figure.js"
+ * @import { Tone } from "./steps-colors.js"
  * @import { StepsData } from "./steps-sums.js"
  */
 
@@ -26,6 +28,7 @@ const VECTORS = ["queries", "keys", "values", "context"];
  * @typedef {object} Cell
  * @property {HTMLTableCellElement} element
  * @property {string} [kind]  Its classes
+ * @property {Tone | null} [tone]  Its colour, where this has two ends
  * @property {number | null} [value]
  */
 
@@ -99,10 +102,10 @@ export class Matrix {
     const color = scale({ top });
     values.forEach((line, row) => {
       line.forEach((value, column) => {
-        const isHidden = seen[row][column] === null;
-        const sign = value < 0 ? " negative" : "";
-        const kind = isHidden ? "hidden" : `w${color(Math.abs(value))}${sign}`;
-        this.drawCell(this.cells[row][column], kind, value);
+        const cell = this.cells[row][column];
+        if (seen[row][column] === null) this.drawCell(cell, "hidden", value);
+        else if (this.name === "weights") this.drawCell(cell, `w${color(value)}`, value);
+        else this.drawCell(cell, value < 0 ? "negative" : "positive", value, value / (top || 1));
       });
     });
   }
@@ -112,11 +115,18 @@ export class Matrix {
    * @param {Cell} cell
    * @param {string} kind
    * @param {number | null} value
+   * @param {number} [share]  Of the number at the end of the scale, where colours have two ends
    */
-  drawCell(cell, kind, value) {
+  drawCell(cell, kind, value, share) {
     if (cell.kind !== kind) {
       cell.kind = kind;
       cell.element.className = kind;
+    }
+    const tone = share === undefined ? null : toneOf(share);
+    if (cell.tone !== tone) {
+      cell.tone = tone;
+      cell.element.style.background = tone?.fill ?? "";
+      cell.element.style.color = tone?.ink ?? "";
     }
     if (cell.value === value) return;
     cell.value = value;
@@ -230,20 +240,7 @@ function marksOf(part, box) {
   }
   if (part.matches("tbody th")) return [{ ...text, x: x + width - 6, anchor: "end" }];
   if (part.matches("th")) return [text];
-  return [{ ...box, fill: backgroundColor }, ...signs(part, box), text];
-}
-
-/**
- * The sign of a negative number, and of a hidden one.
- * @param {Element} cell
- * @param {Box} box
- * @returns {Mark[]}
- */
-function signs(cell, { x, y, width, height }) {
-  const inner = { x: x + 3, y: y + 3, width: width - 6, height: height - 6, fill: "paper" };
   const stroke = { d: `M${x} ${y + height}l${width} ${-height}`, stroke: "rule" };
-  return [
-    ...(cell.matches(".negative") ? [inner] : []),
-    ...(cell.matches(".hidden") ? [stroke] : []),
-  ];
+  const hatch = part.matches(".hidden") ? [stroke] : [];
+  return [{ ...box, fill: backgroundColor }, ...hatch, text];
 }

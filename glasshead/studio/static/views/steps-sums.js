@@ -98,7 +98,7 @@ function filledIn(line, terms) {
  * @param {number} value
  * @returns {Part[]}
  */
-function factor(value) {
+export function factor(value) {
   return value < 0 ? ["(", value, ")"] : [value];
 }
 
@@ -107,7 +107,7 @@ function factor(value) {
  * @param {number} right
  * @returns {Part[]}
  */
-function product(left, right) {
+export function product(left, right) {
   return [...factor(left), "·", ...factor(right)];
 }
 
@@ -115,7 +115,7 @@ function product(left, right) {
  * @param {Part[][]} terms
  * @returns {Part[]}
  */
-function joined(terms, sign = " + ") {
+export function joined(terms, sign = " + ") {
   return terms.flatMap((term, at) => (at ? [sign, ...term] : term));
 }
 

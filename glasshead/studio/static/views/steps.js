@@ -2,10 +2,14 @@
 import { element, fill, given } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
+import { CellOfModel } from "./steps-cell.js";
+import { tones } from "./steps-colors.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
 import { Matrix, pictureOf } from "./steps-matrix.js";
+import { rowOf } from "./steps-row.js";
 import { Settings } from "./steps-settings.js";
 import { sumOf } from "./steps-sums.js";
+import { Walk } from "./steps-walk.js";
 
 /**
  * @import { Context } from "../app.js"
@@ -22,7 +26,13 @@ const LINES = [
   { weights: "·", values: "=", context: null },
 ];
 // The swatches of the legend, and the names of their texts.
-const SWATCHES = { w40: "positive", "w40.negative": "negative", hidden: "hidden", made: "made" };
+const SWATCHES = { hidden: "hidden", made: "made" };
+
+/**
+ * The sections of the explanation that phases of the walk are of, where these have another name.
+ * @type {Record<string, string>}
+ */
+const SECTIONS = { query: "queries", score: "scores", power: "weights", mix: "context" };
 
 class Steps {
   /**
@@ -60,9 +70,12 @@ class Steps {
     this.pipeline = this.pipelineFrame();
     this.legend = element("p.legend", { "aria-label": t("steps.legend"), role: "note" });
     this.sum = new SumFrame(t);
+    this.walk = new Walk(context, (phase) => this.explanation.mark(SECTIONS[phase] ?? phase, true));
     this.explanation = new Explanation(t("steps.words"));
     const hint = element("p.quiet", t("steps.hint"));
-    const made = element("div.made", this.pipeline, this.sum.element, this.legend, hint);
+    const { pipeline, legend } = this;
+    const numbers = element("div.numbers", pipeline, this.sum.element, legend, hint);
+    const made = element("div.made", this.walk.element, numbers);
     this.columns = element("div.columns", made, this.explanation.frame);
   }
 
@@ -114,6 +127,7 @@ class Steps {
     const { query, ...chosen } = state;
     // Where one looks is no setting.
     delete chosen.at;
+    delete chosen.frame;
     const data = await source.json("steps", chosen, { signal });
     if (signal.aborted) return;
     this.draw(data, Number(query) in data.words ? Number(query) : data.query);
@@ -183,6 +197,9 @@ class Steps {
     // What is being moved or typed is left alone.
     if (!this.isStale) this.settings.draw(data, query);
     this.drawNumbers();
+    const { normalizers } = data.options;
+    const normalizer = normalizers.find(({ name }) => name === data.normalizer)?.said;
+    this.walk.show(rowOf(data, query, normalizer ?? data.normalizer));
     this.at ??= this.strongestCell();
     reachByTab(this.cells.get(this.at));
     this.show(this.shown ?? this.at);
@@ -240,8 +257,11 @@ class Steps {
     const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
       return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
-    const bars = this.scaleTexts().map(([label, end]) => {
-      return element("span.key", `${label}0`, element("span.ramp"), end);
+    const bars = this.scaleTexts().map(([label, end], at) => {
+      const isOfWeights = at === data.scales.length - 1;
+      const ramp = isOfWeights ? element("span.ramp") : divergingRamp();
+      const begin = isOfWeights ? "0" : `−${end}`;
+      return element("span.key", label + begin, ramp, end);
     });
     fill(this.legend, swatches, bars);
   }
@@ -259,7 +279,7 @@ class Steps {
   }
 
   figure() {
-    const notes = ["positive", "negative", "hidden"].map((name) => this.t(`steps.${name}`));
+    const notes = [this.t("steps.hidden")];
     return pictureOf(this.pipeline, this.explained.title, this.scaleTexts(), notes);
   }
 
@@ -283,6 +303,7 @@ class Steps {
     for (const each of sum.cells) this.cells.get(each).classList.add("made");
     this.cells.get(cell).classList.add("at");
     this.sum.draw(sum);
+    this.sum.drawWeights(this.data, this.query);
     this.explanation.mark(cell.split(".")[0], follow);
   }
 
@@ -300,6 +321,14 @@ class Steps {
     const [name, row] = cell?.split(".") ?? [];
     if (cell && hasRowPerQuery(name)) this.settings.explain(Number(row));
   }
+}
+
+/** The colours from the lowest number over 0 to the highest. */
+function divergingRamp() {
+  const made = element("span.ramp.both");
+  const fills = tones().filter((_, at) => at % 6 === 0);
+  made.style.setProperty("background", `linear-gradient(90deg, ${fills.map((tone) => tone.fill)})`);
+  return made;
 }
 
 /** @param {string} matrix */
@@ -329,6 +358,10 @@ export const steps = {
    * @param {Context} context
    */
   async open(frame, context) {
+    if (context.state.layer !== undefined) {
+      await new CellOfModel(frame, context).start();
+      return;
+    }
     const view = new Steps(frame, context);
     await view.ask();
     context.picture(() => view.figure());

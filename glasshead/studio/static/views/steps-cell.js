@@ -1,0 +1,234 @@
+// One query of a head of the model that is served: the walk of its own numbers.
+import { TextPicker, firstText, menu, progress } from "../controls.js";
+import { element, fill, headingCell, table } from "../dom.js";
+import { decimal, grouped, range, significant, weight } from "../numbers.js";
+import { Refused, newest } from "../source.js";
+import { Walk } from "./steps-walk.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Key, Row } from "./steps-row.js"
+ */
+
+/**
+ * A row as the studio tells it, with what it is of.
+ * @typedef {object} Told
+ * @property {string[]} tokens
+ * @property {number} of  Tokens of the whole text
+ * @property {string[]} layers  Their names
+ * @property {number[]} heads  Of each layer
+ * @property {number} layer
+ * @property {number} head
+ * @property {number} query
+ * @property {number | null} key
+ * @property {string | null} mask
+ * @property {[number, number]} key_head  The key head that is read, and how many there are
+ * @property {number[]} weights  Of all keys
+ * @property {boolean} is_product
+ */
+
+/**
+ * What makes no sense in another text.
+ * @type {Record<string, number | null>}
+ */
+const OF_A_TEXT = { layer: 0, head: 0, query: null, key: null, frame: null };
+
+export class CellOfModel {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  constructor(frame, context) {
+    const { t } = context;
+    this.frame = frame;
+    this.context = context;
+    this.t = t;
+    /** @type {string} */
+    this.text = null;
+    this.newAsking = newest(context.signal);
+    this.picker = new TextPicker(context, (place) => {
+      context.remember({ ...OF_A_TEXT, ...place });
+      fill(this.origin);
+      this.text = place.text;
+      return this.ask();
+    });
+    this.origin = element("p.quiet.origin");
+    this.refusal = element("div", { role: "alert" });
+    this.controls = element("div.controls", { role: "group", "aria-label": t("steps.choices") });
+    this.title = element("h2");
+    this.facts = element("p.quiet.facts");
+    this.walk = new Walk(context);
+    this.strip = element("div.strip.all", { "aria-hidden": "true" });
+    this.numbers = element("div");
+  }
+
+  async start() {
+    const { t } = this;
+    const example = element("a", { href: "#steps?text=Hello shiny sun!" }, t("cell.example"));
+    const top = element("div.top", this.picker.element, element("p.quiet", example));
+    this.made = element("div.made", progress(t("heads.opening")));
+    fill(this.frame, top, this.origin, this.controls, this.refusal, this.made);
+    this.text = await firstText(this.context, this.origin);
+    await Promise.all([this.picker.show(this.text), this.ask()]);
+  }
+
+  /**
+   * Ask for a row, of another query, key or head.
+   * @param {Record<string, any>} changes
+   */
+  async ask(changes = {}) {
+    const { context, frame } = this;
+    context.remember(changes);
+    delete frame.dataset.drawn;
+    const signal = this.newAsking();
+    const { layer, head, query, key } = context.state;
+    const params = { text: this.text, layer, head, query, key };
+    try {
+      const told = await context.source.json("steps/cell", params, { signal });
+      if (signal.aborted) return;
+      fill(this.refusal);
+      this.draw(told, rowOfModel(told, this.t));
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof Refused)) throw error;
+      fill(this.refusal, element("p.refused", error.message));
+      if (!this.walk.row) fill(this.made);
+    }
+    frame.dataset.drawn = "";
+  }
+
+  /**
+   * @param {Told} told
+   * @param {Row} row
+   */
+  draw(told, row) {
+    const { t } = this;
+    if (!this.title.isConnected) {
+      fill(this.made, this.title, this.facts, this.strip, this.walk.element, this.numbers);
+    }
+    const { layer, head } = told;
+    fill(this.title, t("heads.named", { layer, head }), " ", element("code", told.layers[layer]));
+    this.drawControls(told);
+    fill(this.facts, this.factsOf(told, row).join(" · "));
+    this.drawStrip(told);
+    this.walk.show(row);
+    fill(this.numbers, this.table(told, row));
+  }
+
+  /** @param {Told} told */
+  drawControls({ layers, heads, layer, head, query, key, tokens }) {
+    const { t } = this;
+    const words = tokens.map((word, at) => {
+      return /** @type {[number, string]} */ ([at, `${grouped(at)}  ${word}`]);
+    });
+    /** @param {number} count @returns {[number, number][]} */
+    const numbers = (count) => range(count).map((at) => [at, at]);
+    const none = /** @type {[string, string]} */ (["", t("cell.strongest")]);
+    const focused = /** @type {HTMLElement} */ (document.activeElement)?.closest?.(".control");
+    const at = [...this.controls.children].indexOf(focused);
+    fill(
+      this.controls,
+      menu(t("cell.layer"), numbers(layers.length), layer, (value) => {
+        this.ask({ layer: value, head: Math.min(head, heads[Number(value)] - 1) });
+      }),
+      menu(t("cell.head"), numbers(heads[layer]), head, (value) => this.ask({ head: value })),
+      menu(t("heads.query"), words, query, (value) => this.ask({ query: value })),
+      menu(t("heads.key"), [none, ...words], key ?? "", (value) =>
+        this.ask({ key: value || null }),
+      ),
+    );
+    this.controls.children[at]?.querySelector("select").focus();
+  }
+
+  /**
+   * @param {Told} told
+   * @param {Row} row
+   */
+  factsOf({ tokens, of, mask, key_head: [group, groups], heads, layer }, row) {
+    const { t } = this;
+    return [
+      t("cell.dims", { dim: row.q.length, tokens: grouped(tokens.length) }),
+      of > tokens.length && t("cell.cut", { of: grouped(of) }),
+      `β = ${decimal(row.beta)}`,
+      row.softcap !== null && t("cell.softcap", { cap: row.softcap }),
+      mask && t("cell.mask", { mask }),
+      row.normalizer,
+      groups < heads[layer] && t("cell.group", { group, groups }),
+    ].filter(Boolean);
+  }
+
+  /**
+   * The weights of all keys of the text, in view while one scrolls.
+   * @param {Told} told
+   */
+  drawStrip({ weights, tokens, query, key }) {
+    const top = Math.max(...weights) || 1;
+    const bars = weights.map((each, at) => {
+      const bar = element("i", { title: `${grouped(at)} ${tokens[at]} ${weight(each)}` });
+      bar.style.setProperty("--share", String(each / top));
+      bar.classList.toggle("own", at === query);
+      bar.classList.toggle("asked", at === key);
+      return bar;
+    });
+    const ends = element("em", this.t("cell.weights", { word: tokens[query] }));
+    fill(this.strip, ends, element("span", bars));
+  }
+
+  /**
+   * @param {Told} told
+   * @param {Row} row
+   */
+  table({ key }, { keys, rest, softcap }) {
+    const { t } = this;
+    const isBiased = keys.some(({ bias }) => bias !== null);
+    const isMasked = isBiased || keys.some(({ masked }) => masked === null);
+    /** @type {[string | null, (key: Key) => number | null][]} */
+    const columns = [
+      [t("steps.scores"), ({ score }) => score],
+      [t("steps.scaled"), ({ scaled }) => scaled],
+      [softcap === null ? null : t("cell.capped"), ({ capped }) => capped],
+      [isBiased ? t("cell.bias") : null, ({ bias }) => bias],
+      [isMasked ? t("steps.masked") : null, ({ masked }) => masked ?? -Infinity],
+      [t("steps.weights"), (one) => one.weight],
+    ];
+    const shown = columns.filter(([name]) => name !== null);
+    const rows = keys.map((one) => {
+      const name = [element("b", one.word), element("span.at", grouped(one.place))];
+      const heading = headingCell("row", one.place === key ? element("mark", name) : name);
+      return [heading, shown.map(([, of]) => numberCell(of(one)))];
+    });
+    const others = rest && [
+      headingCell("row", t("walk.others", { count: grouped(rest.count) })),
+      shown.slice(1).map(() => element("td.right", "")),
+      numberCell(rest.weight),
+    ];
+    const headings = [t("heads.key"), ...shown.map(([name]) => name)];
+    return table(
+      "table.cell",
+      t("cell.table"),
+      headings.map((name) => headingCell("col", name)),
+      others ? [...rows, others] : rows,
+    );
+  }
+}
+
+/** @param {number} value */
+function numberCell(value) {
+  return element("td.right", { "data-value": value }, significant(value, 5));
+}
+
+/**
+ * @param {any} told
+ * @param {import("../app.js").Translate} t
+ * @returns {Row}
+ */
+function rowOfModel(told, t) {
+  const isExponential = told.normalizer.startsWith("softmax");
+  return {
+    ...told,
+    isExponential,
+    hasSink: told.sink !== null,
+    isProduct: told.is_product,
+    normalizer: told.sink === null ? told.normalizer : t("cell.sink", { sink: decimal(told.sink) }),
+  };
+}

@@ -1,0 +1,204 @@
+// Where things stand on the stage of the walk, and when.
+import { ramp } from "../colors.js";
+import { decimal, within } from "../numbers.js";
+
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Frame, Key, Row } from "./steps-row.js"
+ */
+
+/**
+ * A line of the stage: a key, or all that are not shown, which have no vector of their own.
+ * @typedef {object} Lane
+ * @property {string} word
+ * @property {Key | null} key
+ * @property {number[]} v
+ * @property {number} weight
+ * @property {number} power  e to the score less the largest
+ * @property {number} scoreAt  The frame of its score
+ * @property {number | undefined} mixAt  And that of its value, where it has a part
+ */
+
+/** @typedef {{x: number, width: number}} Column */
+
+/**
+ * @typedef {object} Layout
+ * @property {number} width
+ * @property {number} height
+ * @property {boolean} isNarrow
+ * @property {number} number  Width of a number beside its bar
+ * @property {number} lane  Height of a line
+ * @property {number} top  Of the first line
+ * @property {number} bottom  Of the context
+ * @property {Record<"words" | "keys" | "scores" | "weights" | "values", Column>} columns
+ */
+
+// Heights: the query before it slides, the first line, a vector, and what is below the lines.
+export const HOME = 30;
+const TOP = 66;
+export const VECTOR = 24;
+const FOOT = 60;
+// A stage of less has no room for numbers in cells, and less of it for all others.
+const NARROW = 560;
+
+/** @param {number} part  Of a movement, from 0 to 1 */
+export function ease(part) {
+  const at = Math.max(0, Math.min(1, part));
+  return at * at * (3 - 2 * at);
+}
+
+/**
+ * @param {number} from
+ * @param {number} to
+ * @param {number} part
+ */
+export function between(from, to, part) {
+  return from + (to - from) * part;
+}
+
+/**
+ * @param {number} width
+ * @param {Row} row
+ * @param {number} count  Of lines
+ * @param {number} longest  Pixels of the longest word
+ * @returns {Layout}
+ */
+export function layoutOf(width, { q, context }, count, longest) {
+  const isNarrow = width < NARROW;
+  const gap = isNarrow ? 9 : Math.min(44, width * 0.035);
+  const words = Math.min(isNarrow ? 58 : 150, longest + 8);
+  const room = width * (isNarrow ? 0.2 : 0.18);
+  const [keys, values] = [q, context].map(({ length }) => Math.min(44, room / length) * length);
+  const half = (width - words - keys - values - 4 * gap - 4) / 2;
+  const lane = [20, 27, 38][Number(count <= 16) + Number(count <= 8)];
+  /** @type {[keyof Layout["columns"], number][]} */
+  const widths = [
+    ["words", words],
+    ["keys", keys],
+    ["scores", half],
+    ["weights", half],
+    ["values", values],
+  ];
+  let x = 0;
+  const columns = /** @type {Layout["columns"]} */ ({});
+  for (const [name, own] of widths) {
+    columns[name] = { x, width: own };
+    x += own + gap;
+  }
+  const bottom = TOP + count * lane + 18;
+  const number = isNarrow ? 37 : 48;
+  return { width, height: bottom + FOOT, isNarrow, number, lane, top: TOP, bottom, columns };
+}
+
+/**
+ * @param {Row} row
+ * @param {Frame[]} frames
+ * @param {Translate} t
+ * @returns {Lane[]}
+ */
+export function lanesOf({ keys, rest, largest }, frames, t) {
+  /** @param {(frame: Frame) => boolean} isOf */
+  const timesOf = (isOf) => {
+    const [scoreAt, mixAt] = ["score", "mix"].map((phase) => {
+      const at = frames.findIndex((frame) => frame.phase === phase && isOf(frame));
+      return at < 0 ? undefined : at;
+    });
+    return { scoreAt, mixAt };
+  };
+  const own = keys.map((key, place) => {
+    const { word, v, weight, masked } = key;
+    const power = masked === null ? 0 : Math.exp(masked - largest);
+    return { word, key, v, weight, power, ...timesOf((frame) => frame.key === place) };
+  });
+  if (!rest) return own;
+  const { count, mean, weight, power } = rest;
+  const word = t("walk.others", { count });
+  const others = { word, key: /** @type {null} */ (null), v: mean, weight, power };
+  return [...own, { ...others, ...timesOf((frame) => frame.rest) }];
+}
+
+/**
+ * The sums of the products of a score, one after the other.
+ * @param {Row} row
+ * @param {Key} key
+ */
+export function stairsOf({ q }, { k }) {
+  let sum = 0;
+  return q.map((each, at) => {
+    sum += each * k[at];
+    return sum;
+  });
+}
+
+/**
+ * The sizes of the products of a score.
+ * @param {Row} row
+ * @param {Key} key
+ */
+export function sizesOf({ q }, { k }) {
+  return q.map((each, at) => Math.abs(each * k[at]));
+}
+
+/** @param {number[][]} vectors */
+export function largestOf(vectors) {
+  return Math.max(...vectors.flat().map(Math.abs)) || 1;
+}
+
+/** @param {number} weight */
+export function weightColor(weight) {
+  const colors = ramp();
+  return colors[within(Math.round(weight * (colors.length - 1)), colors.length)];
+}
+
+/** @param {number} value */
+export function short(value) {
+  const size = Math.abs(value);
+  return decimal(value, Number(size < 10) + Number(size < 100));
+}
+
+/**
+ * @param {number} weight
+ * @param {number} digits
+ */
+export function shortWeight(weight, digits) {
+  const least = 10 ** -digits;
+  return weight > 0 && weight < least / 2 ? `<${least}` : decimal(weight, digits);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen
+ * @param {string} text
+ * @param {number} room
+ */
+export function shortened(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let letters = [...text];
+  while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) {
+    letters = letters.slice(0, -1);
+  }
+  return `${letters.join("")}…`;
+}
+
+/**
+ * Hatch a box, as of what is hidden.
+ * @param {CanvasRenderingContext2D} pen
+ * @param {{x: number, y: number, width: number, height: number}} box
+ * @param {string} color
+ * @param {number} alpha
+ */
+export function hatch(pen, { x, y, width, height }, color, alpha) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  pen.globalAlpha = alpha;
+  pen.strokeStyle = color;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (let at = x - height; at < x + width; at += 6) {
+    pen.moveTo(at, y + height);
+    pen.lineTo(at + height, y);
+  }
+  pen.stroke();
+  pen.restore();
+}

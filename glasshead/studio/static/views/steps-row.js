@@ -1,0 +1,242 @@
+// One query on its way to its context: what the walk shows in each of its frames, in numbers, in a
+// line and in a sentence.
+import { decimal, range } from "../numbers.js";
+import { factor, joined, product } from "./steps-sums.js";
+
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Part, StepsData } from "./steps-sums.js"
+ */
+
+/**
+ * A key, and its numbers for the query; a hidden one has no `masked`.
+ * @typedef {object} Key
+ * @property {number} place
+ * @property {string} word
+ * @property {number[]} k
+ * @property {number[]} v
+ * @property {number} score
+ * @property {number} scaled
+ * @property {number} capped
+ * @property {number | null} bias
+ * @property {number | null} masked
+ * @property {number} weight
+ */
+
+/**
+ * The keys that are not shown, together: how many, their weight, the mean of their values by weight,
+ * and their part of the sum of powers.
+ * @typedef {{count: number, hidden: number, weight: number, mean: number[], power: number}} Rest
+ */
+
+/**
+ * @typedef {object} Row
+ * @property {string} word  Of the query
+ * @property {number[]} q
+ * @property {number[]} context
+ * @property {Key[]} keys
+ * @property {Rest | null} rest
+ * @property {number} beta
+ * @property {number | null} softcap
+ * @property {string} normalizer  Its name
+ * @property {boolean} isExponential
+ * @property {boolean} hasSink  Which takes a part of the weight
+ * @property {boolean} isProduct  Whether a score is q · k
+ * @property {number} hidden  Keys that the mask hides, of all
+ * @property {number} largest  Score
+ * @property {number} total  Of the powers of e
+ */
+
+/**
+ * A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
+ * @typedef {{phase: string, key?: number, rest?: boolean}} Frame
+ */
+
+// Terms of a longer sum that are written, and numbers of a longer vector.
+const TERMS = 4;
+const NUMBERS = 6;
+
+/**
+ * The row of a word of a sentence.
+ * @param {StepsData} data
+ * @param {number} query
+ * @param {string} normalizer  Its name
+ * @returns {Row}
+ */
+export function rowOf(data, query, normalizer) {
+  const { matrices, words, beta } = data;
+  const masked = matrices.masked[query];
+  const seen = masked.filter((score) => score !== null);
+  const largest = Math.max(...seen);
+  const sink = data.normalizer === "softmax-one" ? Math.exp(-largest) : 0;
+  return {
+    word: words[query],
+    q: matrices.queries[query],
+    context: matrices.context[query],
+    keys: words.map(
+      (word, place) =>
+        /** @type {Key} */ ({
+          place,
+          word,
+          k: matrices.keys[place],
+          v: matrices.values[place],
+          score: matrices.scores[query][place],
+          scaled: matrices.scaled[query][place],
+          capped: matrices.scaled[query][place],
+          bias: null,
+          masked: masked[place],
+          weight: matrices.weights[query][place],
+        }),
+    ),
+    rest: null,
+    beta,
+    softcap: null,
+    normalizer,
+    isExponential: data.normalizer.startsWith("softmax"),
+    hasSink: data.normalizer === "softmax-one",
+    isProduct: true,
+    hidden: masked.length - seen.length,
+    largest,
+    total: seen.reduce((sum, score) => sum + Math.exp(score - largest), sink),
+  };
+}
+
+/**
+ * @param {Row} row
+ * @returns {Frame[]}
+ */
+export function framesOf(row) {
+  const { keys, rest, softcap, hidden, isExponential } = row;
+  const isBiased = keys.some(({ bias }) => bias !== null);
+  const shared = [
+    { phase: "scaled", there: true },
+    { phase: "capped", there: softcap !== null },
+    { phase: "biased", there: isBiased },
+    { phase: "masked", there: hidden > 0 },
+    { phase: "power", there: isExponential },
+    { phase: "weights", there: true },
+  ];
+  return [
+    { phase: "query" },
+    ...keys.map((_, key) => ({ phase: "score", key })),
+    ...(rest ? [{ phase: "score", rest: true }] : []),
+    ...shared.filter(({ there }) => there).map(({ phase }) => ({ phase })),
+    ...keys.flatMap(({ weight }, key) => (weight > 0 ? [{ phase: "mix", key }] : [])),
+    ...(rest?.weight > 0 ? [{ phase: "mix", rest: true }] : []),
+    { phase: "context" },
+  ];
+}
+
+/**
+ * What is told of a phase, in a sentence.
+ * @param {Row} row
+ * @param {Frame} frame
+ * @param {Translate} t
+ */
+export function sentenceOf(row, { phase, rest }, t) {
+  const exponential = row.hasSink ? "sunk" : "weights";
+  const normalized = row.isExponential ? exponential : "normalized";
+  const name = phase === "weights" ? normalized : phase;
+  const ends = { word: row.word, count: row.q.length, normalizer: row.normalizer };
+  const numbers = { beta: decimal(row.beta), cap: row.softcap, hidden: row.hidden };
+  const said = t(`walk.${name}`, { ...ends, ...numbers });
+  return rest ? `${said} ${t(`walk.${phase}.rest`, { count: row.rest.count })}` : said;
+}
+
+/**
+ * The numbers of a frame; of what happens to all keys at once, those of the largest weight.
+ * @param {Row} row
+ * @param {Frame} frame
+ * @returns {Part[]}
+ */
+export function lineOf(row, { phase, key, rest }) {
+  if (rest) return restLine(row, phase);
+  const byWeight = [...row.keys].sort((first, second) => second.weight - first.weight);
+  // The power of the largest score less itself is 1.
+  const told = byWeight[Number(phase === "power" && byWeight[1]?.weight > 0)];
+  const one = row.keys[key] ?? told;
+  /** @type {Record<string, () => Part[]>} */
+  const lines = {
+    query: () => [`q(${row.word}) = `, ...vector(row.q)],
+    score: () => [`s(${one.word}) = `, ...products(row, one), one.score],
+    scaled: () => [`β·s(${one.word}) = `, ...product(row.beta, one.score), " = ", one.scaled],
+    capped: () => {
+      const cap = row.softcap;
+      return [cap, "·tanh(", one.scaled, " / ", cap, ") = ", one.capped];
+    },
+    biased: () => [`s(${one.word}) = `, one.capped, " + ", ...factor(one.bias), " = ", one.masked],
+    masked: () => [`s(${hiddenOf(row)}) → −∞`],
+    power: () => [...power(row, one), " = ", Math.exp(one.masked - row.largest)],
+    weights: () => weightLine(row, one),
+    mix: () => [`p·v(${one.word}) = `, one.weight, "·", ...vector(one.v)],
+    context: () => [`c(${row.word}) = Σ p·v = `, ...vector(row.context)],
+  };
+  return lines[phase]();
+}
+
+/**
+ * @param {Row} row
+ * @param {string} phase
+ * @returns {Part[]}
+ */
+function restLine({ rest }, phase) {
+  if (phase === "score") return ["…"];
+  return ["Σ p·v = ", rest.weight, "·", ...vector(rest.mean)];
+}
+
+/**
+ * @param {Row} row
+ * @param {Key} key
+ * @returns {Part[]}
+ */
+function weightLine(row, { word, masked, weight }) {
+  if (!row.isExponential) return [`p(${word}) = `, weight];
+  return [`p(${word}) = `, Math.exp(masked - row.largest), " / ", row.total, " = ", weight];
+}
+
+/**
+ * @param {Row} row
+ * @param {Key} key
+ * @returns {Part[]}
+ */
+function power({ largest }, { masked }) {
+  return ["e", { up: [masked, " − ", ...factor(largest)] }];
+}
+
+/** @param {Row} row */
+function hiddenOf({ keys }) {
+  const names = keys.filter(({ masked }) => masked === null).map(({ word }) => word);
+  return names.length > 3 ? `${names.slice(0, 3).join(", ")}, …` : names.join(", ") || "…";
+}
+
+/**
+ * The products of a score, of a long vector the largest ones and the sum of the others.
+ * @param {Row} row
+ * @param {Key} key
+ * @returns {Part[]}
+ */
+function products({ q, isProduct }, { k, score }) {
+  if (!isProduct) return [];
+  const all = range(q.length);
+  if (q.length <= NUMBERS) {
+    return ["q·k = ", ...joined(all.map((at) => product(q[at], k[at]))), " = "];
+  }
+  const sizes = all.map((at) => Math.abs(q[at] * k[at]));
+  const largest = all.sort((one, other) => sizes[other] - sizes[one]).slice(0, TERMS);
+  const others = largest.reduce((sum, at) => sum - q[at] * k[at], score);
+  const terms = largest.map((at) => product(q[at], k[at]));
+  // What the others add, so that the sum is that of all.
+  return ["q·k = ", ...joined([...terms, ["… (", others, ")"]]), " = "];
+}
+
+/**
+ * @param {number[]} values
+ * @returns {Part[]}
+ */
+function vector(values) {
+  const shown = values
+    .slice(0, NUMBERS)
+    .flatMap((each) => [", ", each])
+    .slice(1);
+  return ["[", ...shown, values.length > NUMBERS ? ", …]" : "]"];
+}

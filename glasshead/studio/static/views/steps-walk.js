@@ -1,0 +1,238 @@
+// The walk of one query: played, stepped and scrubbed through, and told in sentences.
+import { button, element, fill } from "../dom.js";
+import { within } from "../numbers.js";
+import { partElement } from "./steps-explanation.js";
+import { framesOf, lineOf, sentenceOf } from "./steps-row.js";
+import { Stage } from "./steps-stage.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Frame, Row } from "./steps-row.js"
+ */
+
+// Milliseconds of a frame; all frames of scores, or of values, of a long sentence take no more.
+/** @type {Record<string, number>} */
+const LASTS = {
+  query: 900,
+  scaled: 1300,
+  capped: 1300,
+  biased: 1300,
+  masked: 1300,
+  power: 1900,
+  weights: 2300,
+  context: 900,
+};
+const OF_A_KEY = 1300;
+const OF_ALL_KEYS = 7000;
+const STEP = 0.6;
+const HANDLED = "input:not([type='range']), select, textarea, button, a, summary, td";
+
+export class Walk {
+  /**
+   * @param {Context} context
+   * @param {(phase: string) => void} [reached]  Called where somebody goes to a phase
+   */
+  constructor({ t, state, remember, signal }, reached = () => {}) {
+    this.t = t;
+    this.reached = reached;
+    this.state = state;
+    this.remember = remember;
+    this.signal = signal;
+    /** @type {Row} */
+    this.row = null;
+    /** @type {Frame[]} */
+    this.frames = [];
+    this.at = 0;
+    this.time = 0;
+    this.plays = false;
+    // What moves on to it while nothing is played: a step.
+    this.moves = false;
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.stage = new Stage(t, (lane, phase) => this.toLane(lane, phase));
+    this.sentence = element("p.said", { role: "status" });
+    this.line = element("p.line");
+    this.play = button("", () => this.toggle());
+    this.play.className = "play";
+    this.scrubber = element("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      "aria-label": t("walk.at"),
+      oninput: () => this.jump(Number(this.scrubber.value)),
+    });
+    this.count = element("output");
+    this.element = this.layOut();
+    this.still.addEventListener("change", () => this.pause(), { signal });
+    document.addEventListener("keydown", (event) => this.key(event), { signal });
+    signal.addEventListener("abort", () => this.pause());
+  }
+
+  layOut() {
+    const { t } = this;
+    const back = button("◂", () => this.step(-1));
+    const on = button("▸", () => this.step(1));
+    back.ariaLabel = t("walk.back");
+    on.ariaLabel = t("walk.on");
+    return element(
+      "section.walk",
+      { "aria-label": t("walk.title") },
+      element("div.told", this.sentence, this.line),
+      element("div.player", this.play, back, this.scrubber, on, this.count),
+      this.stage.element,
+    );
+  }
+
+  /**
+   * Show a row; where it has as many frames as that before it, the same frame of it.
+   * @param {Row} row
+   */
+  show(row) {
+    const { state } = this;
+    const before = this.frames.length;
+    this.row = row;
+    this.frames = framesOf(row);
+    const last = this.frames.length - 1;
+    if (this.frames.length !== before) {
+      this.plays = false;
+      this.moves = false;
+      const wanted = before ? null : state.frame;
+      this.at = within(
+        wanted === undefined || wanted === null ? last : Number(wanted) || 0,
+        last + 1,
+      );
+      this.time = this.at;
+    }
+    this.scrubber.max = String(last);
+    this.stage.show(row, this.frames, this.time);
+    this.tell();
+  }
+
+  tell() {
+    const { t, row, frames, at, plays } = this;
+    const said = sentenceOf(row, frames[at], t);
+    // Each phase is told once while it is played.
+    if (this.sentence.textContent !== said) fill(this.sentence, said);
+    fill(this.line, lineOf(row, frames[at]).map(partElement));
+    this.line.dataset.frame = frames[at].phase;
+    this.scrubber.value = String(at);
+    this.scrubber.ariaValueText = said;
+    fill(this.count, `${at + 1} / ${frames.length}`);
+    // A step of one's own is told with its numbers.
+    this.line.ariaLive = plays ? "off" : "polite";
+    fill(this.play, plays ? "❚❚ " : "▶ ", t(plays ? "walk.pause" : "walk.play"));
+    this.play.hidden = this.still.matches;
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const target = /** @type {Element} */ (event.target);
+    if (event.key !== " " || event.defaultPrevented || target.closest(HANDLED)) return;
+    if (!this.element.isConnected) return;
+    event.preventDefault();
+    this.toggle();
+  }
+
+  toggle() {
+    if (this.still.matches) return;
+    if (this.plays) {
+      this.pause();
+      return;
+    }
+    const last = this.frames.length - 1;
+    if (this.at === last && this.time === last) this.jump(0);
+    this.plays = true;
+    this.moves = false;
+    this.tell();
+    this.run();
+  }
+
+  pause() {
+    this.plays = false;
+    this.moves = false;
+    if (!this.row) return;
+    this.time = this.at;
+    this.stage.paint(this.time);
+    this.tell();
+    this.save();
+  }
+
+  save() {
+    const isLast = this.at === this.frames.length - 1;
+    this.remember({ frame: isLast ? null : this.at });
+    this.reached(this.frames[this.at].phase);
+  }
+
+  /**
+   * Show a frame at once.
+   * @param {number} frame
+   */
+  jump(frame) {
+    this.at = within(frame, this.frames.length);
+    this.pause();
+  }
+
+  /**
+   * Go on by a frame, or back; where motion is reduced at once.
+   * @param {number} by
+   */
+  step(by) {
+    const before = this.at;
+    this.jump(this.at + by);
+    if (by < 0 || this.at === before || this.still.matches) return;
+    this.time = before;
+    this.moves = true;
+    this.run();
+  }
+
+  /**
+   * Go to the frame of a key.
+   * @param {number} lane
+   * @param {string} phase
+   */
+  toLane(lane, phase) {
+    const isRest = lane >= this.row.keys.length;
+    const at = this.frames.findIndex((frame) => {
+      return frame.phase === phase && (isRest ? frame.rest : frame.key === lane);
+    });
+    if (at >= 0) this.jump(at);
+  }
+
+  /** Move frame by frame of the screen, as long as it is played or a step is not done. */
+  run() {
+    let before = performance.now();
+    /** @param {number} now */
+    const tick = (now) => {
+      if (!(this.plays || this.moves) || this.signal.aborted) return;
+      const lasts = this.lasts(Math.min(this.frames.length - 1, Math.floor(this.time) + 1));
+      this.time += Math.max(0, now - before) / (this.moves ? lasts * STEP : lasts);
+      before = now;
+      this.arrive();
+      requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  }
+
+  /** Where a frame has come, tell it; the last one ends the walk. */
+  arrive() {
+    const last = this.frames.length - 1;
+    const end = this.moves ? this.at : last;
+    if (this.time >= end) {
+      this.at = end;
+      this.pause();
+      return;
+    }
+    const at = Math.ceil(this.time);
+    if (at !== this.at && this.plays) {
+      this.at = at;
+      this.tell();
+      this.save();
+    }
+    this.stage.paint(this.time);
+  }
+
+  /** @param {number} frame */
+  lasts(frame) {
+    const { phase } = this.frames[frame];
+    return LASTS[phase] ?? Math.min(OF_A_KEY, OF_ALL_KEYS / this.row.keys.length);
+  }
+}

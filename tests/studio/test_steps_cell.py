@@ -1,0 +1,138 @@
+"""A query of a head of a model, worked out: each number is the model's own."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+import glasshead as gh
+from glasshead.studio.background_jobs import Refusal, Work
+from glasshead.studio.studio import Studio
+from glasshead.studio.views import heads
+from glasshead.studio.views.steps_cell import SHOWN, Cells
+from pretrained_folders import TOKENS, llama_folder, tokenizer_files
+from written import written
+
+TEXT = "ab abc a c b ab bc aa ca bab abc aab c b a a b c ab"
+LAYER, HEAD, QUERY = 1, 2, 13
+
+
+def gpt2_folder(folder):
+    """A GPT-2 that nobody trained, sharper than at the beginning, with its tokenizer."""
+    torch.manual_seed(11)
+    config = GPT2Config(
+        vocab_size=len(TOKENS) + 3, n_positions=67, n_embd=35, n_layer=2, n_head=5, eos_token_id=2
+    )
+    model = GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "c_attn" in name:
+                parameter.mul_(17)
+    model.save_pretrained(folder)
+    tokenizer_files(folder, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    return folder
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def read(request, tmp_path_factory):
+    """A folder of another's model, its reading of a text, and that model itself."""
+    make = llama_folder if request.param == "llama" else gpt2_folder
+    folder = make(tmp_path_factory.mktemp("models") / request.param)
+    studio = Studio(folder)
+    text = studio.texts.add(TEXT)
+    reading = heads.reading_of(studio, text, Work())
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    return studio, text, reading, model
+
+
+def test_the_numbers_are_those_of_the_model(read):
+    studio, text, reading, model = read
+    told = Cells(studio).row(text, LAYER, HEAD, QUERY, 0, Work())
+    with torch.inference_mode():
+        made = model(reading.tokens[None], output_attentions=True).attentions[LAYER][0, HEAD, QUERY]
+    weights = torch.tensor(told["weights"])
+    torch.testing.assert_close(weights, made, atol=1e-5, rtol=1e-4)
+    assert told["hidden"] == reading.length - QUERY - 1
+    with torch.inference_mode(), gh.watch(model, keep="context") as seen:
+        model(reading.tokens[None])
+    context = seen[reading.layers[LAYER]][0].context[0, HEAD, QUERY]
+    torch.testing.assert_close(torch.tensor(told["context"]), context, atol=1e-4, rtol=1e-4)
+
+
+def test_each_number_follows_from_those_before(read):
+    studio, text, reading, _ = read
+    told = Cells(studio).row(text, LAYER, HEAD, QUERY, 0, Work())
+    places = [key["place"] for key in told["keys"]]
+    assert 0 in places
+    assert len(places) < reading.length
+    dim = len(told["q"])
+    assert told["beta"] == pytest.approx(dim**-0.5)
+    for key in told["keys"]:
+        score = sum(q * k for q, k in zip(told["q"], key["k"], strict=True))
+        assert key["score"] == pytest.approx(score, abs=1e-3)
+        assert key["scaled"] == pytest.approx(told["beta"] * key["score"], abs=1e-4)
+        assert (key["masked"] is None) == (key["place"] > QUERY)
+        if key["masked"] is None:
+            assert key["weight"] == 0
+        else:
+            power = torch.tensor(key["masked"] - told["largest"], dtype=torch.float64).exp()
+            assert key["weight"] == pytest.approx(float(power) / told["total"], abs=1e-6)
+    rest = told["rest"]
+    assert rest["count"] == reading.length - len(places)
+    assert rest["weight"] + sum(key["weight"] for key in told["keys"]) == pytest.approx(1, abs=1e-5)
+    for at, number in enumerate(told["context"]):
+        shares = sum(key["weight"] * key["v"][at] for key in told["keys"])
+        assert shares + rest["weight"] * rest["mean"][at] == pytest.approx(number, abs=1e-4)
+    largest = torch.tensor(told["weights"]).topk(SHOWN).indices.tolist()
+    assert set(largest) <= set(places)
+
+
+def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):
+    studio = Studio(llama_folder(tmp_path / "model"))
+    text = studio.texts.add("ab abc a c b")
+    told = Cells(studio).row(text, 0, 2, None, None, Work())
+    assert told["key_head"] == [0, 1]
+    assert told["query"] == len(told["tokens"]) - 1
+    model = studio.subject.reader().model
+    captured = {}
+    reading = heads.reading_of(studio, text, Work())
+    attention = model.get_submodule(reading.layers[0])
+    projection = attention.get_submodule("q_proj")
+    hook = projection.register_forward_hook(
+        lambda _, given, made: captured.update(raw=made.detach())
+    )
+    with torch.inference_mode():
+        studio.subject.reader().read(reading.tokens[None])
+    hook.remove()
+    raw = captured["raw"][0].unflatten(-1, (3, -1))[-1, 2]
+    rotated = torch.tensor(told["q"])
+    assert not torch.allclose(rotated, raw, atol=1e-3)
+    # A rotation keeps the length.
+    torch.testing.assert_close(rotated.norm(), raw.norm(), atol=1e-4, rtol=1e-4)
+
+
+def test_a_run_of_the_library_is_worked_out_too(tmp_path):
+    studio = Studio(written(tmp_path / "run", "context_length=47").path)
+    text = studio.texts.add("Once upon a time Tom saw a big red ball and a dog.")
+    told = Cells(studio).row(text, 1, 2, 7, 3, Work())
+    reading = heads.reading_of(studio, text, Work())
+    expected = heads.whole_map(reading, 1, 2)[7].abs()
+    torch.testing.assert_close(torch.tensor(told["weights"]), expected, atol=1e-6, rtol=1e-5)
+    json.dumps(told, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ((9, 0, 0, 0), "layer"),
+        ((0, 9, 0, 0), "head"),
+        ((0, 0, 99, 0), "query"),
+        ((0, 0, 0, 99), "key"),
+    ],
+)
+def test_what_is_not_there_is_refused(read, place, what):
+    studio, text, _, _ = read
+    layer, head, query, key = place
+    with pytest.raises(Refusal, match=f"{what} takes one from 0 to"):
+        Cells(studio).row(text, layer, head, query, key, Work())

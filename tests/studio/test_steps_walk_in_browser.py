@@ -1,0 +1,301 @@
+"""The walk of the view `steps` in a browser: played and scrubbed, and each number the trace's.
+
+And the same walk of a head of a model, opened from the view `heads`.
+"""
+
+import re
+from urllib.parse import urlencode
+
+import pytest
+import torch
+
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.studio import Limits
+from glasshead.studio.views import heads
+from glasshead.studio.views.steps import computed
+from glasshead.studio.views.steps_cell import Cells
+from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
+from pretrained_folders import llama_folder
+from studio.conftest import LANGUAGES, address
+from written import written
+
+SENTENCE = "I do not like rain"
+QUERY = 3
+LONG = " ".join(["one two three four five six seven eight nine ten eleven twelve"] * 2)
+TEXT = "ab abc a c b ab bc aa ca bab abc aab c b a a b c ab"
+
+# The phase of the frame that is shown, and the numbers of its line.
+FRAME = """() => {
+  const line = document.querySelector(".walk .line");
+  const numbers = [...line.querySelectorAll("data")].map((one) => Number(one.value));
+  return [line.dataset.frame, numbers];
+}"""
+# What the stage writes, from now on.
+LISTEN = """() => {
+  window.written = [];
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    window.written.push(String(text));
+    return write.call(this, text, ...place);
+  };
+}"""
+
+
+def walked(page):
+    """The phase and the numbers of each frame, from the first one on."""
+    scrubber = page.get_by_label("Frame of the walk")
+    scrubber.focus()
+    page.keyboard.press("Home")
+    frames = [page.evaluate(FRAME)]
+    for _ in range(int(scrubber.get_attribute("max"))):
+        page.keyboard.press("ArrowRight")
+        frames.append(page.evaluate(FRAME))
+    return frames
+
+
+def close(numbers, expected):
+    torch.testing.assert_close(
+        torch.tensor(numbers, dtype=torch.float64),
+        torch.as_tensor(expected, dtype=torch.float64),
+        atol=1e-6,
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "window"])
+def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
+    look = looking(serving().url)
+    page = look.open(f"#steps?{urlencode({'text': SENTENCE, 'mask': mask, 'query': QUERY})}")
+    trace = computed(StepsRequest(text=SENTENCE, mask=mask), Limits()).trace
+    seen = trace.masked[QUERY].isfinite()
+    weights, values = trace.weights[QUERY], trace.values
+    keys = [at for at in range(5) if weights[at] > 0]
+    frames = walked(page)
+    masked = [] if mask == "none" else ["masked"]
+    phases = ["query", *["score"] * 5, "scaled", *masked, "power", "weights", *["mix"] * len(keys)]
+    assert [phase for phase, _ in frames] == [*phases, "context"]
+    named = {phase: numbers for phase, numbers in frames if phase not in ("score", "mix")}
+    close(named["query"], trace.queries[QUERY])
+    for key, (_, numbers) in enumerate(frames[1:6]):
+        assert len(numbers) == 2 * 4 + 1
+        close(numbers[-1], trace.scores[QUERY, key])
+        products = [one * other for one, other in zip(numbers[0:8:2], numbers[1:8:2], strict=True)]
+        close(sum(products), trace.scores[QUERY, key])
+    by_weight = weights.argsort(descending=True)
+    first, second = by_weight[:2].tolist()
+    close(
+        named["scaled"],
+        [trace.problem.scale, trace.scores[QUERY, first], trace.scaled[QUERY, first]],
+    )
+    largest = trace.masked[QUERY].max()
+    close(named["power"][-1], (trace.masked[QUERY, second] - largest).exp())
+    powers = (trace.masked[QUERY][seen] - largest).exp()
+    close(named["weights"], [1, powers.sum(), weights[first]])
+    mixed = [numbers for phase, numbers in frames if phase == "mix"]
+    for key, numbers in zip(keys, mixed, strict=True):
+        close(numbers, [weights[key], *values[key]])
+    close(named["context"], trace.context[QUERY])
+
+
+@pytest.mark.parametrize("normalizer", STEPS_NORMALIZERS)
+def test_each_normalizer_ends_in_its_weights(looking, serving, normalizer):
+    chosen = {"text": SENTENCE, "normalizer": normalizer, "query": QUERY}
+    page = looking(serving().url).open(f"#steps?{urlencode(chosen)}")
+    trace = computed(StepsRequest(text=SENTENCE, normalizer=normalizer), Limits()).trace
+    named = dict(walked(page))
+    close(named["weights"][-1], trace.weights[QUERY].max())
+    close(named["context"], trace.context[QUERY])
+    assert ("power" in named) == normalizer.startswith("softmax")
+
+
+def test_what_is_drawn_is_the_frame(looking, serving):
+    page = looking(serving().url).open("#steps?frame=0")
+    trace = computed(StepsRequest(), Limits()).trace
+    page.evaluate(LISTEN)
+    drawn = {}
+    for _ in range(10):
+        page.evaluate("() => { window.written = []; }")
+        page.get_by_label("One frame on").click()
+        drawn[page.evaluate(FRAME)[0]] = page.evaluate("() => window.written")
+    for at in range(3):
+        assert f"{trace.scores[1, at]:.2f}" in drawn["score"]
+        assert f"{trace.scaled[1, at]:.2f}" in drawn["scaled"]
+        assert f"{trace.weights[1, at]:.3f}" in drawn["weights"]
+        assert f"{trace.weights[1, at]:.3f}" not in drawn["score"]
+        assert f"{trace.context[1, at]:.2f}" in drawn["context"]
+    assert "Σ p = 1" in drawn["weights"]
+
+
+def test_still_where_motion_is_reduced(looking, serving):
+    page = looking(serving().url).open("#steps?frame=2")
+    assert page.get_by_role("button", name="Play").count() == 0
+    page.evaluate(LISTEN)
+    page.get_by_label("One frame on").click()
+    assert page.evaluate(FRAME)[0] == "score"
+    assert page.locator(".player output").inner_text() == "4 / 11"
+    page.keyboard.press("Escape")
+    page.locator("main").focus()
+    page.keyboard.press("Space")
+    count = page.evaluate("() => window.written.length")
+    page.wait_for_timeout(400)
+    assert page.evaluate("() => window.written.length") == count
+    assert page.locator(".player output").inner_text() == "4 / 11"
+    assert "frame=3" in address(page)
+
+
+def test_space_plays_and_pauses(looking, serving):
+    look = looking(serving().url)
+    look.page.emulate_media(reduced_motion="no-preference")
+    page = look.open("#steps?frame=0")
+    page.evaluate(LISTEN)
+    page.locator("main").focus()
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Pause").wait_for()
+    page.wait_for_function("() => document.querySelector('.walk .line').dataset.frame === 'score'")
+    count = page.evaluate("() => window.written.length")
+    page.wait_for_function(f"() => window.written.length > {count}")
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Play").wait_for()
+    frame = page.locator(".player output").inner_text()
+    page.wait_for_timeout(300)
+    assert page.locator(".player output").inner_text() == frame
+    # A letter in a field is a letter.
+    field = page.get_by_label("A sentence of your own")
+    field.fill("one")
+    field.press("Space")
+    assert field.input_value() == "one "
+    assert page.get_by_role("button", name="Pause").count() == 0
+
+
+def test_it_plays_to_its_end_and_tells_each_phase_once(looking, serving):
+    look = looking(serving().url)
+    look.page.emulate_media(reduced_motion="no-preference")
+    page = look.open("#steps?frame=5&mask=causal")
+    page.evaluate(
+        """() => {
+          window.told = [];
+          const said = document.querySelector(".walk .said");
+          new MutationObserver(() => window.told.push(said.textContent))
+            .observe(said, { childList: true });
+        }"""
+    )
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(
+        "() => document.querySelector('.walk .line').dataset.frame === 'context'"
+    )
+    told = page.evaluate("() => window.told")
+    assert len(told) == len(set(told)) == 4
+    assert told[-1] == "The context of “shiny” is the sum of the values, each times its weight."
+    page.get_by_role("button", name="Play").wait_for()
+
+
+def test_another_word_and_a_link_keep_the_frame(looking, serving):
+    page = looking(serving().url).open("#steps?frame=2&query=2")
+    assert page.evaluate(FRAME)[0] == "score"
+    trace = computed(StepsRequest(), Limits()).trace
+    close(page.evaluate(FRAME)[1][-1], trace.scores[2, 1])
+    page.get_by_label("Explained word").select_option("0")
+    page.locator(".words h2", has_text="“Hello”").wait_for()
+    close(page.evaluate(FRAME)[1][-1], trace.scores[0, 1])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_long_sentence_fits_each_width(looking, serving, language):
+    dark = LANGUAGES.index(language) % 2 == 1
+    look = looking(serving().url, language=language, dark=dark)
+    page = look.open(f"#steps?{urlencode({'text': LONG, 'frame': 27})}")
+    page.evaluate(LISTEN)
+    for width in (390, 820, 1440):
+        look.resize(width)
+        assert look.overflow() == 0, width
+        stage = page.locator(".stage").bounding_box()
+        assert stage["height"] < 700
+        assert stage["width"] <= width
+        # The weights of the word stay in sight while one scrolls through the tables.
+        page.locator("table[data-matrix=scores]").scroll_into_view_if_needed()
+        page.wait_for_timeout(50)
+        strip = page.locator(".sum .strip").bounding_box()
+        assert 0 <= strip["y"] < 900
+    words = page.evaluate("() => window.written")
+    assert not any(re.search(r"\b(steps|walk)\.[a-z]", word) for word in words)
+    assert look.violations() == []
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return llama_folder(tmp_path_factory.mktemp("models") / "llama")
+
+
+def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
+    served = serving(model)
+    look = looking(served.url, width=1440)
+    name = served.studio.texts.add(TEXT)
+    page = look.open(f"#heads?text={name}&layer=1&head=2&query=13&key=4")
+    page.get_by_role("link", name="Open this cell in Steps").click()
+    page.wait_for_selector(".view.steps .body[data-drawn]")
+    held = address(page)
+    for part in ("layer=1", "head=2", "query=13", "key=4", f"text={name}"):
+        assert part in held
+    told = Cells(served.studio).row(name, 1, 2, 13, 4, Work())
+    reading = heads.reading_of(served.studio, name, Work())
+    weights = heads.whole_map(reading, 1, 2)[13].abs()
+    rows = page.locator("table.cell tbody tr")
+    assert rows.count() == len(told["keys"]) + 1
+    for at, key in enumerate(told["keys"]):
+        cells = (
+            rows.nth(at).locator("td").evaluate_all("(all) => all.map((one) => one.dataset.value)")
+        )
+        close(float(cells[0]), key["score"])
+        close(float(cells[1]), key["scaled"])
+        close(float(cells[-1]), weights[key["place"]])
+    frames = walked(page)
+    close(dict(frames)["query"], told["q"][:6])
+    scores = [numbers for phase, numbers in frames if phase == "score" and numbers]
+    for numbers, key in zip(scores, told["keys"], strict=True):
+        close(numbers[-1], key["score"])
+        pairs = zip(numbers[0:8:2], numbers[1:8:2], strict=True)
+        close(sum(one * other for one, other in pairs) + numbers[8], key["score"])
+    close(dict(frames)["context"], told["context"][:6])
+    assert look.violations() == []
+    for width in (390, 820, 1440):
+        look.resize(width)
+        assert look.overflow() == 0
+    # And it goes back with what is selected.
+    page.get_by_role("link", name="Attention heads").click()
+    page.wait_for_selector(".view.heads .body[data-drawn]")
+    assert "layer=1" in address(page)
+
+
+def test_the_controls_of_a_cell_choose_another(looking, serving, model):
+    served = serving(model)
+    look = looking(served.url, expected=("400",))
+    name = served.studio.texts.add(TEXT)
+    page = look.open(f"#steps?text={name}&layer=0&head=0")
+    page.get_by_label("Layer, from 0").select_option("1")
+    page.locator("h2 code", has_text="layers.1").wait_for()
+    page.get_by_label("Query", exact=True).focus()
+    page.get_by_label("Query", exact=True).select_option("5")
+    page.wait_for_selector(".view.steps .body[data-drawn]")
+    assert page.evaluate("() => document.activeElement.labels[0].textContent") == "Query"
+    told = Cells(served.studio).row(name, 1, 0, 5, None, Work())
+    close(page.evaluate(FRAME)[1], told["context"][:6])
+    look.open(f"#steps?text={name}&layer=7&head=0")
+    assert "layer takes one from 0 to 1, and got 7" in page.locator(".refused").inner_text()
+    look.open(f"#steps?text={name}&layer=1&head=0")
+    page.get_by_role("link", name="The worked example").click()
+    page.wait_for_selector("table[data-matrix=weights]")
+    assert page.locator("table[data-matrix]").count() == 8
+
+
+def test_without_a_model_the_example_is_shown(looking, serving):
+    page = looking(serving().url).open("#steps?layer=1&head=2&query=13")
+    assert page.locator("table[data-matrix]").count() == 8
+
+
+def test_twelve_heads_are_chosen_from(looking, serving, tmp_path):
+    folder = written(tmp_path / "run", "num_heads=12", "d_model=48").path
+    look = looking(serving(folder).url, width=390)
+    page = look.open("#steps?layer=0&head=11&said=a+big+red+dog")
+    assert page.get_by_label("Head, from 0").input_value() == "11"
+    assert page.get_by_label("Head, from 0").locator("option").count() == 12
+    assert look.overflow() == 0
