@@ -263,6 +263,14 @@ _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _COARSE = 4e-2
 
 
+def tolerance_of(dtype: torch.dtype) -> float:
+    """Return how far rounding may take an output from what follows from its inputs.
+
+    Relative to the largest value.
+    """
+    return _TOLERANCES.get(dtype, _COARSE)
+
+
 def output_mismatch(captured: CapturedCall) -> bool:
     """Return whether the model's own output differs from what its inputs should give.
 
@@ -272,7 +280,7 @@ def output_mismatch(captured: CapturedCall) -> bool:
     if captured.output is None or 0 in captured.problem.scores_shape:
         return False
     problem, output = captured.problem, captured.output
-    tolerance = _TOLERANCES.get(output.dtype, _COARSE)
+    tolerance = tolerance_of(output.dtype)
     for row in sorted({0, captured.queries - 1}):
         ours, sees, largest = _row(problem, row)
         theirs = output[..., row, :].to(ours.dtype)
