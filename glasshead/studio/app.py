@@ -27,6 +27,7 @@ from glasshead.studio.routes import (
     alignment_routes,
     atlas_routes,
     heads_routes,
+    model_routes,
     prompt_routes,
     shell_routes,
     steps_routes,
@@ -62,6 +63,7 @@ def application(
     for routes in (
         shell_routes,
         prompt_routes,
+        model_routes,
         steps_routes,
         heads_routes,
         alignment_routes,

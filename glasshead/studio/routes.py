@@ -28,6 +28,7 @@ from glasshead.studio.subject import ModelPass
 from glasshead.studio.views import heads as view
 from glasshead.studio.views.alignment import USUAL_WIDTH, WIDTHS, translations, weights
 from glasshead.studio.views.atlas import TOKENS, Atlases
+from glasshead.studio.views.model import WholeModel
 from glasshead.studio.views.prompt import LONGEST_PROMPT, Prompts, described
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
@@ -345,6 +346,51 @@ def prompt_routes(studio: Studio) -> APIRouter:
     async def model(request: Request) -> dict[str, Any] | None:
         """Describe the model: its name, layers, heads and parameters; null where none opens."""
         return await run_job(request, lambda _: described(studio))
+
+    return routes
+
+
+def model_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `model`."""
+    routes = APIRouter(prefix="/model", tags=["model"], responses=REFUSALS)
+    whole = WholeModel(studio)
+
+    class HeadOfPromptQuery(HeadQuery):
+        """A head of a layer that has read a prompt."""
+
+        text: Annotated[
+            str, Field(max_length=LONGEST_PROMPT, json_schema_extra=has_a_word(HAS_A_SIGN))
+        ]
+
+    @routes.get("")
+    async def told(request: Request, text: _Prompt) -> dict[str, Any]:
+        """Return the layers, heads and tokens of a text, and what its heads are lit by.
+
+        404 where there is no model.
+        """
+        return await run_job(request, lambda work: whole.told(text, work))
+
+    @routes.get("/writes", response_class=Response, responses=NUMBERS)
+    async def writes(request: Request, text: _Prompt) -> Response:
+        """Return the norm and the share of what each head writes, [2, heads, queries]."""
+        return numbers(await run_job(request, lambda work: whole.writes(text, work)))
+
+    @routes.get("/reads", response_class=Response, responses=NUMBERS)
+    async def reads(
+        request: Request, text: _Prompt, query: Annotated[int, Query(ge=0, le=2**31 - 1)]
+    ) -> Response:
+        """Return the weights of a query in all heads, [heads, keys]; 400 where it is not there."""
+        return numbers(await run_job(request, lambda work: whole.reads(text, query, work)))
+
+    @routes.get("/map", response_class=Response, responses=NUMBERS)
+    async def map_of_head(request: Request, of: Annotated[HeadOfPromptQuery, Query()]) -> Response:
+        """Return the weights of one head; −0 where the mask hides.
+
+        400 where there is no such layer or head.
+        """
+        return numbers(
+            await run_job(request, lambda work: whole.map(of.text, of.layer, of.head, work))
+        )
 
     return routes
 

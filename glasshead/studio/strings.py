@@ -321,6 +321,40 @@ ALIGNMENT = {
 }
 
 
+MODEL = {
+    "model.title": _("Model"),
+    "model.none": _("No model loaded. Start the studio with a model folder."),
+    "model.help": _(
+        "Click a head or a token; drag to move, the wheel or + and − to zoom. With the keyboard, "
+        "arrow keys go from head to head, Enter opens one, and Esc shows the whole model."
+    ),
+    "model.at": _("At the token “{query}”"),
+    "model.writes": _("Norm of what it writes"),
+    "model.context": _("Norm of its context vector"),
+    "model.context_why": _(
+        "The output projection of this model cannot be told apart by heads, which are therefore "
+        "lit by the norm of their context vectors."
+    ),
+    "model.share": _("Share of its layer’s attention output"),
+    "model.rank": _("Rank among all heads"),
+    "model.reads": _("Reads most from"),
+    "model.lines": _(
+        "Lines down: share of the layer’s attention output, orange where a head works against it. "
+        "Lines from the tokens: attention weights."
+    ),
+    "model.take": _("Take it away"),
+    "model.whole": _("Whole model"),
+    "model.nearer": _("Zoom in"),
+    "model.further": _("Zoom out"),
+    "model.as_table": _("The same as a table"),
+    "model.table.writes": _("Norm of what each head writes at “{query}”"),
+    "model.table.context": _("Norm of each head’s context vector at “{query}”"),
+    "model.layer": _("Layer {layer}"),
+    "model.head": _("Head {head}"),
+    "model.mlp": _("MLP"),
+}
+
+
 TRAINING = {
     "training.title": _("Training"),
     "training.none": _(
@@ -420,7 +454,7 @@ REPORT = {
 }
 
 
-_PARTS = (SHELL, PROMPT, STEPS, HEADS, ALIGNMENT, ATLAS, TRAINING, REPORT)
+_PARTS = (SHELL, PROMPT, STEPS, HEADS, ALIGNMENT, ATLAS, MODEL, TRAINING, REPORT)
 
 
 def words(lang: str) -> dict[str, str]:

@@ -148,13 +148,14 @@ LANGUAGES = {
 }
 
 
-VIEWS = ("prompt", "steps", "heads", "alignment", "atlas", "training")
+VIEWS = ("prompt", "steps", "heads", "alignment", "atlas", "model", "training")
 _OF: dict[str, tuple[Kind | None, ...]] = {
     "prompt": (None, "classify", "translate", "write", "model"),
     "steps": (None, "classify", "translate", "write", "model", "weights"),
     "heads": ("classify", "translate", "write", "model"),
     "alignment": ("translate",),
     "atlas": ("classify", "translate", "write", "model", "weights"),
+    "model": ("classify", "translate", "write", "model"),
     "training": ("classify", "translate", "write"),
 }
 

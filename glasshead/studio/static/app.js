@@ -9,6 +9,7 @@ import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
+import { model as wholeModel } from "./views/model.js";
 import { headsOf } from "./views/prompt-heads.js";
 import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
@@ -70,7 +71,7 @@ import { training } from "./views/training.js";
  */
 
 /** @type {Record<string, View>} */
-const VIEWS = { prompt, steps, heads, alignment, atlas, training };
+const VIEWS = { prompt, steps, heads, alignment, atlas, model: wholeModel, training };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
@@ -411,6 +412,7 @@ function selectionOf(view, state) {
   const { layer, head, query, key, text, said } = state;
   if (view === "heads") return { layer, head, query, key, text, said };
   if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
+  if (view === "model") return { layer, head, query, key, said: text };
   if (view !== "prompt") return null;
   const [first] = headsOf(state.heads);
   return { layer: first?.[0], head: first?.[1], query, said: text };
@@ -429,6 +431,7 @@ function stateOf(view, { layer, head, query, key, text, said }) {
     heads: { layer, head, query, key, text, said },
     atlas: { layer, head, i: query, j: key, text, said },
     prompt: { heads: shown, query, text: said },
+    model: { layer, head, query, key, text: said },
   };
   return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }

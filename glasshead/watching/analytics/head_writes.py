@@ -41,12 +41,14 @@ class HeadWrites:
             works against the others, and 0 where o is 0. Over heads and bias they sum to 1.
         bias_share: b·o / ‖o‖², that of the projection's bias.
         output_norm: ‖o‖.
+        projection: The name of the output projection's module.
     """
 
     norm: Float[Tensor, "*batch heads queries"]
     share: Float[Tensor, "*batch heads queries"]
     bias_share: Float[Tensor, "*batch queries"]
     output_norm: Float[Tensor, "*batch queries"]
+    projection: str
 
 
 @contextmanager
@@ -144,23 +146,25 @@ class _Projection:
     """The map x ↦ x W + b of a module.
 
     Attributes:
+        name: Name of the module.
         weight: W, `[width, outputs]`.
         bias: b; 0 where there is none.
     """
 
+    name: str
     weight: Float[Tensor, "width outputs"]
     bias: Float[Tensor, " outputs"]
 
     @classmethod
-    def of(cls, module: nn.Module, like: Float[Tensor, "*batch width"]) -> "_Projection":
+    def of(cls, name: str, module: nn.Module, like: Float[Tensor, "*batch width"]) -> "_Projection":
         """Return the map of a module, whose weights may be packed: by what it makes of units."""
         width = like.shape[-1]
         if isinstance(module, nn.Linear) and type(module) in _LINEAR:
             weight, bias = module.weight.T, module.bias
-            return cls(weight, weight.new_zeros(weight.shape[-1]) if bias is None else bias)
+            return cls(name, weight, weight.new_zeros(weight.shape[-1]) if bias is None else bias)
         bias = module(like.new_zeros(1, 1, width))[0, 0]
         units = torch.eye(width, dtype=like.dtype, device=like.device)
-        return cls(module(units[None])[0] - bias, bias)
+        return cls(name, module(units[None])[0] - bias, bias)
 
     def writes(
         self, context: Float[Tensor, "*batch heads queries dim"], output: Tensor | None
@@ -187,6 +191,7 @@ class _Projection:
             share=torch.stack(shares, -2),
             bias_share=_ratio((bias * total).sum(-1), square),
             output_norm=square.sqrt(),
+            projection=self.name,
         )
 
 
@@ -251,7 +256,7 @@ class _WritesWatcher(Watcher):
         self._probing = True
         try:
             with torch.no_grad():
-                projection = _Projection.of(module, waiting.joined)
+                projection = _Projection.of(self.names[module], module, waiting.joined)
                 waiting.by, waiting.writes = module, projection.writes(waiting.context, output)
         finally:
             self._probing = False
