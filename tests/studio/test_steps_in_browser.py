@@ -450,6 +450,7 @@ SHOWN = ("translator", "model", "watched", "book.safetensors")
 
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
+READ = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+wanted+to+play+with+the"
 DARK = {"width": 1440, "dark": True}
 
 
@@ -484,6 +485,9 @@ SCENES = (
     Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
     Scene("studio_atlas", "book.safetensors", "atlas"),
     Scene("studio_atlas_near", "book.safetensors", "atlas", "zoom=5.6&y=30&x=30&i=30&j=29"),
+    Scene(
+        "studio_model", "model", "model", f"{READ}&layer=4&head=3&query=17", look={"width": 1440}
+    ),
     Scene("studio_training", "watched", "training", look={"height": 1280}),
 )
 
