@@ -19,6 +19,7 @@ SHELL = {
     "shell.kind.translate": _("Translator"),
     "shell.kind.write": _("Language model"),
     "shell.kind.model": _("Model"),
+    "shell.kind.vision": _("Vision model"),
     "shell.hidden": _("grey: hidden by the mask"),
     "shell.save": _("Save the picture"),
     "shell.png": _("PNG"),
@@ -355,6 +356,31 @@ MODEL = {
 }
 
 
+PICTURE = {
+    "picture.title": _("Picture"),
+    "picture.none": _(
+        "No vision model loaded. Start the studio with the folder of one, such as ViT or DINOv2."
+    ),
+    "picture.file": _("A picture of yours, which stays on this machine"),
+    "picture.large": _(
+        "The limit is {most} bytes, and this picture has {size}: choose a smaller one."
+    ),
+    "picture.query": _("Where it looks from"),
+    "picture.patch": _("Patch at row {row}, column {column}"),
+    "picture.kind.class": _("class token"),
+    "picture.kind.registers": _("registers"),
+    "picture.kind.patches": _("patches"),
+    "picture.canvas": _(
+        "The picture; click a patch or move by arrow keys to see where the model looks from there"
+    ),
+    "picture.rollout": _("Rollout over all layers"),
+    "picture.all": _("All heads, one row per layer"),
+    "picture.sums": _("Weight by kind of token: {sums}."),
+    "picture.largest": _("Largest weight of a patch"),
+    "picture.table": _("Weight of each patch"),
+}
+
+
 TRAINING = {
     "training.title": _("Training"),
     "training.none": _(
@@ -454,7 +480,7 @@ REPORT = {
 }
 
 
-_PARTS = (SHELL, PROMPT, STEPS, HEADS, ALIGNMENT, ATLAS, MODEL, TRAINING, REPORT)
+_PARTS = (SHELL, PROMPT, STEPS, HEADS, ALIGNMENT, ATLAS, MODEL, PICTURE, TRAINING, REPORT)
 
 
 def words(lang: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
 import { model as wholeModel } from "./views/model.js";
+import { picture } from "./views/picture.js";
 import { headsOf } from "./views/prompt-heads.js";
 import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
@@ -71,7 +72,7 @@ import { training } from "./views/training.js";
  */
 
 /** @type {Record<string, View>} */
-const VIEWS = { prompt, steps, heads, alignment, atlas, model: wholeModel, training };
+const VIEWS = { prompt, steps, heads, alignment, atlas, model: wholeModel, picture, training };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
