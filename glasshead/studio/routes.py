@@ -415,7 +415,10 @@ def picture_routes(studio: Studio) -> APIRouter:
 
     @routes.post("", openapi_extra={"requestBody": _FILE})
     async def add(request: Request) -> dict[str, str]:
-        """Store the picture of a file and return its name; 413 where it is too large."""
+        """Store the picture of a file and return its name.
+
+        400 where it is none that can be opened, 413 where it is too large.
+        """
         content = await request.body()
         return {"id": await run_job(request, lambda _: pictures.add(content))}
 

@@ -338,6 +338,7 @@ MODEL = {
     ),
     "model.share": _("Share of its layer’s attention output"),
     "model.rank": _("Rank among all heads"),
+    "model.of": _("{rank} of {count} heads"),
     "model.reads": _("Reads most from"),
     "model.lines": _(
         "Lines down: share of the layer’s attention output, orange where a head works against it. "

@@ -292,7 +292,7 @@ class Model {
     const rows = [
       [t(`model.${told.lit}`), "norm", norm, decimal(norm)],
       [t("model.share"), "share", share, Number.isNaN(share) ? "–" : percent(share)],
-      [t("model.rank"), "rank", rank, t("heads.of", { rank, count: norms.length })],
+      [t("model.rank"), "rank", rank, t("model.of", { rank, count: norms.length })],
     ];
     const text = this.field.value;
     const at = { layer, head, query, ...(scene.key !== null && { key: scene.key }) };
