@@ -1,4 +1,4 @@
-"""The studio: the atlas of 65,536 tokens, a prompt while it is typed, and the steps of 24 words.
+"""The studio: an atlas of 65,536 tokens, a prompt that is typed, 24 words in Steps, 12 × 12 heads.
 
 The prompt is that of stories260K, where `GLASSHEAD_DATA` has it.
 """
@@ -22,6 +22,7 @@ from playwright.sync_api import Page, ViewportSize
 
 import glasshead as gh
 from tests.chromium import chromium
+from tests.pretrained_folders import llama_folder
 
 RESULTS = Path("build/benchmarks/studio.json")
 TOKENS, WIDTH = 2**16, 64
@@ -30,8 +31,8 @@ WINDOW: ViewportSize = {"width": 1280, "height": 900}
 # Each of 256 x 256 blocks; at level 3 a tile is of 2048 keys a side.
 TILES = 40
 # Pan by a few pixels in each frame, and count frames.
-PANNED = """async (seconds) => {
-  const canvas = document.querySelector(".atlas canvas");
+PANNED = """async ([view, seconds]) => {
+  const canvas = document.querySelector(`${view} canvas`);
   const box = canvas.getBoundingClientRect();
   const at = (x, y, type) => canvas.dispatchEvent(new PointerEvent(type, {
     pointerId: 1, pointerType: "mouse", button: 0, buttons: 1, bubbles: true,
@@ -192,7 +193,7 @@ def panned(page: Page, url: str) -> list[Figure]:
         page.goto("about:blank")
         page.goto(f"{url}#atlas?y=40000&x=39000&zoom={zoom}&i=40000&j=39000")
         page.wait_for_selector(".body[data-drawn]")
-        rows.append(frame(f"panning, {name}", page.evaluate(PANNED, 4)))
+        rows.append(frame(f"panning, {name}", page.evaluate(PANNED, [".atlas .map", 4])))
     return rows
 
 
@@ -202,6 +203,21 @@ def dragged(page: Page, url: str) -> Figure:
     page.goto(f"{url}#steps?{urlencode({'text': WORDS})}")
     page.wait_for_selector(".body[data-drawn]")
     return frame("β is dragged, 24 words", page.evaluate(DRAGGED, 4))
+
+
+def canvas(page: Page, url: str) -> list[Figure]:
+    """The frames of the view `model` of 12 x 12 heads while it is panned, from far and near."""
+    rows = []
+    for name, zoom in (("12 × 12 heads seen whole but for a tenth", 1.1), ("twice as near", 2)):
+        page.goto("about:blank")
+        page.goto(f"{url}#model")
+        page.wait_for_selector(".body[data-drawn]")
+        least = float(page.evaluate("document.querySelector('.whole').dataset.zoom"))
+        page.goto("about:blank")
+        page.goto(f"{url}#model?x=0&y=0&zoom={least * zoom}")
+        page.wait_for_selector(".body[data-drawn]")
+        rows.append(frame(f"panning, {name}", page.evaluate(PANNED, [".whole", 4])))
+    return rows
 
 
 def main() -> None:
@@ -229,6 +245,11 @@ def main() -> None:
     if story.is_dir():
         with served(story) as url:
             rows += typed(url)
+    with tempfile.TemporaryDirectory() as place:
+        wide = {"num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12}
+        model = llama_folder(Path(place), hidden_size=48, **wide)
+        with served(model) as url, chromium() as browser:
+            rows += canvas(browser.new_page(viewport=WINDOW), url)
     threads = torch.get_num_threads()
     report(f"studio: atlas of {TOKENS:,} tokens, width {WIDTH}, {threads} threads", rows, RESULTS)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from playwright.sync_api import Browser
 
 from tests.chromium import chromium
+from tests.studio.pictures.vision_folders import vit_folder
 
 ROOT = Path(__file__).parent.parent
 TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -115,6 +116,9 @@ def shown() -> None:
     for name, of in (("translator", DEMO / "translator"), ("model", story.parent)):
         if not (SHOWN / name).exists():
             (SHOWN / name).symlink_to(of.resolve())
+    if not (SHOWN / "vision").exists():
+        size = {"image_size": 224, "patch_size": 16, "hidden_size": 48, "num_attention_heads": 6}
+        vit_folder(SHOWN / "vision", num_hidden_layers=4, **size)
     for name, options in RUNS.items():
         if not (SHOWN / name).exists():
             output(f"glasshead train write --run {shlex.quote(str(SHOWN / name))} {options}")

@@ -98,6 +98,7 @@ from glasshead.watching import watch as watch
 from glasshead.watching.alarms import Alarm as Alarm
 from glasshead.watching.alarms import AlarmRule as AlarmRule
 from glasshead.watching.analytics import HeadRoles as HeadRoles
+from glasshead.watching.analytics import HeadWrites as HeadWrites
 from glasshead.watching.analytics import Patterns as Patterns
 from glasshead.watching.analytics import PromptMaps as PromptMaps
 from glasshead.watching.analytics import alignment_heads as alignment_heads
@@ -106,6 +107,7 @@ from glasshead.watching.analytics import eviction_scores as eviction_scores
 from glasshead.watching.analytics import flow as flow
 from glasshead.watching.analytics import gradient_rollout as gradient_rollout
 from glasshead.watching.analytics import head_roles as head_roles
+from glasshead.watching.analytics import head_writes as head_writes
 from glasshead.watching.analytics import patterns as patterns
 from glasshead.watching.analytics import prompt_maps as prompt_maps
 from glasshead.watching.analytics import prompt_tokens as prompt_tokens

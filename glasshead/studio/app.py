@@ -27,6 +27,8 @@ from glasshead.studio.routes import (
     alignment_routes,
     atlas_routes,
     heads_routes,
+    model_routes,
+    picture_routes,
     prompt_routes,
     shell_routes,
     steps_routes,
@@ -62,6 +64,8 @@ def application(
     for routes in (
         shell_routes,
         prompt_routes,
+        model_routes,
+        picture_routes,
         steps_routes,
         heads_routes,
         alignment_routes,

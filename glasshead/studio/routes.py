@@ -35,6 +35,8 @@ from glasshead.studio.views.heads_compared import (
     difference,
     no_difference,
 )
+from glasshead.studio.views.model import WholeModel
+from glasshead.studio.views.picture import Pictures
 from glasshead.studio.views.prompt import LONGEST_PROMPT, Prompts, described
 from glasshead.studio.views.reading import is_read
 from glasshead.studio.views.steps import steps_data, steps_words
@@ -435,6 +437,105 @@ def prompt_routes(studio: Studio) -> APIRouter:
     async def model(request: Request) -> dict[str, Any] | None:
         """Describe the model: its name, layers, heads and parameters; null where none opens."""
         return await run_job(request, lambda _: described(studio))
+
+    return routes
+
+
+def model_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `model`."""
+    routes = APIRouter(prefix="/model", tags=["model"], responses=REFUSALS)
+    whole = WholeModel(studio)
+
+    class HeadOfPromptQuery(HeadQuery):
+        """A head of a layer that has read a prompt."""
+
+        text: Annotated[
+            str, Field(max_length=LONGEST_PROMPT, json_schema_extra=has_a_word(HAS_A_SIGN))
+        ]
+
+    @routes.get("")
+    async def told(request: Request, text: _Prompt) -> dict[str, Any]:
+        """Return the layers, heads and tokens of a text, and what its heads are lit by.
+
+        404 where there is no model.
+        """
+        return await run_job(request, lambda work: whole.told(text, work))
+
+    @routes.get("/writes", response_class=Response, responses=NUMBERS)
+    async def writes(request: Request, text: _Prompt) -> Response:
+        """Return the norm and the share of what each head writes, [2, heads, queries]."""
+        return numbers(await run_job(request, lambda work: whole.writes(text, work)))
+
+    @routes.get("/reads", response_class=Response, responses=NUMBERS)
+    async def reads(
+        request: Request, text: _Prompt, query: Annotated[int, Query(ge=0, le=2**31 - 1)]
+    ) -> Response:
+        """Return the weights of a query in all heads, [heads, keys]; 400 where it is not there."""
+        return numbers(await run_job(request, lambda work: whole.reads(text, query, work)))
+
+    @routes.get("/map", response_class=Response, responses=NUMBERS)
+    async def map_of_head(request: Request, of: Annotated[HeadOfPromptQuery, Query()]) -> Response:
+        """Return the weights of one head; −0 where the mask hides.
+
+        400 where there is no such layer or head.
+        """
+        return numbers(
+            await run_job(request, lambda work: whole.map(of.text, of.layer, of.head, work))
+        )
+
+    return routes
+
+
+_Image = Annotated[
+    str | None,
+    Query(
+        pattern=NAME,
+        description="The name of a picture, as it was given when it was sent; without one, an "
+        "example.",
+    ),
+]
+_QueryToken = Annotated[int, Query(ge=0, le=2**31 - 1, description="A token, counted from 0.")]
+_FILE = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+
+
+def picture_routes(studio: Studio) -> APIRouter:
+    """Create the routes of the view `picture`."""
+    routes = APIRouter(prefix="/picture", tags=["picture"], responses=REFUSALS)
+    pictures = Pictures(studio)
+
+    @routes.post("", openapi_extra={"requestBody": _FILE})
+    async def add(request: Request) -> dict[str, str]:
+        """Store the picture of a file and return its name.
+
+        400 where it is none that can be opened, 413 where it is too large.
+        """
+        content = await request.body()
+        return {"id": await run_job(request, lambda _: pictures.add(content))}
+
+    @routes.get("")
+    async def told(request: Request, image: _Image = None) -> dict[str, Any]:
+        """Return the layers, heads and patches of a picture; 404 where there is no vision model."""
+        return await run_job(request, lambda work: pictures.told(image, work))
+
+    @routes.get("/pixels", response_class=Response, responses=NUMBERS)
+    async def pixels(request: Request, image: _Image = None) -> Response:
+        """Return the picture as the model is given it, [height, width, 3], from 0 to 1."""
+        return numbers(await run_job(request, lambda work: pictures.pixels(image, work)))
+
+    @routes.get("/maps", response_class=Response, responses=NUMBERS)
+    async def maps(request: Request, query: _QueryToken, image: _Image = None) -> Response:
+        """Return the weights of the patches in each head and, last, in the rollout.
+
+        400 where there is no such query.
+        """
+        return numbers(await run_job(request, lambda work: pictures.maps(image, query, work)))
+
+    @routes.get("/sums")
+    async def sums(
+        request: Request, query: _QueryToken, image: _Image = None
+    ) -> dict[str, list[float]]:
+        """Return the sums of the weights of all patches and of other tokens, as of the maps."""
+        return await run_job(request, lambda work: pictures.sums(image, query, work))
 
     return routes
 

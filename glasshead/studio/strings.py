@@ -19,6 +19,7 @@ SHELL = {
     "shell.kind.translate": _("Translator"),
     "shell.kind.write": _("Language model"),
     "shell.kind.model": _("Model"),
+    "shell.kind.vision": _("Vision model"),
     "shell.hidden": _("grey: hidden by the mask"),
     "shell.save": _("Save the picture"),
     "shell.png": _("PNG"),
@@ -349,6 +350,66 @@ ALIGNMENT = {
 }
 
 
+MODEL = {
+    "model.title": _("Model"),
+    "model.none": _("No model loaded. Start the studio with a model folder."),
+    "model.help": _(
+        "Click a head or a token; drag to move, the wheel or + and − to zoom. With the keyboard, "
+        "arrow keys go from head to head, Enter opens one, and Esc shows the whole model."
+    ),
+    "model.at": _("At the token “{query}”"),
+    "model.writes": _("Norm of what it writes"),
+    "model.context": _("Norm of its context vector"),
+    "model.context_why": _(
+        "The output projection of this model cannot be told apart by heads, which are therefore "
+        "lit by the norm of their context vectors."
+    ),
+    "model.share": _("Share of its layer’s attention output"),
+    "model.rank": _("Rank among all heads"),
+    "model.of": _("{rank} of {count} heads"),
+    "model.reads": _("Reads most from"),
+    "model.lines": _(
+        "Lines down: share of the layer’s attention output, orange where a head works against it. "
+        "Lines from the tokens: attention weights."
+    ),
+    "model.take": _("Take it away"),
+    "model.whole": _("Whole model"),
+    "model.nearer": _("Zoom in"),
+    "model.further": _("Zoom out"),
+    "model.as_table": _("The same as a table"),
+    "model.table.writes": _("Norm of what each head writes at “{query}”"),
+    "model.table.context": _("Norm of each head’s context vector at “{query}”"),
+    "model.layer": _("Layer {layer}"),
+    "model.head": _("Head {head}"),
+    "model.mlp": _("MLP"),
+}
+
+
+PICTURE = {
+    "picture.title": _("Picture"),
+    "picture.none": _(
+        "No vision model loaded. Start the studio with the folder of one, such as ViT or DINOv2."
+    ),
+    "picture.file": _("A picture of yours, which stays on this machine"),
+    "picture.large": _(
+        "The limit is {most} bytes, and this picture has {size}: choose a smaller one."
+    ),
+    "picture.query": _("Where it looks from"),
+    "picture.patch": _("Patch at row {row}, column {column}"),
+    "picture.kind.class": _("class token"),
+    "picture.kind.registers": _("registers"),
+    "picture.kind.patches": _("patches"),
+    "picture.canvas": _(
+        "The picture; click a patch or move by arrow keys to see where the model looks from there"
+    ),
+    "picture.rollout": _("Rollout over all layers"),
+    "picture.all": _("All heads, one row per layer"),
+    "picture.sums": _("Weight by kind of token: {sums}."),
+    "picture.largest": _("Largest weight of a patch"),
+    "picture.table": _("Weight of each patch"),
+}
+
+
 TRAINING = {
     "training.title": _("Training"),
     "training.none": _(
@@ -530,7 +591,19 @@ WALK = {
 }
 
 
-_PARTS = (SHELL, PROMPT, STEPS, WALK, HEADS, ALIGNMENT, ATLAS, TRAINING, REPORT)
+_PARTS = (
+    SHELL,
+    PROMPT,
+    STEPS,
+    WALK,
+    HEADS,
+    ALIGNMENT,
+    ATLAS,
+    MODEL,
+    PICTURE,
+    TRAINING,
+    REPORT,
+)
 
 
 def words(lang: str) -> dict[str, str]:

@@ -168,13 +168,15 @@ LANGUAGES = {
 }
 
 
-VIEWS = ("prompt", "steps", "heads", "alignment", "atlas", "training")
+VIEWS = ("prompt", "steps", "heads", "alignment", "atlas", "model", "picture", "training")
 _OF: dict[str, tuple[Kind | None, ...]] = {
     "prompt": (None, "classify", "translate", "write", "model"),
-    "steps": (None, "classify", "translate", "write", "model", "weights"),
+    "steps": (None, "classify", "translate", "write", "model", "vision", "weights"),
     "heads": ("classify", "translate", "write", "model"),
     "alignment": ("translate",),
     "atlas": ("classify", "translate", "write", "model", "weights"),
+    "model": ("classify", "translate", "write", "model"),
+    "picture": ("vision",),
     "training": ("classify", "translate", "write"),
 }
 
@@ -196,8 +198,8 @@ def first_view(subject: StudioSubject, kind: Kind | None) -> str:
     """
     if kind is None or subject.folder is None:
         return "prompt"
-    if kind == "weights":
-        return "atlas"
+    if kind in ("weights", "vision"):
+        return "atlas" if kind == "weights" else "picture"
     # A run that has not validated yet has no model to read with.
     return "prompt" if kind == "model" or RunFolder(subject.folder).weights.exists() else "training"
 

@@ -24,10 +24,12 @@ from glasshead.studio.strings import _
 from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories
+from glasshead.tasks.readers.pictures import reads_pictures
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.watching.layer_record import Call
 
 if TYPE_CHECKING:
+    from glasshead.tasks.readers.pictures import PictureReader
     from glasshead.tasks.readers.reader import Reader
     from glasshead.tasks.translate import TextTranslator
 
@@ -150,7 +152,7 @@ def beginning(texts: Iterable[str], longest: int = _LONGEST_SAMPLE) -> str:
     return text[:longest]
 
 
-Kind = Literal["classify", "translate", "write", "model", "weights"]
+Kind = Literal["classify", "translate", "write", "model", "vision", "weights"]
 _TASKS: tuple[Kind, ...] = ("classify", "translate", "write")
 # What a folder or a file of each kind holds, for sentences.
 _HELD: dict[Kind, str] = {
@@ -158,6 +160,7 @@ _HELD: dict[Kind, str] = {
     "translate": _("a translation model"),
     "write": _("a language model"),
     "model": _("a model without its training"),
+    "vision": _("a vision model"),
     "weights": _("stored weights alone"),
 }
 # Why a view cannot be had here.
@@ -170,9 +173,17 @@ _NO_MODEL = _(
 _NO_WEIGHTS = _(
     "a map without a text needs stored weights, and {here}: start the studio with a file of them."
 )
+_NO_VISION = _(
+    "a picture needs a vision model, and {here}: start the studio with the folder of one."
+)
 _NO_RUN = _("a learning curve needs a run, and {here}: start the studio with the folder of one.")
 # The files of a model; the logs of a training change all the time and do not count.
-_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+_MODEL_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "preprocessor_config.json",
+)
 _WEIGHTS = (".safetensors", ".bin")
 _T = TypeVar("_T")
 
@@ -234,6 +245,8 @@ class StudioSubject:
                     name=self.name,
                 )
             )
+        if reads_pictures(self.folder):
+            return "vision"
         if is_of_huggingface(self.folder) or llama2c_file(self.folder) is not None:
             return "model"
         task = RunFolder(self.folder).read_config().get("task")
@@ -280,6 +293,17 @@ class StudioSubject:
 
         return self._opened("translator", TextTranslator.load)
 
+    def pictures(self) -> "PictureReader":
+        """Load the vision model.
+
+        Errors: an OSError or ValueError in one sentence where it cannot be loaded.
+        """
+        if (kind := self.kind) != "vision":
+            raise self._without(_NO_VISION, kind)
+        from glasshead.tasks.readers.pictures import reader_of_pictures
+
+        return self._opened("pictures", reader_of_pictures)
+
     def sample(self) -> Sample:
         """Return the text that a view of the model begins with.
 
@@ -298,7 +322,8 @@ class StudioSubject:
         """Return the loaded object, reloading it where the files have changed since."""
         with self._lock:
             kind = self.kind
-            if self.folder is None or (kind == "weights" and what != "weights"):
+            own = {"weights": "weights", "vision": "pictures"}.get(str(kind))
+            if self.folder is None or (own is not None and what != own):
                 raise self._without(_NO_MODEL, kind)
             if kind != "weights" and what == "weights":
                 raise self._without(_NO_WEIGHTS, kind)

@@ -263,11 +263,19 @@ _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _COARSE = 4e-2
 
 
+def tolerance_of(dtype: torch.dtype) -> float:
+    """Return how far rounding may take an output from what follows from its inputs.
+
+    Relative to the largest value.
+    """
+    return _TOLERANCES.get(dtype, _COARSE)
+
+
 def agrees(theirs: Tensor, ours: Tensor) -> bool:
     """Return whether a model's output is ours, within the rounding of its dtype."""
-    tolerance = _TOLERANCES.get(theirs.dtype, _COARSE)
     largest = float(ours.abs().amax()) if ours.numel() else 0.0
-    return bool(((theirs - ours).abs() <= tolerance * max(largest, 1e-30)).all())
+    limit = tolerance_of(theirs.dtype) * max(largest, 1e-30)
+    return bool(((theirs - ours).abs() <= limit).all())
 
 
 def output_mismatch(captured: CapturedCall) -> bool:
@@ -279,7 +287,7 @@ def output_mismatch(captured: CapturedCall) -> bool:
     if captured.output is None or 0 in captured.problem.scores_shape:
         return False
     problem, output = captured.problem, captured.output
-    tolerance = _TOLERANCES.get(output.dtype, _COARSE)
+    tolerance = tolerance_of(output.dtype)
     for row in sorted({0, captured.queries - 1}):
         ours, sees, largest = _row(problem, row)
         theirs = output[..., row, :].to(ours.dtype)

@@ -27,6 +27,7 @@ from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.keyboard import reached_by_tab
+from studio.pictures.vision_folders import vit_folder
 from studio.small_runs import SmallRun
 from translated import translated
 from written import written
@@ -446,11 +447,12 @@ STORY = (
 )
 
 
-SHOWN = ("translator", "model", "watched", "book.safetensors")
+SHOWN = ("translator", "model", "vision", "watched", "book.safetensors")
 
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
 HEAD = "layer=4&head=7&query=26"
+READ = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+wanted+to+play+with+the"
 DARK = {"width": 1440, "dark": True}
 # A head with the arcs of another, and the same story of another child.
 KEPT = "layer=1&head=3&arcs=4.1"
@@ -491,6 +493,10 @@ SCENES = (
     Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
     Scene("studio_atlas", "book.safetensors", "atlas"),
     Scene("studio_atlas_near", "book.safetensors", "atlas", "zoom=5.6&y=30&x=30&i=30&j=29"),
+    Scene(
+        "studio_model", "model", "model", f"{READ}&layer=4&head=3&query=17", look={"width": 1440}
+    ),
+    Scene("studio_picture", "vision", "picture", "layer=1&head=2&query=150", look={"width": 1440}),
     Scene("studio_training", "watched", "training", "over=steady&log=y", look={"height": 1640}),
 )
 
@@ -504,6 +510,7 @@ def shown_in_the_walk(tmp_path_factory) -> Path:
     translated(folder / "translator")
     written(folder / "model", "context_length=61", "num_layers=2", "num_heads=4")
     SmallRun(folder / "watched").watch().go(53)
+    vit_folder(folder / "vision")
     x = torch.randn(1, 2, 131, 5, generator=torch.Generator().manual_seed(3))
     gh.Attention(mask=gh.causal()).weights(3 * x, x).save(folder / "book.safetensors")
     return folder

@@ -9,6 +9,8 @@ import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { alignment } from "./views/alignment.js";
 import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
+import { model as wholeModel } from "./views/model.js";
+import { picture } from "./views/picture.js";
 import { headsOf } from "./views/prompt-heads.js";
 import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
@@ -71,7 +73,7 @@ import { training } from "./views/training.js";
  */
 
 /** @type {Record<string, View>} */
-const VIEWS = { prompt, steps, heads, alignment, atlas, training };
+const VIEWS = { prompt, steps, heads, alignment, atlas, model: wholeModel, picture, training };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
@@ -422,6 +424,7 @@ function selectionOf(view, state) {
   if (view === "heads") return { layer, head, query, key, text, said };
   if (view === "steps" && layer !== undefined) return { layer, head, query, key, text, said };
   if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
+  if (view === "model") return { layer, head, query, key, said: text };
   if (view !== "prompt") return null;
   const [first] = headsOf(state.heads);
   return { layer: first?.[0], head: first?.[1], query, said: text };
@@ -441,6 +444,7 @@ function stateOf(view, { layer, head, query, key, text, said }) {
     atlas: { layer, head, i: query, j: key, text, said },
     prompt: { heads: shown, query, text: said },
     steps: shown && { layer, head, query, key, text, said },
+    model: { layer, head, query, key, text: said },
   };
   return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }

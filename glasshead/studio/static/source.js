@@ -18,6 +18,7 @@ import { given } from "./dom.js";
  * @property {boolean} offline
  * @property {string} [language]  That of refusals; the browser's until the page has one
  * @property {(text: string) => Promise<string>} send  Sends a text; gives its name
+ * @property {(file: Blob) => Promise<string>} [sendPicture]  Sends a picture; gives its name
  * @property {(path: string, params?: Parameters, options?: Options) => Promise<any>} json
  * @property {(path: string, params?: Parameters, options?: Options) => Promise<Tensor>} numbers
  * @property {(path: string, params?: Parameters, options?: Options) => Promise<any>} stream  The
@@ -61,6 +62,15 @@ class Server {
     } catch {
       // The server has it, for as long as it runs.
     }
+    return id;
+  }
+
+  /** @param {Blob} body */
+  async sendPicture(body) {
+    const headers = { "Content-Type": "application/octet-stream" };
+    const { id } = await (
+      await this.ask("picture", null, { method: "POST", body, headers })
+    ).json();
     return id;
   }
 

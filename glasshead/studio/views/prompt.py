@@ -285,7 +285,9 @@ def described(studio: Studio) -> dict[str, Any] | None:
     cannot be opened, which the views tell of.
     """
     try:
-        model: nn.Module = studio.subject.reader().model
+        subject = studio.subject
+        opened = subject.pictures() if subject.kind == "vision" else subject.reader()
+        model: nn.Module = opened.model
     except (OSError, ValueError):
         return None
     name, layers, count = None, None, None

@@ -32,7 +32,7 @@ _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
     (".txt", ".model", ".jinja", ".bpe", ".spm", ".vocab", ".tiktoken", ".py"), TOKENIZER_BYTES
 )
 _TEMPLATES = "additional_chat_templates"
-_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # The space before a word in SentencePiece vocabularies.
 _SPACES = ("\u2581", " ")
 # Above the level of errors.
@@ -50,19 +50,19 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     incomplete, has pickled weights, or needs remote code.
     """
     require(f"opening {shown(folder)}", "transformers")
-    _check_files(folder)
-    _check_weights(folder)
-    with _errors_in_a_sentence(folder, "the model"):
+    check_files(folder)
+    check_weights(folder)
+    with errors_in_a_sentence(folder, "the model"):
         shapes = StoredTensors(folder).shapes
     file = folder / "config.json"
     check_numbers(read_object(file, ANEW), file, len(shapes))
-    with _quiet():
+    with quiet():
         kind, config = _kind(folder)
         tokenizer = _tokenizer(folder)
-        with _errors_in_a_sentence(folder, "the model"):
+        with errors_in_a_sentence(folder, "the model"):
             # transformers 4 takes the memory of what a config tells of before it looks at weights.
             built_on_meta(kind.from_config, config, shapes, file)
-        model = _model(folder, kind).to(device).eval()
+        model = loaded_model(folder, kind).to(device).eval()
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
             Message(
@@ -76,7 +76,7 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
 
     reader = reader_of_transformers(shown(folder), model, tokenizer, _file_of(folder))
     # Some invalid configs fail only when the model runs.
-    with _errors_in_a_sentence(folder, "the model"), torch.no_grad():
+    with errors_in_a_sentence(folder, "the model"), torch.no_grad():
         reader.read(torch.zeros(1, 2, dtype=torch.long, device=device))
     return reader
 
@@ -140,7 +140,7 @@ def _vocabulary_size(model: Any) -> int | None:
         return None
 
 
-def _check_files(folder: Path) -> None:
+def check_files(folder: Path) -> None:
     """Check that all files are regular ones of limited size, as transformers reads them whole.
 
     Errors: an OSError for a pipe, a device, or a file that is too large.
@@ -162,7 +162,7 @@ def _check_files(folder: Path) -> None:
             ) from error
 
 
-def _check_weights(folder: Path) -> None:
+def check_weights(folder: Path) -> None:
     """Check that there are weights that can be read without unpickling.
 
     Errors: a ValueError where they are pickled, a FileNotFoundError where there are none.
@@ -196,8 +196,8 @@ def _kind(folder: Path) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
-    with _errors_in_a_sentence(folder, "config.json"):
-        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    with errors_in_a_sentence(folder, "config.json"):
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
     named = config.architectures
     wanted = named[0] if isinstance(named, list) and named else None
     causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -237,22 +237,22 @@ def _tokenizer(folder: Path) -> Any:
                 folder=shown(folder),
             )
         )
-    with _errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
-        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         _around(tokenizer)
         return tokenizer
 
 
-def _model(folder: Path, kind: Any) -> Any:
+def loaded_model(folder: Path, kind: Any) -> Any:
     """Load the model, and check that all of its weights were in the file."""
-    with _errors_in_a_sentence(folder, "the model"):
+    with errors_in_a_sentence(folder, "the model"):
         # Mismatched shapes are reported as missing, instead of in many lines.
         model, loading = kind.from_pretrained(
             folder,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **_LOCAL,
+            **LOCAL,
         )
     prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
     # A pooler after the last layer is not used.
@@ -364,7 +364,7 @@ def _unknown(tokenizer: Any) -> int | None:
 
 
 @contextmanager
-def _errors_in_a_sentence(folder: Path, part: str) -> Iterator[None]:
+def errors_in_a_sentence(folder: Path, part: str) -> Iterator[None]:
     """Turn any error of transformers into a ValueError of one sentence."""
     try:
         yield
@@ -384,7 +384,7 @@ def _errors_in_a_sentence(folder: Path, part: str) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the progress bars, log and warnings of transformers."""
     from transformers.utils import logging
 

@@ -2,6 +2,7 @@
 
 from glasshead.watching.analytics.eviction import eviction_scores
 from glasshead.watching.analytics.gradient_rollout import cross_gradient_rollout, gradient_rollout
+from glasshead.watching.analytics.head_writes import HeadWrites, head_writes
 from glasshead.watching.analytics.prompt_maps import PromptMaps, prompt_maps, prompt_tokens
 from glasshead.watching.analytics.role_scores import HeadRoles
 from glasshead.watching.analytics.roles import head_roles, repeated_random_tokens

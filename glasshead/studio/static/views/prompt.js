@@ -393,7 +393,7 @@ function toggled(heads, [layer, head]) {
  * The first sentences of a sample that are seen at a glance.
  * @param {string} text
  */
-function atAGlance(text) {
+export function atAGlance(text) {
   if (text.length <= GLANCE) return text;
   const ends = [...text.matchAll(/[.!?。！？](?=\s|$)/gu)].map(({ index }) => index + 1);
   const end = ends.findLast((each) => each <= GLANCE) ?? text.lastIndexOf(" ", GLANCE);

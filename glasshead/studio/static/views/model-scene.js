@@ -1,0 +1,343 @@
+// The whole model as marks: tokens above, heads in columns of layers, the residual stream below.
+import { ramp, scale } from "../colors.js";
+import { range } from "../numbers.js";
+
+/**
+ * @import { Mark } from "../figure.js"
+ * @import { Viewport } from "./atlas-viewport.js"
+ */
+
+/**
+ * A model over a text at one query. Numbers of heads are one after the other, layer by layer.
+ * @typedef {object} Scene
+ * @property {number[]} counts  Heads of each layer
+ * @property {number} column  Units from a layer to the next
+ * @property {string[]} words
+ * @property {number} query
+ * @property {number} head  The head that is selected, counted over all layers
+ * @property {number | null} key
+ * @property {Float32Array} norms
+ * @property {Float32Array} shares  NaN where they are not known
+ * @property {Float32Array} reads  Weights, a row of keys for each head
+ * @property {boolean[]} mlps  Whether the block of a layer has an MLP
+ * @property {HTMLCanvasElement[]} strips  The row of each head as a picture
+ * @property {Map<number, HTMLCanvasElement>} maps  The whole maps of heads, where they are there
+ */
+
+/** @typedef {Mark & {image?: HTMLCanvasElement, dash?: boolean}} Drawn */
+
+// Lengths in units: a head is one wide and high.
+const STEP = 1.22;
+const LEFT = 1.2;
+const TOP = 1.3;
+const BELOW = 1.1;
+const THICKEST = 0.42;
+// Pixels of a head from which on it shows its row, its number, and its whole map.
+const SHOWS_ROW = 16;
+const NUMBERED = 24;
+export const SHOWS_MAP = 84;
+// Weights that have a line: of the head that is selected, and of the others.
+const LEAST = 0.01;
+const TELLING = 0.35;
+const APART = 13;
+// Pixels above the heads, for the tokens, which stay where they are.
+export const ROW = 84;
+const NAMES = 72;
+
+/**
+ * The units that a model takes, and those from a layer to the next: as many as fill a canvas.
+ * @param {number[]} counts  Heads of each layer
+ * @param {number} ratio  Width of the canvas, of its height
+ */
+export function sizeOf(counts, ratio) {
+  const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
+  const column = Math.max(3.1, Math.min(6, (queries * ratio - LEFT - 0.4) / counts.length));
+  return { column, keys: LEFT + counts.length * column + 0.4, queries };
+}
+
+/**
+ * The left upper corner of a head, in units.
+ * @param {number} column
+ * @param {number} layer
+ * @param {number} head
+ */
+export function cornerOf(column, layer, head) {
+  return { x: LEFT + layer * column, y: TOP + head * STEP };
+}
+
+/**
+ * The head at a place in units, as its layer and its number; null where there is none.
+ * @param {Scene} scene
+ * @param {number} x
+ * @param {number} y
+ * @returns {[number, number] | null}
+ */
+export function headAt({ counts, column }, x, y) {
+  const layer = Math.floor((x - LEFT) / column);
+  const head = Math.floor((y - TOP) / STEP);
+  const { x: left, y: top } = cornerOf(column, layer, head);
+  return head >= 0 && head < counts[layer] && x - left <= 1 && y - top <= 1 ? [layer, head] : null;
+}
+
+/** What is drawn of a scene through a viewport. */
+class Drawing {
+  /**
+   * @param {Scene} scene
+   * @param {Viewport} view
+   */
+  constructor(scene, view) {
+    this.scene = scene;
+    this.view = view;
+    /** @type {Drawn[]} */
+    this.marks = [];
+    this.unit = view.zoom;
+    this.level = scale({ top: Math.max(...scene.norms) });
+    const { queries } = view.info;
+    this.stream = this.top(queries - BELOW);
+  }
+
+  /** @param {number} y */
+  top(y) {
+    return this.view.top(y) + ROW;
+  }
+
+  /** @param {number} at */
+  tokenX(at) {
+    const { view, scene } = this;
+    return 18 + ((at + 0.3) / scene.words.length) * (view.width - 44);
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   */
+  cornerOf(layer, head) {
+    return cornerOf(this.scene.column, layer, head);
+  }
+
+  /** @param {number} layer */
+  collector(layer) {
+    return this.view.left(this.cornerOf(layer, 0).x + 1.55);
+  }
+
+  heads() {
+    return this.scene.counts.flatMap((count, layer) => range(count).map((head) => [layer, head]));
+  }
+
+  drawStream() {
+    const { marks, view, stream, unit, scene } = this;
+    const from = view.left(0.3);
+    const to = view.left(view.info.keys - 0.35);
+    const arrow = 0.32 * unit;
+    marks.push({ d: `M${from} ${stream}H${to}`, stroke: "rule", width: 0.3 * unit });
+    const tip = `M${to} ${stream - arrow}L${to + arrow} ${stream}L${to} ${stream + arrow}Z`;
+    marks.push({ d: tip, stroke: "rule", fill: "rule" });
+    scene.counts.forEach((_, layer) => {
+      const { x } = this.cornerOf(layer, 0);
+      const size = Math.max(8, Math.min(14, 0.42 * unit));
+      const y = stream + Math.min(0.62 * unit, 26) + 4;
+      marks.push({ x: view.left(x + 0.5), y, text: layer, size, anchor: "middle", fill: "quiet" });
+      if (!scene.mlps[layer]) return;
+      const box = { x: view.left(x + 1.95), y: stream - 0.42 * unit };
+      const look = { width: 0.85 * unit, height: 0.84 * unit };
+      marks.push({ ...box, ...look, fill: "rule" });
+      marks.push({
+        x: box.x + 1,
+        y: box.y + 1,
+        fill: "sunk",
+        width: look.width - 2,
+        height: look.height - 2,
+      });
+      const middle = { x: box.x + look.width / 2, y: stream + 0.11 * unit, anchor: "middle" };
+      if (unit >= NUMBERED) marks.push({ ...middle, text: "MLP", size: 0.3 * unit, fill: "quiet" });
+    });
+  }
+
+  /** What each head writes: a line to the others of its layer, and down with them to the stream. */
+  drawWrites() {
+    const { marks, view, scene, unit, stream } = this;
+    const { counts, norms, shares } = scene;
+    let first = 0;
+    counts.forEach((count, layer) => {
+      const x = this.collector(layer);
+      const parts = range(count).map((head) => {
+        return Number.isNaN(shares[first]) ? norms[first + head] : shares[first + head];
+      });
+      const all = parts.reduce((sum, each) => sum + Math.abs(each), 0) || 1;
+      let sum = 0;
+      parts.forEach((part, head) => {
+        const { x: left, y: top } = this.cornerOf(layer, head);
+        const y = this.top(top + 0.5);
+        const share = Math.abs(part) / all;
+        sum += share;
+        const stroke = part < 0 ? "alarm" : "accent";
+        const opacity = first + head === scene.head ? 1 : 0.5;
+        const width = Math.max(0.6, THICKEST * unit * share);
+        marks.push({ d: `M${view.left(left + 1)} ${y}H${x}`, stroke, width, opacity });
+        const end = head + 1 < count ? this.top(top + 0.5 + STEP) : stream;
+        const down = Math.max(0.6, THICKEST * unit * sum);
+        marks.push({ d: `M${x} ${y}V${end}`, stroke: "accent", width: down, opacity: 0.5 });
+      });
+      const dot = Math.max(2, 0.16 * unit);
+      marks.push({ d: circle(x, stream, dot), stroke: "accent", fill: "paper", width: 1.5 });
+      first += count;
+    });
+  }
+
+  /** From which tokens heads read: all that the selected one reads, and what others read most. */
+  drawReads() {
+    const { scene, marks } = this;
+    const { words, reads, head: selected, norms, key } = scene;
+    const most = Math.max(...norms) || 1;
+    this.heads().forEach(([layer, head], at) => {
+      if (at === selected) return;
+      const row = reads.subarray(at * words.length, (at + 1) * words.length);
+      const largest = Math.max(...row);
+      const opacity = (0.4 * norms[at]) / most;
+      if (largest < TELLING || opacity < 0.02) return;
+      const d = this.line(row.indexOf(largest), layer, head);
+      marks.push({ d, stroke: "quiet", width: 1, opacity });
+    });
+    const [layer, head] = this.heads()[selected];
+    const row = reads.subarray(selected * words.length, (selected + 1) * words.length);
+    row.forEach((value, at) => {
+      if (!(value >= LEAST)) return;
+      const stroke = at === key ? "alarm" : "accent";
+      const width = 0.8 + 6 * value;
+      marks.push({ d: this.line(at, layer, head), stroke, width, opacity: 0.35 + 0.6 * value });
+    });
+  }
+
+  /**
+   * A line from a token to a head.
+   * @param {number} token
+   * @param {number} layer
+   * @param {number} head
+   */
+  line(token, layer, head) {
+    const { view } = this;
+    const { x, y } = this.cornerOf(layer, head);
+    const [left, top, right] = [this.tokenX(token), this.top(y + 0.5), view.left(x)];
+    // In the gap before its column it goes down to its head.
+    const gap = right - 0.8 * this.unit;
+    const over = Math.max(ROW + 0.35 * this.unit, this.top(TOP));
+    const bow = `M${left} ${NAMES}C${left} ${over} ${gap} ${NAMES} ${gap} ${over}`;
+    return `${bow}V${Math.max(over, top - 0.4 * this.unit)}Q${gap} ${top} ${right} ${top}`;
+  }
+
+  drawHeads() {
+    const { marks, view, scene, unit, level } = this;
+    const colors = ramp();
+    this.heads().forEach(([layer, head], at) => {
+      const corner = this.cornerOf(layer, head);
+      const [x, y] = [view.left(corner.x), this.top(corner.y)];
+      if (x + unit < 0 || y + unit < 0 || x > view.width || y > view.height + ROW) return;
+      const size = { width: unit, height: unit };
+      const isSelected = at === scene.head;
+      const edge = isSelected ? Math.max(2, Math.min(5, 0.07 * unit)) : 1;
+      const around = { width: unit + 2 * edge, height: unit + 2 * edge };
+      marks.push({ x: x - edge, y: y - edge, ...around, fill: isSelected ? "ink" : "rule" });
+      marks.push({ x, y, ...size, fill: colors[level(scene.norms[at])] });
+      const map = unit >= SHOWS_MAP ? scene.maps.get(at) : null;
+      if (map) {
+        const inner = {
+          x: x + 0.1 * unit,
+          y: y + 0.05 * unit,
+          width: 0.8 * unit,
+          height: 0.8 * unit,
+        };
+        marks.push({ ...inner, fill: "sunk" }, { ...inner, image: map });
+      }
+      if (unit >= SHOWS_ROW) {
+        const strip = {
+          x: x + 0.1 * unit,
+          y: y + 0.88 * unit,
+          width: 0.8 * unit,
+          height: 0.08 * unit,
+        };
+        marks.push({ ...strip, fill: "sunk" }, { ...strip, image: scene.strips[at] });
+      }
+      if (unit < NUMBERED) return;
+      const place = { x: x - 4, y: y + 0.2 * unit + 4, anchor: "end" };
+      marks.push({ ...place, text: head, size: Math.min(13, 0.3 * unit), fill: "quiet" });
+    });
+  }
+
+  /** The tokens, as many as there is room for: the query, those that are read most, and others. */
+  drawTokens() {
+    const { marks, scene, view } = this;
+    const { words, query, reads, head, key } = scene;
+    marks.push({ x: 0, y: 0, width: view.width, height: NAMES - 6, fill: "paper" });
+    const row = reads.subarray(head * words.length, (head + 1) * words.length);
+    /** @param {number} at */
+    const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= 0.1 ? row[at] : 0);
+    const order = range(words.length).sort((one, other) => weight(other) - weight(one));
+    /** @type {number[]} */
+    const taken = [];
+    for (const at of order) {
+      const x = this.tokenX(at);
+      const isRead = row[at] >= LEAST;
+      const dot = isRead ? 2 + 3 * row[at] : 1.4;
+      marks.push({ d: circle(x, NAMES, dot), stroke: isRead ? "accent" : "quiet", fill: "paper" });
+      if (taken.some((other) => Math.abs(other - x) < APART)) continue;
+      taken.push(x);
+      const isQuery = at === query;
+      const look = { size: 12, weight: isQuery ? 700 : 400, fill: isQuery ? "accent" : "ink" };
+      marks.push({
+        ...look,
+        x: x + 3,
+        y: NAMES - 8,
+        rotate: -50,
+        text: shortened(words[at].trim()),
+      });
+    }
+  }
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {number} radius
+ */
+function circle(x, y, radius) {
+  const turn = `A${radius} ${radius} 0 1 1`;
+  return `M${x - radius} ${y}${turn} ${x + radius} ${y}${turn} ${x - radius} ${y}`;
+}
+
+/** @param {string} word */
+function shortened(word) {
+  return word.length > 11 ? `${word.slice(0, 10)}…` : word || "␣";
+}
+
+/**
+ * The marks of a scene, those behind first.
+ * @param {Scene} scene
+ * @param {Viewport} view
+ * @returns {Drawn[]}
+ */
+export function marksOf(scene, view) {
+  const drawing = new Drawing(scene, view);
+  drawing.drawStream();
+  drawing.drawReads();
+  drawing.drawWrites();
+  drawing.drawHeads();
+  drawing.drawTokens();
+  return drawing.marks;
+}
+
+/**
+ * The token nearest to a place, where it is among their names.
+ * @param {Scene} scene
+ * @param {Viewport} view
+ * @param {{left: number, top: number}} point
+ * @returns {number | null}
+ */
+export function tokenAt(scene, view, { left, top }) {
+  const drawing = new Drawing(scene, view);
+  if (top > ROW) return null;
+  const { length } = scene.words;
+  // A name leans to the right.
+  const x = left - Math.max(0, NAMES - top) * 0.84;
+  const place = range(length).map((at) => Math.abs(drawing.tokenX(at) - x));
+  return place.indexOf(Math.min(...place));
+}

@@ -1,0 +1,457 @@
+// The view "model": all heads of a model on one canvas, lit by what they write at one token.
+import { Arcs } from "../arcs.js";
+import { categories, paint, scale } from "../colors.js";
+import { tellOrigin } from "../controls.js";
+import { button, element, fill, headingCell, table, unique } from "../dom.js";
+import { colorBar } from "../figure.js";
+import { drawMap } from "../map.js";
+import { decimal, range, weight, within } from "../numbers.js";
+import { Refused, newest } from "../source.js";
+import { ModelCanvas } from "./model-canvas.js";
+import { atAGlance } from "./prompt.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Tensor } from "../source.js"
+ * @import { Scene } from "./model-scene.js"
+ */
+
+/**
+ * A model over a text, as the studio tells it.
+ * @typedef {object} Told
+ * @property {string[]} tokens
+ * @property {string[]} running
+ * @property {number} of
+ * @property {string[]} layers
+ * @property {number[]} heads
+ * @property {[number, number]} first
+ * @property {"writes" | "context"} lit
+ * @property {string[][]} mlps
+ */
+
+// Keys that are named of a head.
+const MOST_KEYS = 5;
+const MAP_SIDE = 256;
+
+class Model {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  constructor(frame, context) {
+    const { t, signal, remember } = context;
+    this.frame = frame;
+    this.context = context;
+    this.t = t;
+    this.state = context.state;
+    this.newAsking = newest(signal);
+    this.newQuery = newest(signal);
+    this.newHead = newest(signal);
+    /** @type {Told} */
+    this.told = null;
+    /** @type {Tensor} */
+    this.writes = null;
+    /** @type {Scene} */
+    this.scene = null;
+    const id = unique("model");
+    const plain = { spellcheck: "false", dir: "auto", rows: 1, maxlength: 2000 };
+    this.field = element("textarea", { id, oninput: () => this.typed(), ...plain });
+    this.label = element("label", { for: id }, t("prompt.text"));
+    this.origin = element("p.quiet.origin");
+    this.refusal = element("div", { role: "alert" });
+    this.canvas = new ModelCanvas(
+      t,
+      {
+        chosen: (layer, head) => this.select(layer, head),
+        asked: (query) => this.arcs.go(query),
+        wanted: (heads) => this.fetchMaps(heads),
+        moved: () => this.rememberView(remember),
+      },
+      signal,
+    );
+    this.arcs = new Arcs(t("prompt.words"), (query) => this.ask(query));
+    this.one = element("aside");
+    this.legend = element("p.legend");
+    this.note = element("p.quiet");
+    this.table = element("div");
+    /** @type {Set<number>} */
+    this.coming = new Set();
+  }
+
+  async start() {
+    const { t, state, context } = this;
+    const help = element("p.quiet", { id: "model-help" }, t("model.help"));
+    fill(
+      this.frame,
+      element("div.text", this.label, this.field, this.origin, this.refusal),
+      element(
+        "div.stage",
+        element(
+          "div",
+          this.canvas.element,
+          element("div.under", this.legend, this.canvas.zooming),
+          this.note,
+          help,
+        ),
+        this.one,
+        element("div.sentence", this.arcs.element),
+      ),
+      element("details", element("summary", t("model.as_table")), this.table),
+    );
+    if (state.text === undefined) {
+      const { text, origin, why } = await context.sample();
+      tellOrigin(this.origin, t, origin, why);
+      this.field.value = atAGlance(text);
+    } else this.field.value = state.text;
+    await this.read();
+  }
+
+  typed() {
+    fill(this.origin);
+    this.context.remember({ text: this.field.value, query: null, key: null });
+    this.read();
+  }
+
+  /** Have the model read the text; what was asked before is given up. */
+  async read() {
+    const { source } = this.context;
+    const signal = this.newAsking();
+    // What was asked of the text before is not waited for.
+    this.newHead();
+    this.newQuery();
+    const text = this.field.value;
+    delete this.frame.dataset.drawn;
+    if (!text.trim()) {
+      this.refuse(this.t("prompt.empty"));
+      return;
+    }
+    try {
+      const [told, writes] = await Promise.all([
+        source.json("model", { text }, { signal }),
+        source.numbers("model/writes", { text }, { signal }),
+      ]);
+      this.told = told;
+      this.writes = writes;
+      this.refuse(null);
+      this.layOut();
+      await this.openHead(signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused) this.refuse(error.message);
+      else this.context.failed(error);
+    }
+  }
+
+  /** @param {string | null} sentence */
+  refuse(sentence) {
+    fill(this.refusal, sentence === null ? null : element("p.refused", sentence));
+    if (sentence !== null) this.frame.dataset.drawn = "";
+  }
+
+  layOut() {
+    const { told, t, state } = this;
+    const [layer, head] = [Number(state.layer), Number(state.head)];
+    this.place = head < told.heads[layer] ? [layer, head] : told.first;
+    fill(this.note, told.lit === "context" ? t("model.context_why") : null);
+    this.scene = {
+      counts: told.heads,
+      column: 0,
+      words: told.running,
+      query: 0,
+      head: 0,
+      key: null,
+      norms: new Float32Array(),
+      shares: new Float32Array(),
+      reads: new Float32Array(),
+      mlps: told.mlps.map((names) => names.length > 0),
+      strips: [],
+      maps: new Map(),
+    };
+    this.coming.clear();
+  }
+
+  /** The number of a head over all layers. @param {number} layer @param {number} head */
+  numberOf(layer, head) {
+    return this.told.heads.slice(0, layer).reduce((sum, each) => sum + each, 0) + head;
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   */
+  async select(layer, head) {
+    this.place = [layer, head];
+    this.context.remember({ layer, head, query: this.scene.query, key: null });
+    this.show();
+    this.canvas.reveal();
+    try {
+      await this.openHead(this.newHead());
+    } catch (error) {
+      this.context.failed(error);
+    }
+  }
+
+  /**
+   * Show the arcs of the head that is selected, and the canvas at their query.
+   * @param {AbortSignal} signal
+   */
+  async openHead(signal) {
+    const { context, t, told, state, place } = this;
+    const [layer, head] = place;
+    const { values } = await this.mapOf(layer, head, signal);
+    if (signal.aborted) return;
+    const { length } = told.tokens;
+    const name = t("heads.named", { layer, head });
+    const asked = /^\d+$/.test(state.query ?? "") ? within(Number(state.query), length) : null;
+    this.arcs.show(told.running, [{ name, color: categories()[0], values }], asked);
+    await this.ask(this.arcs.query, context.state.query !== undefined);
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   * @param {AbortSignal} signal
+   */
+  mapOf(layer, head, signal) {
+    const params = { text: this.field.value, layer, head };
+    return this.context.source.numbers("model/map", params, { signal });
+  }
+
+  /**
+   * Show what is written and read at a query.
+   * @param {number} query
+   * @param {boolean} isChosen
+   */
+  async ask(query, isChosen = true) {
+    const { context, told, writes, scene } = this;
+    if (isChosen && query !== Number(context.state.query)) context.remember({ query, key: null });
+    const signal = this.newQuery();
+    delete this.frame.dataset.drawn;
+    try {
+      const params = { text: this.field.value, query };
+      const { values } = await context.source.numbers("model/reads", params, { signal });
+      if (signal.aborted) return;
+      const { length } = told.tokens;
+      const heads = range(writes.shape[1]);
+      scene.query = query;
+      scene.norms = Float32Array.from(heads, (at) => writes.values[at * length + query]);
+      const rest = writes.values.subarray(heads.length * length);
+      scene.shares = Float32Array.from(heads, (at) => rest[at * length + query]);
+      scene.reads = values;
+      scene.strips = heads.map((at) => strip(values.subarray(at * length, (at + 1) * length)));
+      this.show();
+      this.frame.dataset.drawn = "";
+    } catch (error) {
+      if (!signal.aborted) context.failed(error);
+    }
+  }
+
+  show() {
+    const { scene, place, state, t, told } = this;
+    const [layer, head] = place;
+    if (!scene.norms.length) return;
+    scene.head = this.numberOf(layer, head);
+    const key = /^\d+$/.test(state.key ?? "") ? Number(state.key) : null;
+    scene.key = key !== null && key < told.tokens.length ? key : null;
+    const name = t("heads.named", { layer, head });
+    const norm = decimal(scene.norms[scene.head]);
+    this.canvas.show(scene, `${name}. ${t(`model.${told.lit}`)}: ${norm}`);
+    if (!this.opened) this.openView();
+    this.tell(name);
+    this.drawTable();
+    this.context.picture(() => this.figure());
+  }
+
+  /** Go to the part that the address names, once. */
+  openView() {
+    this.opened = true;
+    const { x, y, zoom } = this.state;
+    if (![x, y, zoom].every((each) => Number.isFinite(Number.parseFloat(each)))) return;
+    this.canvas.view.go(Number(y), Number(x), Number(zoom));
+    this.canvas.changed(false);
+  }
+
+  /** @param {Context["remember"]} remember */
+  rememberView(remember) {
+    const { x, y, zoom, isWhole } = this.canvas.view;
+    const [across, down, near] = [x, y, zoom].map((each) => each.toFixed(2));
+    remember(isWhole ? { x: null, y: null, zoom: null } : { x: across, y: down, zoom: near });
+  }
+
+  /** Tell what the head reads and writes. @param {string} name */
+  tell(name) {
+    const { scene, told, t, place } = this;
+    const [layer, head] = place;
+    const { norms, shares, reads, query } = scene;
+    const norm = norms[scene.head];
+    const share = shares[scene.head];
+    const rank = 1 + norms.filter((each) => each > norm).length;
+    const { length } = told.tokens;
+    const row = reads.subarray(scene.head * length, (scene.head + 1) * length);
+    const keys = range(length).sort((one, other) => row[other] - row[one]);
+    const rows = [
+      [t(`model.${told.lit}`), "norm", norm, decimal(norm)],
+      [t("model.share"), "share", share, Number.isNaN(share) ? "–" : percent(share)],
+      [t("model.rank"), "rank", rank, t("model.of", { rank, count: norms.length })],
+    ];
+    const text = this.field.value;
+    const at = { layer, head, query, ...(scene.key !== null && { key: scene.key }) };
+    fill(
+      this.one,
+      element("h2", name, " ", element("code", told.layers[layer])),
+      element("p.quiet", t("model.at", { query: told.tokens[query] })),
+      element(
+        "dl",
+        rows.map(([label, role, value, shown]) => {
+          return [
+            element("dt", label),
+            element("dd", { "data-role": role, "data-value": value }, shown),
+          ];
+        }),
+      ),
+      element("h3", t("model.reads")),
+      element(
+        "ol.keys",
+        keys
+          .slice(0, MOST_KEYS)
+          .filter((key) => row[key] > 0)
+          .map((key) => this.keyItem(key, row[key])),
+      ),
+      element(
+        "p.links",
+        element("a.more", { href: `#heads?${addressOf({ said: text, ...at })}` }, t("prompt.map")),
+        element(
+          "a.more",
+          { href: `#prompt?${addressOf({ text, heads: `${layer}.${head}`, query })}` },
+          t("model.take"),
+        ),
+      ),
+    );
+    this.drawLegend(Math.max(...norms));
+  }
+
+  /** @param {number} key @param {number} value */
+  keyItem(key, value) {
+    const isKey = key === this.scene.key;
+    const choose = () => {
+      this.context.remember({ key: isKey ? null : key });
+      this.show();
+      /** @type {HTMLElement} */ (this.one.querySelector(`[data-key="${key}"]`)).focus();
+    };
+    const made = button(
+      [element("span", this.told.tokens[key]), element("b", weight(value))],
+      choose,
+    );
+    made.dataset.key = String(key);
+    made.dataset.value = String(value);
+    made.ariaPressed = String(isKey);
+    made.style.setProperty("--share", String(value));
+    return element("li", made);
+  }
+
+  /** @param {number} top */
+  drawLegend(top) {
+    const { t, told } = this;
+    fill(
+      this.legend,
+      element("span", t(`model.${told.lit}`), ": 0"),
+      element("span.ramp", { "aria-hidden": "true" }),
+      element("span", { "data-value": top }, decimal(top, 2)),
+      element("span", t("model.lines")),
+    );
+  }
+
+  drawTable() {
+    const { told, scene, t } = this;
+    const most = Math.max(...told.heads);
+    const headings = [
+      element("td"),
+      range(most).map((head) => headingCell("col", t("model.head", { head }))),
+      headingCell("col", t("model.mlp")),
+    ];
+    let first = 0;
+    const rows = told.heads.map((count, layer) => {
+      const cells = range(most).map((head) => {
+        const at = first + head;
+        const value = head < count ? scene.norms[at] : NaN;
+        return element("td", { "data-value": value }, head < count ? decimal(value) : "");
+      });
+      first += count;
+      return [
+        headingCell("row", t("model.layer", { layer })),
+        cells,
+        element("td", told.mlps[layer].join(", ")),
+      ];
+    });
+    const query = told.tokens[scene.query];
+    fill(this.table, table("table", t(`model.table.${told.lit}`, { query }), headings, rows));
+  }
+
+  /** Fetch whole maps that are seen. @param {number[]} heads */
+  async fetchMaps(heads) {
+    const { scene, told, coming } = this;
+    const signal = this.context.signal;
+    const wanted = heads.filter((at) => !coming.has(at));
+    for (const at of wanted) coming.add(at);
+    for (const at of wanted) {
+      let [layer, head] = [0, at];
+      while (head >= told.heads[layer]) {
+        head -= told.heads[layer];
+        layer += 1;
+      }
+      try {
+        const { values } = await this.mapOf(layer, head, signal);
+        const canvas = element("canvas");
+        drawMap(canvas, values, told.tokens.length, { logarithmic: false, skip: 0 }, MAP_SIDE);
+        scene.maps.set(at, canvas);
+        if (scene === this.scene) this.canvas.draw();
+      } catch (error) {
+        this.context.failed(error);
+        return;
+      }
+    }
+  }
+
+  figure() {
+    const { t, told, scene } = this;
+    const figure = this.canvas.figure(64);
+    const [layer, head] = this.place;
+    const name = t("heads.named", { layer, head });
+    const told_at = t("model.at", { query: told.tokens[scene.query] });
+    const title = { x: 16, y: 26, text: `${name} · ${told_at}`, size: 14, weight: 600 };
+    const bar = colorBar(16, 50, t(`model.${told.lit}`), decimal(Math.max(...scene.norms), 2));
+    return { ...figure, marks: [...figure.marks, title, ...bar.marks] };
+  }
+}
+
+/**
+ * A row of weights as a picture of one line.
+ * @param {Float32Array} row
+ */
+function strip(row) {
+  const canvas = element("canvas", { width: row.length, height: 1 });
+  const level = scale({ top: Math.max(...row) });
+  paint(canvas, (at) => level(row[at]));
+  return canvas;
+}
+
+/** @param {Record<string, string | number>} state */
+function addressOf(state) {
+  const written = Object.entries(state).map(([name, value]) => [name, String(value)]);
+  return new URLSearchParams(written);
+}
+
+/** @param {number} share */
+function percent(share) {
+  return `${decimal(100 * share, 1)} %`;
+}
+
+export const model = {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  async open(frame, context) {
+    await new Model(frame, context).start();
+  },
+};

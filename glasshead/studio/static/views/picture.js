@@ -1,0 +1,418 @@
+// The view "picture": where the heads of a vision model look in a picture, from a patch or a token.
+import { scale } from "../colors.js";
+import { menu } from "../controls.js";
+import { element, fill, headingCell, moveOf, table, unique } from "../dom.js";
+import { decimal, grouped, range, weight, within } from "../numbers.js";
+import { Refused, newest } from "../source.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Tensor } from "../source.js"
+ */
+
+/**
+ * A pass over a picture, as the studio tells it.
+ * @typedef {object} Told
+ * @property {string[]} layers
+ * @property {number[]} heads
+ * @property {[number, number]} grid
+ * @property {number} first  The token of the first patch
+ * @property {Record<string, number[]>} others  Other tokens, by what they are
+ */
+
+// As the library paints a map over a picture.
+const DIMMED = 0.45;
+const PAINTED = 0.8;
+const SIDE = 448;
+const SMALL = 84;
+
+class Picture {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  constructor(frame, context) {
+    const { t } = context;
+    this.frame = frame;
+    this.context = context;
+    this.t = t;
+    this.newPicture = newest(context.signal);
+    this.newQuery = newest(context.signal);
+    /** @type {Told} */
+    this.told = null;
+    /** @type {HTMLCanvasElement} */
+    this.photo = null;
+    /** @type {Tensor} */
+    this.maps = null;
+    /** @type {Record<string, number[]>} */
+    this.sums = {};
+    this.query = 0;
+    this.refusal = element("div", { role: "alert" });
+    this.canvas = element("canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-label": t("picture.canvas"),
+      onclick: (/** @type {MouseEvent} */ event) => this.clicked(event),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
+    });
+    this.controls = element("div.controls");
+    this.name = element("h2");
+    this.summary = element("p", { role: "status" });
+    this.grid = element("div.all", {
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walkHeads(event),
+    });
+    this.table = element("div");
+    /** @type {HTMLButtonElement[]} */
+    this.buttons = [];
+  }
+
+  async start() {
+    const { t } = this;
+    const id = unique("file");
+    const file = element("input", { type: "file", id, accept: "image/*" });
+    file.addEventListener("change", () => this.send(file.files[0]));
+    fill(
+      this.frame,
+      element("div.control", element("label", { for: id }, t("picture.file")), file),
+      this.refusal,
+      element(
+        "div.beside",
+        element("section", this.controls, this.canvas, this.name, this.summary),
+        this.grid,
+      ),
+      element("details", element("summary", t("model.as_table")), this.table),
+    );
+    await this.open();
+  }
+
+  /** Send a picture, and show it. @param {File | undefined} file */
+  async send(file) {
+    if (!file) return;
+    const { about, remember } = this.context;
+    if (file.size > about.limits.text) {
+      const sizes = { size: grouped(file.size), most: grouped(about.limits.text) };
+      this.refuse(this.t("picture.large", sizes));
+      return;
+    }
+    try {
+      remember({ image: await this.context.source.sendPicture(file), query: null });
+    } catch (error) {
+      this.failed(error);
+      return;
+    }
+    await this.open();
+  }
+
+  /** @param {Error} error */
+  failed(error) {
+    if (error instanceof Refused) this.refuse(error.message);
+    else this.context.failed(error);
+  }
+
+  /** @param {string | null} sentence */
+  refuse(sentence) {
+    fill(this.refusal, sentence === null ? null : element("p.refused", sentence));
+    if (sentence !== null) this.frame.dataset.drawn = "";
+  }
+
+  async open() {
+    const { source, state } = this.context;
+    const signal = this.newPicture();
+    delete this.frame.dataset.drawn;
+    const params = { image: state.image };
+    try {
+      const [told, pixels] = await Promise.all([
+        source.json("picture", params, { signal }),
+        source.numbers("picture/pixels", params, { signal }),
+      ]);
+      if (signal.aborted) return;
+      this.told = told;
+      this.photo = photoOf(pixels);
+      this.canvas.width = SIDE;
+      this.canvas.height = Math.round((SIDE * this.photo.height) / this.photo.width);
+      this.refuse(null);
+      this.layOut();
+      const keys = told.first + told.grid[0] * told.grid[1];
+      await this.ask(/^\d+$/.test(state.query ?? "") ? within(Number(state.query), keys) : 0);
+    } catch (error) {
+      if (!signal.aborted) this.failed(error);
+    }
+  }
+
+  /** The heads as buttons, and the rollout as another. */
+  layOut() {
+    const { t, told } = this;
+    let at = 0;
+    const small = (/** @type {string} */ name) => {
+      const number = at;
+      at += 1;
+      const onclick = () => this.show(number);
+      return element(
+        "button.small",
+        { type: "button", "aria-label": name, onclick },
+        element("canvas"),
+      );
+    };
+    const rows = told.heads.map((count, layer) => [
+      headingCell("row", layer),
+      range(count).map((head) => element("td", small(t("heads.named", { layer, head })))),
+    ]);
+    const reached = small(t("picture.rollout"));
+    const most = Math.max(...told.heads);
+    const heads = table(
+      "table",
+      t("picture.all"),
+      [element("td"), range(most).map((head) => headingCell("col", head))],
+      rows,
+    );
+    fill(this.grid, heads, element("h3", t("picture.rollout")), reached);
+    heads.style.setProperty("--heads", String(most));
+    this.buttons = [...this.grid.querySelectorAll("button")];
+  }
+
+  /**
+   * Show where the model looks from a token.
+   * @param {number} query
+   */
+  async ask(query) {
+    const { context, told, t } = this;
+    const { source, state } = context;
+    const signal = this.newQuery();
+    delete this.frame.dataset.drawn;
+    this.query = query;
+    const others = Object.entries(told.others).flatMap(([kind, keys]) => {
+      return keys.map(
+        (key) =>
+          /** @type {[number, string]} */ ([
+            key,
+            keys.length > 1 ? `${this.kindName(kind)} ${key}` : this.kindName(kind),
+          ]),
+      );
+    });
+    const patches = /** @type {[number, string]} */ ([
+      Math.max(query, told.first),
+      this.patchName(Math.max(query, told.first)),
+    ]);
+    const choose = (/** @type {string} */ value) => this.ask(Number(value));
+    fill(this.controls, menu(t("picture.query"), [...others, patches], query, choose));
+    try {
+      const params = { image: state.image, query };
+      const [maps, sums] = await Promise.all([
+        source.numbers("picture/maps", params, { signal }),
+        source.json("picture/sums", params, { signal }),
+      ]);
+      if (signal.aborted) return;
+      context.remember({ query: query || null });
+      this.maps = maps;
+      this.sums = sums;
+      this.buttons.forEach((button, at) => this.drawSmall(button, at));
+      this.show(this.shownFirst());
+      this.frame.dataset.drawn = "";
+    } catch (error) {
+      if (!signal.aborted) this.failed(error);
+    }
+  }
+
+  /** What the address names: a head, or the rollout. */
+  shownFirst() {
+    const { layer, head } = this.context.state;
+    const before = this.told.heads.slice(0, Number(layer)).reduce((sum, each) => sum + each, 0);
+    const isHead = Number(head) < this.told.heads[Number(layer)];
+    return isHead ? before + Number(head) : this.buttons.length - 1;
+  }
+
+  /** What tokens are, in words; of a kind that the page does not know, as the library says. @param {string} kind */
+  kindName(kind) {
+    const name = `picture.kind.${kind}`;
+    const known = this.t(name);
+    return known === name ? kind : known;
+  }
+
+  /** @param {number} query */
+  patchName(query) {
+    const [, columns] = this.told.grid;
+    const place = query - this.told.first;
+    const [row, column] = [Math.floor(place / columns), place % columns];
+    return this.t("picture.patch", { row, column });
+  }
+
+  /** The weights of the patches in a head. @param {number} at */
+  weightsOf(at) {
+    const [, rows, columns] = this.maps.shape;
+    return this.maps.values.subarray(at * rows * columns, (at + 1) * rows * columns);
+  }
+
+  /** @param {HTMLButtonElement} button @param {number} at */
+  drawSmall(button, at) {
+    const canvas = button.querySelector("canvas");
+    canvas.width = SMALL;
+    canvas.height = Math.round((SMALL * this.photo.height) / this.photo.width);
+    this.paint(canvas, this.weightsOf(at));
+  }
+
+  /**
+   * Paint weights over the picture: the brighter a patch, the more weight it has.
+   * @param {HTMLCanvasElement} canvas
+   * @param {Float32Array} weights
+   */
+  paint(canvas, weights) {
+    const { width, height } = canvas;
+    const [rows, columns] = this.told.grid;
+    const colors = this.context.about.palette.dark;
+    const level = scale({ top: Math.max(...weights) });
+    const pen = canvas.getContext("2d");
+    pen.fillRect(0, 0, width, height);
+    pen.globalAlpha = DIMMED;
+    pen.drawImage(this.photo, 0, 0, width, height);
+    weights.forEach((value, at) => {
+      const place = level(value);
+      const [row, column] = [Math.floor(at / columns), at % columns];
+      const [x, y] = [Math.round((column * width) / columns), Math.round((row * height) / rows)];
+      pen.globalAlpha = (PAINTED * place) / (colors.length - 1);
+      pen.fillStyle = colors[place];
+      pen.fillRect(x, y, Math.ceil(width / columns), Math.ceil(height / rows));
+    });
+    pen.globalAlpha = 1;
+  }
+
+  /** Show a head, or the rollout, over the picture. @param {number} at */
+  show(at) {
+    const { told, context, canvas, query, t } = this;
+    const weights = this.weightsOf(at);
+    this.paint(canvas, weights);
+    this.markQuery();
+    this.buttons.forEach((button, other) => {
+      button.ariaPressed = String(other === at);
+      button.tabIndex = other === at ? 0 : -1;
+    });
+    let [layer, head] = [0, at];
+    while (head >= told.heads[layer]) {
+      head -= told.heads[layer];
+      layer += 1;
+    }
+    const isHead = layer < told.heads.length;
+    context.remember(isHead ? { layer, head } : { layer: null, head: null });
+    const name = isHead ? t("heads.named", { layer, head }) : t("picture.rollout");
+    fill(this.name, name, isHead ? element("code", told.layers[layer]) : null);
+    this.tell(at, weights);
+    const from = query < told.first ? "" : ` · ${this.patchName(query)}`;
+    context.picture(() => {
+      const { width, height } = canvas;
+      const title = { x: 0, y: 24, text: `${name}${from}`, size: 15, weight: 600 };
+      return {
+        width,
+        height: height + 40,
+        marks: [title, { x: 0, y: 40, width, height, href: canvas.toDataURL() }],
+      };
+    });
+  }
+
+  /** Frame the patch that it looks from. */
+  markQuery() {
+    const { canvas, told, query } = this;
+    if (query < told.first) return;
+    const [rows, columns] = told.grid;
+    const [row, column] = [
+      Math.floor((query - told.first) / columns),
+      (query - told.first) % columns,
+    ];
+    const [wide, high] = [canvas.width / columns, canvas.height / rows];
+    const pen = canvas.getContext("2d");
+    for (const [color, width] of /** @type {const} */ ([
+      ["#000", 5],
+      ["#fff", 2],
+    ])) {
+      pen.strokeStyle = color;
+      pen.lineWidth = width;
+      pen.strokeRect(column * wide + 1, row * high + 1, wide - 2, high - 2);
+    }
+  }
+
+  /**
+   * @param {number} at
+   * @param {Float32Array} weights
+   */
+  tell(at, weights) {
+    const { t, told } = this;
+    const parts = Object.entries(this.sums).map(([kind, values]) => {
+      return `${this.kindName(kind)} ${decimal(values[at])}`;
+    });
+    const sums = parts.join(t("shell.comma"));
+    const largest = Math.max(...weights);
+    fill(
+      this.summary,
+      t("picture.sums", { sums }),
+      ` ${t("picture.largest")}: `,
+      element("b", { "data-value": largest }, weight(largest)),
+    );
+    const [rows, columns] = told.grid;
+    const body = range(rows).map((row) => [
+      headingCell("row", row),
+      range(columns).map((column) => {
+        const value = weights[row * columns + column];
+        return element("td", { "data-value": value }, decimal(value));
+      }),
+    ]);
+    const headings = [element("td"), range(columns).map((column) => headingCell("col", column))];
+    fill(this.table, table("table", t("picture.table"), headings, body));
+  }
+
+  /** @param {MouseEvent} event */
+  clicked({ offsetX, offsetY }) {
+    const { canvas, told } = this;
+    const [rows, columns] = told.grid;
+    const row = within(Math.floor((offsetY / canvas.clientHeight) * rows), rows);
+    const column = within(Math.floor((offsetX / canvas.clientWidth) * columns), columns);
+    this.ask(told.first + row * columns + column);
+  }
+
+  /** @param {KeyboardEvent} event */
+  walk(event) {
+    const move = moveOf(event);
+    if (!move) return;
+    event.preventDefault();
+    const { told, query } = this;
+    const [rows, columns] = told.grid;
+    const place = Math.max(0, query - told.first);
+    const row = within(Math.floor(place / columns) + move[0], rows);
+    this.ask(told.first + row * columns + within((place % columns) + move[1], columns));
+  }
+
+  /** Go from head to head. @param {KeyboardEvent} event */
+  walkHeads(event) {
+    const move = moveOf(event);
+    const at = this.buttons.indexOf(/** @type {HTMLButtonElement} */ (event.target));
+    if (!move || at < 0) return;
+    event.preventDefault();
+    const most = Math.max(...this.told.heads);
+    const to = within(at + move[0] * most + move[1], this.buttons.length);
+    this.show(to);
+    this.buttons[to].focus();
+  }
+}
+
+/** The picture that a model was given. @param {Tensor} pixels */
+function photoOf({ values, shape }) {
+  const [height, width] = shape;
+  const canvas = element("canvas", { width, height });
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(width, height);
+  range(width * height).forEach((at) => {
+    const color = Array.from(values.subarray(at * 3, at * 3 + 3), (value) =>
+      Math.round(255 * value),
+    );
+    image.data.set([...color, 255], at * 4);
+  });
+  pen.putImageData(image, 0, 0);
+  return canvas;
+}
+
+export const picture = {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  async open(frame, context) {
+    await new Picture(frame, context).start();
+  },
+};

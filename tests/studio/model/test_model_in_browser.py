@@ -1,0 +1,231 @@
+"""The page of a whole model in a browser: its numbers, its keys, its selection, its picture."""
+
+import math
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.studio import Studio
+from glasshead.studio.views.model import WholeModel
+from pretrained_folders import llama_folder
+from studio.conftest import LANGUAGES, address
+from studio.keyboard import reached_by_tab
+from written import written
+
+TEXT = "a big red dog saw a ball"
+PLACE = f"#model?text={TEXT.replace(' ', '+')}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return WholeModel(Studio(folder))
+
+
+def drawn(page):
+    page.wait_for_selector(".body[data-drawn]")
+
+
+def role(page, name):
+    return float(page.locator(f"dd[data-role={name}]").get_attribute("data-value"))
+
+
+def table(page):
+    """The numbers of the table, by rows."""
+    return page.locator("details tbody tr").evaluate_all(
+        "(rows) => rows.map((row) => [...row.querySelectorAll('[data-value]')]"
+        ".map((cell) => Number(cell.dataset.value)))"
+    )
+
+
+def node(page):
+    """Where the selected head stands on the canvas, and how large."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return page.locator(".node").bounding_box()
+
+
+def test_numbers_are_those_of_the_library(looking, serving, folder, whole):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+    norm, share = whole.writes(TEXT, Work())[:, :, 5]
+    assert table(page) == norm.reshape(2, 3).tolist()
+    assert role(page, "norm") == norm[5].item()
+    assert role(page, "share") == share[5].item()
+    assert role(page, "rank") == 1 + (norm > norm[5]).sum().item()
+    row = whole.reads(TEXT, 5, Work())[5]
+    keys = page.locator(".keys button").evaluate_all(
+        "(all) => all.map(({ dataset }) => [Number(dataset.key), Number(dataset.value)])"
+    )
+    top = row.topk(5)
+    assert [value for _, value in keys] == top.values[top.values > 0].tolist()
+    assert all(row[int(key)].item() == value for key, value in keys)
+    # The arcs are those of the same row.
+    arcs = page.locator(".arcs path[data-kind=row]").evaluate_all(
+        "(all) => all.map(({ dataset }) => Number(dataset.value))"
+    )
+    assert sorted(arcs) == sorted(value for value in row.tolist() if value >= 0.02)
+
+
+def test_another_token_has_other_numbers(looking, serving, folder, whole):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=0&head=1&query=5")
+    page.locator(".arcs .token").nth(3).click()
+    expect(page.locator("aside p.quiet").first).to_contain_text(
+        whole.told(TEXT, Work())["tokens"][3]
+    )
+    drawn(page)
+    assert table(page) == whole.writes(TEXT, Work())[0, :, 3].reshape(2, 3).tolist()
+    assert "query=3" in address(page)
+
+
+def test_heads_and_tokens_are_clicked_on_the_canvas(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=0&head=0&query=5")
+    canvas = page.locator(".whole canvas")
+    box = node(page)
+    # The head below stands less than a head and a half further down.
+    at = canvas.bounding_box()
+    middle = (box["x"] - at["x"] + box["width"] / 2, box["y"] - at["y"] + 1.72 * box["height"])
+    canvas.click(position={"x": middle[0], "y": middle[1]})
+    expect(page.locator("aside h2")).to_contain_text("Layer 0, head 1")
+    drawn(page)
+    assert "head=1" in address(page)
+    canvas.click(position={"x": 22, "y": 72})
+    expect(page.locator(".arcs .token").first).to_have_attribute("aria-pressed", "true")
+    drawn(page)
+    assert "query=0" in address(page)
+
+
+def test_the_keyboard_reaches_every_head_and_opens_one(looking, serving, folder):
+    look = looking(serving(folder).url)
+    page = look.open(f"{PLACE}&layer=0&head=0&query=5")
+    # The canvas is one stop among those of the page.
+    assert "node" in reached_by_tab(page, "document.activeElement.className")
+    button = page.locator(".node")
+    button.focus()
+    seen = set()
+    for layer in range(2):
+        for head in range(3):
+            expect(page.locator("aside h2")).to_contain_text(f"Layer {layer}, head {head}")
+            seen.add(button.get_attribute("aria-label"))
+            page.keyboard.press("ArrowDown")
+        for _ in range(2):
+            page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowRight")
+    assert len(seen) == 6
+    before = node(page)
+    page.keyboard.press("Enter")
+    opened = node(page)
+    assert opened["width"] > 2 * before["width"]
+    held = address(page)
+    assert {"x", "y", "zoom"} <= set(parse_qs(urlsplit(held).fragment.partition("?")[2]))
+    # The address opens the same part again.
+    page = look.open(held.removeprefix(look.url))
+    again = node(page)
+    assert again["width"] == pytest.approx(opened["width"], abs=0.5)
+    assert again["x"] == pytest.approx(opened["x"], abs=3)
+    page.locator(".node").press("Escape")
+    assert node(page)["width"] == pytest.approx(before["width"], abs=0.5)
+    assert "zoom" not in address(page)
+
+
+def test_the_wheel_keeps_what_is_under_it_and_scrolls_the_page_at_full_view(
+    looking, serving, folder
+):
+    page = looking(serving(folder).url, height=600).open(f"{PLACE}&layer=1&head=1&query=5")
+    box = node(page)
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    page.mouse.wheel(0, -100)
+    near = node(page)
+    assert near["width"] > 1.2 * box["width"]
+    assert near["x"] + near["width"] / 2 == pytest.approx(middle[0], abs=2)
+    assert near["y"] + near["height"] / 2 == pytest.approx(middle[1], abs=2)
+    page.mouse.wheel(0, 2000)
+    assert node(page)["width"] == pytest.approx(box["width"], abs=0.5)
+    assert page.evaluate("scrollY") == 0
+    page.mouse.wheel(0, 200)
+    page.wait_for_function("() => scrollY > 0")
+
+
+def test_a_head_that_is_near_shows_its_map(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=0&head=0&query=5")
+    asked = []
+    page.on("request", lambda one: asked.append(one.url))
+    with page.expect_response(lambda answer: "model/map" in answer.url):
+        page.locator(".node").press("Enter")
+    assert any("model/map" in url for url in asked)
+
+
+def test_the_selection_survives_other_views(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+    page.locator(".keys button").nth(1).click()
+    key = page.locator(".keys button[aria-pressed=true]").get_attribute("data-key")
+    assert f"key={key}" in address(page)
+    page.locator("nav a", has_text="Attention heads").click()
+    page.wait_for_selector("h1:has-text('Attention heads')")
+    drawn(page)
+    expect(page.locator(".one .head h2")).to_contain_text("Layer 1, head 2")
+    for name, value in (("query", "5"), ("key", key)):
+        assert page.locator(f'[data-row="{name}"]').get_attribute("data-value") == value
+    page.locator("nav a", has_text="Prompt").click()
+    page.wait_for_selector("h1:has-text('Prompt')")
+    drawn(page)
+    assert page.locator(".legend .key").all_inner_texts() == ["Layer 1, head 2"]
+    page.locator("nav a", has_text="Model").click()
+    page.wait_for_selector("h1:has-text('Model')")
+    drawn(page)
+    expect(page.locator("aside h2")).to_contain_text("Layer 1, head 2")
+    assert page.locator("textarea").input_value() == TEXT
+
+
+def test_typing_reads_the_new_text(looking, serving, folder, whole):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+    page.locator("textarea").fill("the cat saw the dog")
+    tokens = whole.told("the cat saw the dog", Work())["tokens"]
+    expect(page.locator(".arcs .token")).to_have_count(len(tokens))
+    drawn(page)
+    assert "text=the+cat+saw+the+dog" in address(page)
+    page.locator("textarea").fill(" ")
+    expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
+
+
+def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp_path):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    download.value.save_as(tmp_path / "model.svg")
+    text = (tmp_path / "model.svg").read_text()
+    assert "Layer 1, head 2" in text
+    assert "Norm of what it writes" in text
+    assert text.count("<image") == 6
+    assert ">MLP<" in text
+    numbers = [float(part) for part in text.split('"') if part.replace(".", "", 1).isdigit()]
+    assert all(map(math.isfinite, numbers))
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A model with twelve heads in each layer."""
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    return llama_folder(folder, num_attention_heads=12, num_key_value_heads=12)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_width_and_language_with_twelve_heads(looking, serving, wide, language):
+    look = looking(serving(wide).url, width=390, height=844, language=language)
+    page = look.open("#model")
+    page.locator("summary").click()
+    for width in (390, 820, 1440):
+        look.resize(width)
+        assert look.overflow() == 0, width
+    assert look.violations() == []
+
+
+def test_dark_paper_has_no_violation_either(looking, serving, folder):
+    look = looking(serving(folder).url, dark=True)
+    look.open(PLACE)
+    assert look.violations() == []

@@ -1,0 +1,174 @@
+"""The page of a vision model in a browser: its maps, its keys, and pictures that are sent."""
+
+import io
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.studio import Studio
+from glasshead.studio.views.picture import Pictures
+from studio.conftest import LANGUAGES, address
+from studio.pictures.vision_folders import dino_folder, vit_folder
+
+# What the browser itself says of a refusal.
+SAID = ("Failed to load resource",)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return vit_folder(tmp_path_factory.mktemp("vision") / "vit")
+
+
+@pytest.fixture(scope="module")
+def pictures(folder):
+    return Pictures(Studio(folder))
+
+
+def drawn(page):
+    page.wait_for_selector(".body[data-drawn]")
+
+
+def table(page):
+    return page.locator("details tbody tr").evaluate_all(
+        "(rows) => rows.map((row) => [...row.querySelectorAll('[data-value]')]"
+        ".map((cell) => Number(cell.dataset.value)))"
+    )
+
+
+def png(color):
+    file = io.BytesIO()
+    picture = Image.new("RGB", (70, 56), color)
+    picture.paste((255, 255, 255), (0, 0, 20, 20))
+    picture.save(file, "PNG")
+    return {"name": "mine.png", "mimeType": "image/png", "buffer": file.getvalue()}
+
+
+def test_a_vision_model_opens_on_its_picture_with_the_library_s_numbers(
+    looking, serving, folder, pictures
+):
+    page = looking(serving(folder).url).open()
+    assert page.locator("h1").inner_text() == "Picture"
+    expect(page.locator(".brand span")).to_contain_text("vit, 2 × 3 heads")
+    maps = pictures.maps(None, 0, Work())
+    assert table(page) == maps[6].tolist()
+    page.locator(".small").nth(4).click()
+    assert page.locator("h2").inner_text().startswith("Layer 1, head 1")
+    assert table(page) == maps[4].tolist()
+    largest = float(page.locator("section b").get_attribute("data-value"))
+    assert largest == maps[4].max().item()
+    sums = pictures.sums(None, 0, Work())
+    expect(page.locator("section p")).to_contain_text(
+        f"patches {sums['patches'][4]:.4f}, class token {sums['class'][4]:.4f}"
+    )
+    assert parse_qs(urlsplit(address(page)).fragment.partition("?")[2]) == {
+        "layer": ["1"],
+        "head": ["1"],
+    }
+
+
+def test_a_patch_is_chosen_by_mouse_and_keyboard(looking, serving, folder, pictures):
+    look = looking(serving(folder).url)
+    page = look.open("#picture?layer=0&head=2")
+    canvas = page.locator("section > canvas")
+    box = canvas.bounding_box()
+    # The third column of five, the second row of four.
+    canvas.click(position={"x": 0.5 * box["width"], "y": 0.375 * box["height"]})
+    expect(page.locator("option[value='8']")).to_have_text("Patch at row 1, column 2")
+    drawn(page)
+    assert table(page) == pictures.maps(None, 8, Work())[2].tolist()
+    canvas.press("ArrowDown")
+    expect(page.locator("option[value='13']")).to_have_text("Patch at row 2, column 2")
+    drawn(page)
+    canvas.press("ArrowRight")
+    expect(page.locator("option[value='14']")).to_have_text("Patch at row 2, column 3")
+    drawn(page)
+    assert table(page) == pictures.maps(None, 14, Work())[2].tolist()
+    held = address(page)
+    assert "query=14" in held
+    page = look.open(held.removeprefix(look.url))
+    assert table(page) == pictures.maps(None, 14, Work())[2].tolist()
+    page.get_by_label("Where it looks from").select_option("0")
+    expect(page.locator("option[value='1']")).to_have_count(1)
+    drawn(page)
+    assert table(page) == pictures.maps(None, 0, Work())[2].tolist()
+
+
+def test_the_keyboard_goes_from_head_to_head_and_to_the_rollout(looking, serving, folder):
+    page = looking(serving(folder).url).open("#picture?layer=0&head=0")
+    page.locator(".small").first.focus()
+    for name in ("Layer 0, head 1", "Layer 0, head 2"):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("h2")).to_contain_text(name)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("h2")).to_contain_text("Layer 1, head 2")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("h2")).to_have_text("Rollout over all layers")
+    expect(page.locator(".small").nth(6)).to_be_focused()
+
+
+def test_a_picture_of_the_user_is_shown_and_a_bad_file_refused(looking, serving, folder, pictures):
+    page = looking(serving(folder).url, expected=SAID).open("#picture?layer=0&head=2")
+    file = png((200, 30, 30))
+    page.locator("input[type=file]").set_input_files(file)
+    page.wait_for_function("() => location.hash.includes('image=')")
+    drawn(page)
+    name = pictures.add(file["buffer"])
+    assert f"image={name}" in address(page)
+    assert table(page) == pictures.maps(name, 0, Work())[2].tolist()
+    bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"}
+    page.locator("input[type=file]").set_input_files(bad)
+    expect(page.locator(".refused")).to_contain_text("This file is no picture that can be opened")
+    # What was shown stays.
+    assert table(page) == pictures.maps(name, 0, Work())[2].tolist()
+
+
+def test_a_picture_that_is_forgotten_is_told_of(looking, serving, folder):
+    look = looking(serving(folder).url, expected=SAID)
+    page = look.open(f"#picture?image={'0' * 16}")
+    expect(page.locator(".refused")).to_have_text(
+        "This picture is no longer here: choose it again.", ignore_case=True
+    )
+    page.locator("input[type=file]").set_input_files(png((30, 30, 200)))
+    expect(page.locator(".refused")).to_have_count(0)
+    expect(page.locator(".small")).to_have_count(7)
+
+
+def test_the_picture_is_saved_with_its_title(looking, serving, folder, tmp_path):
+    page = looking(serving(folder).url).open("#picture?layer=0&head=2&query=8")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    download.value.save_as(tmp_path / "picture.svg")
+    text = (tmp_path / "picture.svg").read_text()
+    assert "Layer 0, head 2 · Patch at row 1, column 2" in text
+    assert text.count("<image") == 1
+
+
+@pytest.fixture(scope="module")
+def with_registers(tmp_path_factory):
+    return dino_folder(tmp_path_factory.mktemp("vision") / "dino")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_width_and_language(looking, serving, with_registers, language):
+    look = looking(serving(with_registers).url, width=390, height=844, language=language)
+    page = look.open("#picture?query=5")
+    page.locator("summary").click()
+    assert page.locator(".controls option").count() == 4
+    for width in (390, 820, 1440):
+        look.resize(width)
+        assert look.overflow() == 0, width
+    assert look.violations() == []
+
+
+def test_dark_paper_has_no_violation_either(looking, serving, folder):
+    look = looking(serving(folder).url, dark=True)
+    look.open("#picture?layer=0&head=2&query=8")
+    assert look.violations() == []
+
+
+def test_another_subject_has_no_picture_to_show(looking, serving):
+    page = looking(serving().url).open("#picture")
+    expect(page.locator(".note")).to_contain_text("No vision model loaded.")
