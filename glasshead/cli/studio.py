@@ -34,7 +34,8 @@ def studio(
             help="The folder of a run, or of a text model of Hugging Face or llama2.c; llama2.c's "
             "file of a model (.bin), with its tokenizer beside it; or a .safetensors file that "
             "Weights.save has written. If not given, the run of the demo where there is one, and "
-            "the worked example. Further ones are compared with the first: maps, and the curves of runs.",
+            "the worked example. Further ones are compared with the first, head by head; "
+            "the curves of further runs are drawn over its own.",
         ),
     ] = None,
     *,

@@ -9,7 +9,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import uvicorn
@@ -22,7 +22,15 @@ from glasshead import __version__
 from glasshead.drawing import printable
 from glasshead.message import Message
 from glasshead.studio.answers import Faults, refusal_of, refused
-from glasshead.studio.page import TYPEFACES, page, script, served_style, static, typeface
+from glasshead.studio.page import (
+    TYPEFACES,
+    later_scripts,
+    page,
+    script,
+    served_style,
+    static,
+    typeface,
+)
 from glasshead.studio.routes import (
     alignment_routes,
     atlas_routes,
@@ -89,6 +97,9 @@ def _add_page(app: FastAPI) -> None:
     app.get("/", include_in_schema=False)(_compressed(page, "text/html"))
     app.get("/style.css", include_in_schema=False)(_compressed(served_style, "text/css"))
     app.get("/static/app.js", include_in_schema=False)(_compressed(script, "text/javascript"))
+    for path, later in later_scripts().items():
+        code = _compressed(partial(str, later), "text/javascript")
+        app.get(f"/static/{path}", include_in_schema=False)(code)
     icon = _compressed(lambda: static("icon.svg"), "image/svg+xml")
     app.get("/static/icon.svg", include_in_schema=False)(icon)
     for name in TYPEFACES:

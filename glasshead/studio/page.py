@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -68,7 +68,8 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         language: Language code of the document.
         without_script: Message shown where JavaScript is disabled.
     """
-    css, code = f"\n{style_sheet()}", f"\n{script()}"
+    whole = linked(modules(), *later_scripts(), "app.js")
+    css, code = f"\n{style_sheet()}", f"\n{whole}"
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(css)}'; "
         f"img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -110,8 +111,18 @@ def _hash(content: str) -> str:
 
 @cache
 def script() -> str:
-    """Return the studio page's modules linked to one script."""
+    """Return the modules that the studio's page begins with, linked to one script."""
     return linked(modules(), "app.js")
+
+
+@cache
+def later_scripts() -> Mapping[str, str]:
+    """Return the scripts of the views that the page loads when they are opened, by path."""
+    there = _needed(modules(), ["app.js"])
+    views = [f"views/{view}.js" for view in VIEWS]
+    return MappingProxyType(
+        {view: linked(modules(), view, after=there) for view in views if view not in there}
+    )
 
 
 # Comments that have lines of their own; no string or template of the modules has several lines.
@@ -242,8 +253,8 @@ class Module:
     body: str
 
 
-def linked(sources: Mapping[str, str], entry: str) -> str:
-    r"""Link modules to one script that runs as loading the module `entry` would.
+def linked(sources: Mapping[str, str], *entries: str, after: Container[str] = ()) -> str:
+    r"""Link modules to one script that runs as loading the modules `entries` would.
 
     A module imports by `import { a, b as c } from "./x.js";`, before any other statement, and
     exports by `export` before a function, a class or a const, at the start of a line. Modules that
@@ -251,26 +262,37 @@ def linked(sources: Mapping[str, str], entry: str) -> str:
 
     Args:
         sources: The sources of the modules by path.
-        entry: Path of the entry module.
+        entries: Paths of the entry modules.
+        after: Paths of the modules of a script that has run before.
 
     Errors: a ValueError where a module has another form, imports a name that does not exist, or
     imports in a circle.
 
     >>> sources = {"a.js": 'import { b } from "./b.js";\nb();', "b.js": "export const b = f;"}
     >>> script = linked(sources, "a.js")
-    >>> script.index('$modules["b.js"] =') < script.index('$modules["a.js"] =')
+    >>> script.index('$modules["b.js"] ??=') < script.index('$modules["a.js"] ??=')
     True
+    >>> "b.js" in linked(sources, "a.js", after=["b.js"]).partition("??=")[0]
+    False
     """
-    modules: dict[str, Module] = {}
-    _visit(entry, sources, modules, ())
-    scopes = "".join(_scope(module) for module in modules.values())
-    script = f'(function () {{\n"use strict";\nconst {_KNOWN} = {{}};\n{scopes}}})();\n'
+    modules = _needed(sources, entries)
+    scopes = "".join(_scope(module) for name, module in modules.items() if name not in after)
+    known = f"const {_KNOWN} = window.{_KNOWN} ??= {{}};"
+    script = f'(function () {{\n"use strict";\n{known}\n{scopes}}})();\n'
     found = _MARKUP.search(script)
     if found is not None:
         raise ValueError(
             f"a script in a page cannot hold {found[0]!r}: write it in two parts that are joined."
         )
     return script
+
+
+def _needed(sources: Mapping[str, str], entries: Sequence[str]) -> dict[str, Module]:
+    """Return modules and what they import, by path, in the order in which they run."""
+    modules: dict[str, Module] = {}
+    for entry in entries:
+        _visit(entry, sources, modules, ())
+    return modules
 
 
 def _visit(
@@ -369,6 +391,6 @@ def _scope(module: Module) -> str:
         for other, names in module.needs
     )
     return (
-        f'{_KNOWN}["{module.name}"] = (function () {{\n{taken}{module.body}\n'
+        f'{_KNOWN}["{module.name}"] ??= (function () {{\n{taken}{module.body}\n'
         f"return {{ {', '.join(module.gives)} }};\n}})();\n"
     )

@@ -9,12 +9,13 @@ import pytest
 from playwright.sync_api import expect
 
 from glasshead.studio.app import application
-from glasshead.studio.page import code_alone, modules
+from glasshead.studio.page import code_alone, later_scripts, modules, page, script, style_sheet
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.data.sentences import HELD_OUT
 from studio.asking import ask
 from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address
+from studio.small_runs import SmallRun
 from written import written
 
 STATIC = Path(__file__).parents[2] / "glasshead" / "studio" / "static"
@@ -40,6 +41,31 @@ def test_what_the_browser_receives_is_small(looking, serving):
     letters = [size for name, size in sizes.items() if name.endswith(".woff2")]
     assert sum(sizes.values()) - sum(letters) <= 90_000
     assert 0 < sum(letters) <= 30_000
+
+
+def test_the_code_of_a_view_arrives_when_it_is_opened(looking, serving, tmp_path):
+    seen = looking(serving(SmallRun(tmp_path).go(3).folder.path).url)
+    loaded = []
+    seen.page.on("request", lambda request: loaded.append(request.url.removeprefix(seen.url)))
+    seen.open("#steps")
+    for view in ("training", "steps", "training"):
+        seen.page.goto(f"{seen.url}#{view}")
+        seen.page.wait_for_selector(f".view.{view} .body[data-drawn]", timeout=PATIENCE)
+    scripts = [name for name in loaded if name.endswith(".js")]
+    assert scripts == ["static/app.js", "static/views/training.js"]
+    begin = [page(), style_sheet(), script()]
+    for later in later_scripts().values():
+        assert sum(len(gzip.compress(text.encode())) for text in (*begin, later)) <= 90_000
+
+
+def test_a_view_whose_code_does_not_arrive_opens_when_it_does(looking, serving, tmp_path):
+    seen = looking(serving(SmallRun(tmp_path).go(3).folder.path).url, expected=SAID)
+    seen.open("#steps")
+    seen.page.route("**/views/training.js", lambda route: route.abort())
+    seen.page.goto(f"{seen.url}#training")
+    seen.page.get_by_text(GONE).wait_for(timeout=PATIENCE)
+    seen.page.unroute("**/views/training.js")
+    seen.page.wait_for_selector(".view.training .body[data-drawn]", timeout=PATIENCE)
 
 
 def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, serving, tmp_path):

@@ -4,17 +4,13 @@ import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
 import { button, element, fill, given, scrolling, withCode } from "./dom.js";
 import { asPng, asSvg, save } from "./figure.js";
+import { later } from "./later.js";
 import { Reconnect } from "./reconnect.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
-import { alignment } from "./views/alignment.js";
-import { atlas } from "./views/atlas.js";
 import { heads } from "./views/heads.js";
-import { model as wholeModel } from "./views/model.js";
-import { picture } from "./views/picture.js";
 import { headsOf } from "./views/prompt-heads.js";
 import { prompt } from "./views/prompt.js";
 import { steps } from "./views/steps.js";
-import { training } from "./views/training.js";
 
 /**
  * @import { Figure } from "./figure.js"
@@ -72,8 +68,10 @@ import { training } from "./views/training.js";
  * @typedef {Partial<Record<"layer" | "head" | "query" | "key" | "text" | "said", any>>} Selection
  */
 
-/** @type {Record<string, View>} */
-const VIEWS = { prompt, steps, heads, alignment, atlas, model: wholeModel, picture, training };
+/** The views, in the order of their links. */
+const VIEWS = ["prompt", "steps", "heads", "alignment", "atlas", "model", "picture", "training"];
+/** The views that are there from the beginning. @type {Record<string, View>} */
+const FIRST = { prompt, steps, heads };
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
@@ -143,7 +141,7 @@ export class Page {
   }
 
   layOut() {
-    const there = Object.keys(VIEWS).filter((view) => view in this.about.views);
+    const there = VIEWS.filter((view) => view in this.about.views);
     this.links = Object.fromEntries(there.map((view) => [view, this.link(view)]));
     this.saving = this.saveButtons();
     /** @param {Event} event */
@@ -256,7 +254,8 @@ export class Page {
       return;
     }
     try {
-      await VIEWS[name].open(frame, this.context(name, frame, state, signal));
+      const opened = FIRST[name] ?? (await later(`views/${name}.js`))[name];
+      if (!signal.aborted) await opened.open(frame, this.context(name, frame, state, signal));
     } catch (error) {
       this.failed(error, frame, signal);
     }

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from glasshead.studio.page import code_alone, linked, modules, read, script
+from glasshead.studio.page import code_alone, later_scripts, linked, modules, read, script
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +157,12 @@ def test_all_modules_of_the_studio_have_the_form():
     assert {"app.js", "dom.js", "views/steps.js", "views/training.js"} <= set(sources)
     for name, source in sources.items():
         read(name, source)
-    page = script()
-    assert set(re.findall(r'^\$modules\["([^"]+)"\] = ', page, re.MULTILINE)) == set(sources)
-    assert not re.search(r"^\s*(import|export)\b", code_alone(page), re.MULTILINE)
+    scripts = [script(), *later_scripts().values()]
+    found = [
+        name
+        for one in scripts
+        for name in re.findall(r'^\$modules\["(.+?)"\] \?\?= ', one, re.MULTILINE)
+    ]
+    assert set(found) == set(sources)
+    for one in scripts:
+        assert not re.search(r"^\s*(import|export)\b", code_alone(one), re.MULTILINE)
