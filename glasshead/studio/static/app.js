@@ -72,6 +72,18 @@ import { steps } from "./views/steps.js";
 const VIEWS = ["prompt", "steps", "heads", "alignment", "atlas", "model", "picture", "training"];
 /** The views that are there from the beginning. @type {Record<string, View>} */
 const FIRST = { prompt, steps, heads };
+
+/**
+ * Open a view, whose code is loaded before where it is not there yet.
+ * @param {string} name
+ * @param {HTMLElement} frame
+ * @param {Context} context
+ */
+async function open(name, frame, context) {
+  const view = FIRST[name] ?? (await later(`views/${name}.js`))[name];
+  if (!context.signal.aborted) await view.open(frame, context);
+}
+
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
@@ -254,8 +266,7 @@ export class Page {
       return;
     }
     try {
-      const opened = FIRST[name] ?? (await later(`views/${name}.js`))[name];
-      if (!signal.aborted) await opened.open(frame, this.context(name, frame, state, signal));
+      await open(name, frame, this.context(name, frame, state, signal));
     } catch (error) {
       this.failed(error, frame, signal);
     }

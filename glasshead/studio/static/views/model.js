@@ -69,7 +69,7 @@ class Model {
       },
       signal,
     );
-    this.arcs = new Arcs(t("prompt.words"), (query) => this.ask(query));
+    this.arcs = new Arcs(t("prompt.words"), (query) => this.ask(query), t("shell.colon"));
     this.one = element("aside");
     this.legend = element("p.legend");
     this.note = element("p.quiet");
