@@ -1,8 +1,7 @@
 """Make what the README and the docs show: pictures of pages, and the outputs of commands.
 
     python docs/pictures.py            writes docs/pictures/ (wants Chromium) and the outputs
-    python docs/pictures.py PART …     writes parts of them: pages, studio, outputs, speech,
-                                       prompt
+    python docs/pictures.py PART …     writes parts of them: pages, studio, outputs, drawings
 
 The studio is photographed by its own walk through the views, in tests/studio, on models that are
 trained here first; it wants the folder of real inputs in the variable GLASSHEAD_DATA.
@@ -19,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import drawings
 from playwright.sync_api import Browser
 
 from tests.chromium import chromium
@@ -159,83 +159,11 @@ def outputs() -> None:
             print(f"wrote {file.relative_to(ROOT)}")
 
 
-def speech() -> None:
-    """Draw heads of cross-attention that align text with sound or do not, and their scores."""
-    import torch
-    from matplotlib.figure import Figure
-
-    import glasshead as gh
-    from glasshead.watching.analytics.speech import time_warping
-
-    class Reader(torch.nn.Module):
-        def forward(self, text: torch.Tensor, sound: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.scaled_dot_product_attention(text, sound, sound)
-
-    torch.manual_seed(0)
-    places = torch.arange(60)[None].sub(torch.linspace(4, 55, 17)[:, None])
-    onward = torch.exp(-((places + 2 * torch.randn(17, 1)) ** 2) / 6)
-    at_one = torch.exp(-((torch.arange(60) - 20.0) ** 2) / 6).expand(17, 60)
-    looks = torch.stack([onward, at_one, torch.rand(17, 60)])
-    text, reader = (looks + 1e-3).log() * 60**0.5, Reader()
-    with gh.watch(reader, keep="weights") as seen:
-        reader(text[None], torch.eye(60).expand(1, 3, 60, 60))
-    weights, figure = seen[""].weights.dense()[0], Figure(figsize=(11, 2.6), layout="constrained")
-    scores = {head.head: head.score for head in gh.alignment_heads(seen)}
-    for head, axes in enumerate(figure.subplots(1, 3)):
-        axes.imshow(weights[head].numpy(), cmap="Blues", aspect="auto")
-        axes.set_title(f"head {head}: {round(scores[head], 2) + 0.0:.2f}", loc="left", fontsize=11)
-        axes.set(xlabel="sound", ylabel="text")
-        if not head:
-            above = weights[head] - weights[head].mean(0)
-            rows, columns = time_warping(-above.double().numpy())
-            axes.plot(columns, rows, color="#d1495b", linewidth=1.2)
-    figure.savefig(PICTURES / "speech.png", dpi=110)
-
-
-def prompt() -> None:
-    """Draw the maps of three words, by cross-attention of colours to the names of colours."""
-    import torch
-    from matplotlib.figure import Figure
-
-    import glasshead as gh
-
-    class Attention(torch.nn.Module):
-        def forward(self, x: torch.Tensor, encoder_hidden_states: torch.Tensor) -> torch.Tensor:
-            text = encoder_hidden_states[:, None]
-            return torch.nn.functional.scaled_dot_product_attention(x[:, None], text, text)
-
-    class Painter(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attn2 = Attention()
-
-        def forward(
-            self, sample: torch.Tensor, encoder_hidden_states: torch.Tensor
-        ) -> torch.Tensor:
-            return self.attn2(sample.flatten(2).mT, encoder_hidden_states=encoder_hidden_states)
-
-    y, x = torch.meshgrid(torch.arange(24.0), torch.arange(36.0), indexing="ij")
-    red = ((y - 7) ** 2 + (x - 25) ** 2 < 17).float()
-    green = (y > 16 + 3 * torch.sin(x / 6)).float()
-    blue = (1 - red - green) * (0.5 + y / 40)
-    scene, words, painter = torch.stack([red, green, blue]), ("red", "green", "blue"), Painter()
-    with gh.prompt_maps(painter, {word: [place] for place, word in enumerate(words)}) as maps:
-        painter(6 * scene[None], torch.eye(3)[None])
-    figure = Figure(figsize=(11, 2.1), layout="constrained")
-    for axes, word in zip(figure.subplots(1, 4), ("", *words), strict=True):
-        drawn = maps[word].on(scene).overlay.pixels() if word else scene.permute(1, 2, 0).numpy()
-        axes.imshow(drawn)
-        axes.set_title(word or "picture", fontsize=11)
-        axes.set_axis_off()
-    figure.savefig(PICTURES / "prompt.png", dpi=110)
-
-
 PARTS = {
     "pages": pages,
     "studio": studio,
     "outputs": outputs,
-    "speech": speech,
-    "prompt": prompt,
+    "drawings": drawings.main,
 }
 
 

@@ -1,0 +1,202 @@
+"""Draw what the pages on watching show: a small Llama on real texts, and models made to be seen.
+
+The Llama and its texts are those of the folder in the variable GLASSHEAD_DATA.
+"""
+
+import os
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+
+import glasshead as gh
+from glasshead.models.pretrained import load_llama2c
+from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
+from glasshead.tasks.tokenizers.tokenizer import Tokenizer
+from glasshead.watching.analytics.speech import time_warping
+
+PICTURES = Path(__file__).parent / "pictures"
+DATA = Path(os.environ.get("GLASSHEAD_DATA", ""))
+STORY = "Lily and her mom went to the park. There she saw a dog. The dog was sad. Lily gave the"
+CLEAN, CHANGED = "#2c6fbb", "#c1443c"
+HEADS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#000000")
+CHARACTERS = 300_000
+
+
+@cache
+def _llama() -> tuple[gh.LanguageModel, Tokenizer]:
+    """Return a Llama of 5 layers with 8 heads, and its tokenizer."""
+    file = DATA / "stories260K" / "stories260K.bin"
+    if not file.is_file():
+        raise SystemExit("the pictures show a real model: set GLASSHEAD_DATA to its folder.")
+    return load_llama2c(file).eval(), llama2c_tokenizer(file.with_name("tok512.bin"))
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def interventions() -> None:
+    """Draw what each head of a model is for, by the loss without it, and one of them away."""
+    model, tokenizer = _llama()
+    tokens = torch.tensor([tokenizer.encode(STORY)])
+    layers, heads = model.config.num_layers, model.config.num_heads
+
+    def without(layer: int, head: int) -> gh.CausalEffect:
+        away = {f"blocks.{layer}.attention": gh.ZeroAblation(heads=[head])}
+        return gh.causal_effect(model, away, tokens, loss=_loss(tokens))
+
+    effects = [[without(layer, head) for head in range(heads)] for layer in range(layers)]
+    losses = torch.tensor([[float(one.loss_change) for one in row] for row in effects])
+    # The head without which the next token is told in the least alike way.
+    ends = torch.tensor([[float(one.kl_divergence[0, -1]) for one in row] for row in effects])
+    layer, head = divmod(int(ends.argmax()), heads)
+    figure = _figure(11, 3)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
+    limit = float(losses.abs().max())
+    left.imshow(losses, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+    for (y, x), change in ((at, float(losses[at])) for at in product(range(layers), range(heads))):
+        color = "white" if abs(change) > 0.6 * limit else "black"
+        left.text(x, y, f"{change:+.2f}", ha="center", va="center", fontsize=8, color=color)
+    left.set(xlabel="head", ylabel="layer", yticks=range(layers))
+    left.set_title("change of the loss without a head, in nats", loc="left", fontsize=11)
+    effect = effects[layer][head]
+    clean, changed = (one[0, -1].softmax(-1) for one in (effect.clean, effect.changed))
+    both = (clean + changed).topk(6).indices.flip(0)
+    places = torch.arange(len(both))
+    right.barh(places + 0.2, clean[both], 0.38, color=CLEAN, label="with all heads")
+    named = f"without head {head} of layer {layer}"
+    right.barh(places - 0.2, changed[both], 0.38, color=CHANGED, label=named)
+    right.set_yticks(places, [tokenizer.decode([int(one)]).strip() for one in both])
+    right.set_title(f"“… {STORY.rpartition('. ')[2]} …”", loc="left", fontsize=11)
+    right.set_xlabel("probability of the next token")
+    right.legend(frameon=False, fontsize=9, loc="lower right")
+    figure.savefig(PICTURES / "interventions.png", dpi=110)
+
+
+def _loss(tokens: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the loss of each token after those before it."""
+
+    def loss(logits: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits[0, :-1], tokens[0, 1:])
+
+    return loss
+
+
+def gradients() -> None:
+    """Draw which tokens speak for the next one, by the weights alone and with their gradients."""
+    model, tokenizer = _llama()
+    tokens = torch.tensor([tokenizer.encode(STORY)])
+    with gh.watch(model, keep="gradients") as seen:
+        logits = model(tokens)
+    told = int(logits[0, -1].argmax())
+    logits[0, -1, told].backward()
+    by_weights = gh.rollout(seen)[0, 0].detach()
+    by_gradients = gh.gradient_rollout(seen)[0, 0].detach()
+    words = [tokenizer.decode([int(one)]) for one in tokens[0]]
+    figure = _figure(11, 3.2)
+    panels = figure.subplots(2, 1, sharex=True)
+    told_as = f"gradient-weighted rollout, of the logit of “{tokenizer.decode([told]).strip()}”"
+    for axes, (title, relevance, color) in zip(
+        panels,
+        (("rollout of the weights", by_weights, "#8a8a8a"), (told_as, by_gradients, CLEAN)),
+        strict=True,
+    ):
+        # The first and the last token are told in words: they would drown all others.
+        axes.bar(range(1, len(words) - 1), relevance[1:-1], color=color)
+        axes.set_title(title, loc="left", fontsize=11)
+    panels[1].set_xticks(range(1, len(words) - 1), words[1:-1], rotation=60, ha="right", fontsize=8)
+    figure.savefig(PICTURES / "gradients.png", dpi=110)
+
+
+def corpus() -> None:
+    """Draw how far each head looks in the mean over a corpus."""
+    model, tokenizer = _llama()
+    text = (DATA / "shakespeare" / "input.txt").read_text(encoding="utf-8")[:CHARACTERS]
+    edges = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+    statistics = [gh.DistanceHistogram(edges), gh.Entropy()]
+    result = gh.observe_texts(model, [text], statistics, tokenizer=tokenizer)
+    figure = _figure(11, 2.6)
+    panels = figure.subplots(1, len(result), sharey=True)
+    for number, (axes, layer) in enumerate(zip(panels, result, strict=True)):
+        shares = result[layer].distance_histogram.cumsum(-1)
+        for head, share in enumerate(shares.tolist()):
+            axes.plot(edges[1:], share, color=HEADS[head], linewidth=1.3, label=f"head {head}")
+        axes.set(xscale="log", xlabel="distance, in tokens", ylim=(0, 1.02))
+        axes.set_xticks([1, 8, 64, 512], ["1", "8", "64", "512"], minor=False)
+        axes.set_title(f"layer {number}", loc="left", fontsize=11)
+    panels[0].set_ylabel("attention up to there")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False)
+    figure.savefig(PICTURES / "corpus.png", dpi=110)
+    print(f"{result.source['tokens']:,} tokens")
+
+
+def speech() -> None:
+    """Draw heads of cross-attention that align text with sound or do not, and their scores."""
+
+    class Reader(torch.nn.Module):
+        def forward(self, text: torch.Tensor, sound: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(text, sound, sound)
+
+    torch.manual_seed(0)
+    places = torch.arange(60)[None].sub(torch.linspace(4, 55, 17)[:, None])
+    onward = torch.exp(-((places + 2 * torch.randn(17, 1)) ** 2) / 6)
+    at_one = torch.exp(-((torch.arange(60) - 20.0) ** 2) / 6).expand(17, 60)
+    looks = torch.stack([onward, at_one, torch.rand(17, 60)])
+    text, reader = (looks + 1e-3).log() * 60**0.5, Reader()
+    with gh.watch(reader, keep="weights") as seen:
+        reader(text[None], torch.eye(60).expand(1, 3, 60, 60))
+    weights, figure = seen[""].weights.dense()[0], _figure(11, 2.6)
+    scores = {head.head: head.score for head in gh.alignment_heads(seen)}
+    for head, axes in enumerate(figure.subplots(1, 3)):
+        axes.imshow(weights[head].numpy(), cmap="Blues", aspect="auto")
+        axes.set_title(f"head {head}: {round(scores[head], 2) + 0.0:.2f}", loc="left", fontsize=11)
+        axes.set(xlabel="sound", ylabel="text")
+        if not head:
+            above = weights[head] - weights[head].mean(0)
+            rows, columns = time_warping(-above.double().numpy())
+            axes.plot(columns, rows, color="#d1495b", linewidth=1.2)
+    figure.savefig(PICTURES / "speech.png", dpi=110)
+
+
+def prompt() -> None:
+    """Draw the maps of three words, by cross-attention of colours to the names of colours."""
+
+    class Attention(torch.nn.Module):
+        def forward(self, x: torch.Tensor, encoder_hidden_states: torch.Tensor) -> torch.Tensor:
+            text = encoder_hidden_states[:, None]
+            return torch.nn.functional.scaled_dot_product_attention(x[:, None], text, text)
+
+    class Painter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attn2 = Attention()
+
+        def forward(
+            self, sample: torch.Tensor, encoder_hidden_states: torch.Tensor
+        ) -> torch.Tensor:
+            return self.attn2(sample.flatten(2).mT, encoder_hidden_states=encoder_hidden_states)
+
+    y, x = torch.meshgrid(torch.arange(24.0), torch.arange(36.0), indexing="ij")
+    red = ((y - 7) ** 2 + (x - 25) ** 2 < 17).float()
+    green = (y > 16 + 3 * torch.sin(x / 6)).float()
+    blue = (1 - red - green) * (0.5 + y / 40)
+    scene, words, painter = torch.stack([red, green, blue]), ("red", "green", "blue"), Painter()
+    with gh.prompt_maps(painter, {word: [place] for place, word in enumerate(words)}) as maps:
+        painter(6 * scene[None], torch.eye(3)[None])
+    figure = _figure(11, 2.1)
+    for axes, word in zip(figure.subplots(1, 4), ("", *words), strict=True):
+        drawn = maps[word].on(scene).overlay.pixels() if word else scene.permute(1, 2, 0).numpy()
+        axes.imshow(drawn)
+        axes.set_title(word or "picture", fontsize=11)
+        axes.set_axis_off()
+    figure.savefig(PICTURES / "prompt.png", dpi=110)
+
+
+def main() -> None:
+    """Draw all of them."""
+    for draw in (interventions, gradients, corpus, speech, prompt):
+        draw()
