@@ -18,6 +18,7 @@ from glasshead.watching.interception import selected_operators
 HEADS, DIM, TOKENS = 3, 5, 7
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+CLASSES = nn.Parameter(torch.ones(DIM, DIM))
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -35,6 +36,15 @@ def by_hand(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def by_exponentials(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     powers = (query @ key.mT / DIM**0.5).exp()
     return (powers / powers.sum(-1, keepdim=True)) @ value
+
+
+def gated(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return value * torch.softmax(query.sum(-1), -1)[..., None] * key.exp()
+
+
+def with_classes(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """A softmax over classes after attention, whose weights meet a parameter alone."""
+    return fused(query, key, value) + 0.0 * torch.softmax(query, -1) @ CLASSES
 
 
 def in_a_branch(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -166,6 +176,31 @@ def test_attention_by_hand_of_a_later_pass_is_seen_or_refused(
         found = run()["layers.1"]
         torch.testing.assert_close(found[-1], found[0])
     assert torch.equal(outputs[0], expected)
+
+
+@pytest.mark.parametrize("later", [gated, with_classes])
+def test_a_softmax_of_a_later_pass_that_is_no_attention_is_left_alone(
+    model: Model, x: Tensor, later: Attend
+) -> None:
+    # A parameter that the model knows.
+    model.classes = CLASSES
+    expected = model(x, fused, later)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for attend in (fused, fused, later, fused):
+            output = model(x, fused, attend)
+            if attend is later:
+                assert torch.equal(output, expected)
+    assert len(seen["layers.0"]) == 4
+    assert len(seen["layers.1"]) == (3 if later is gated else 4)
+
+
+def test_attention_by_hand_after_a_pass_that_was_called_back_is_seen(
+    model: Model, x: Tensor
+) -> None:
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for attend in (fused, fused, gated, by_hand):
+            model(x, fused, attend)
+    torch.testing.assert_close(seen["layers.1"][2].entropy, seen["layers.1"][0].entropy)
 
 
 def test_attention_by_hand_from_the_first_layer_of_the_second_pass_is_seen(
