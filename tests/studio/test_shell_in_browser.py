@@ -146,6 +146,33 @@ def test_nothing_that_is_served_names_another_host():
             assert not re.search(r"https?://|[\"'(]//", text), file
 
 
+@pytest.mark.parametrize("language", ["en", "tr", "es"])
+@pytest.mark.parametrize("weight", [400, 700])
+def test_letters_powers_and_signs_are_the_pages_own(looking, serving, language, weight):
+    page = looking(serving().url).open(f"#steps?lang={language}")
+    text = "3.797·10⁻⁸ 10⁰¹²³⁴⁵⁶⁷⁸⁹ β₀₁₂₃₄₅₆₇₈₉ Σ τ ∂ √ ∞ ≤ ≥ ≠ ≈ − × ± → ← ↑ ↓ Kᵀ ¿ñ? ıİğĞşŞçÇ“…”"
+    page.evaluate(
+        """async ([text, weight]) => {
+          const line = document.createElement("p");
+          line.id = "line";
+          line.textContent = text;
+          line.style.fontWeight = weight;
+          document.querySelector("main").append(line);
+          line.getBoundingClientRect();
+          await document.fonts.ready;
+        }""",
+        [text, weight],
+    )
+    devtools = page.context.new_cdp_session(page)
+    for domain in ("DOM", "CSS"):
+        devtools.send(f"{domain}.enable")
+    root = devtools.send("DOM.getDocument")["root"]["nodeId"]
+    line = devtools.send("DOM.querySelector", {"nodeId": root, "selector": "#line"})
+    fonts = devtools.send("CSS.getPlatformFontsForNode", line)["fonts"]
+    assert sum(font["glyphCount"] for font in fonts) >= len(text) - 5
+    assert [font["familyName"] for font in fonts if not font["isCustomFont"]] == []
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_header_fits(looking, serving, width):
     seen = looking(serving().url, width=width)
