@@ -50,8 +50,8 @@ def typeface(name: str) -> bytes:
     return files("glasshead.studio").joinpath("static", name).read_bytes()
 
 
-TYPEFACES = ("source-sans-3.woff2", "source-sans-3-turkish.woff2")
-"""Subsets of Source Sans 3, under the SIL Open Font License."""
+TYPEFACES = ("source-sans-3.woff2", "source-sans-3-turkish.woff2", "glasshead-signs.woff2")
+"""Subsets of Source Sans 3, under the SIL Open Font License; the last one with another name."""
 
 
 def static(name: str) -> str:

@@ -1,6 +1,7 @@
 """The page around the views, in a browser: what it says, and how it goes on."""
 
 import gzip
+import itertools
 import json
 import re
 from pathlib import Path
@@ -144,6 +145,56 @@ def test_nothing_that_is_served_names_another_host():
         if file.is_file() and file.suffix not in (".woff2", ".txt"):
             text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
             assert not re.search(r"https?://|[\"'(]//", text), file
+
+
+CONTROLS = """() => [...document.querySelectorAll("main .controls")].flatMap((row) =>
+  [...row.querySelectorAll(".control:not(.toggle) :is(select, button, .choice, .slider)")]
+    .filter((one) => one.checkVisibility())
+    .map((one) => one.getBoundingClientRect())
+    .map(({ top, bottom }) => [Math.round(top), Math.round(bottom)]))"""
+
+
+@pytest.mark.parametrize("view", ["steps", "atlas", "heads"])
+def test_controls_of_a_row_are_equally_high(looking, serving, view, tmp_path):
+    run = written(tmp_path / "run", "context_length=47")
+    page = looking(serving(run.path).url, width=1440).open(f"#{view}")
+    found = page.evaluate(CONTROLS)
+    assert len(found) > (0 if view == "heads" else 3)
+    edges = sorted({tuple(each) for each in found})
+    assert all(bottom < top for (_, bottom), (top, _) in itertools.pairwise(edges)), edges
+
+
+def test_commands_have_no_backticks_in_a_view_that_is_empty(looking, serving):
+    page = looking(serving().url).open("#training")
+    assert page.locator(".note code").all_inner_texts() == ["glasshead train"]
+    assert "`" not in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("language", ["en", "tr", "es"])
+@pytest.mark.parametrize("weight", [400, 700])
+def test_letters_powers_and_signs_are_the_pages_own(looking, serving, language, weight):
+    page = looking(serving().url).open(f"#steps?lang={language}")
+    text = "3.797·10⁻⁸ 10⁰¹²³⁴⁵⁶⁷⁸⁹ β₀₁₂₃₄₅₆₇₈₉ Σ τ ∂ √ ∞ ≤ ≥ ≠ ≈ − × ± → ← ↑ ↓ Kᵀ ¿ñ? ıİğĞşŞçÇ“…”"
+    page.evaluate(
+        """async ([text, weight]) => {
+          const line = document.createElement("p");
+          line.id = "line";
+          line.textContent = text;
+          line.style.fontWeight = weight;
+          document.querySelector("main").append(line);
+          line.getBoundingClientRect();
+          await document.fonts.ready;
+        }""",
+        [text, weight],
+    )
+    devtools = page.context.new_cdp_session(page)
+    for domain in ("DOM", "CSS"):
+        devtools.send(f"{domain}.enable")
+    root = devtools.send("DOM.getDocument")["root"]["nodeId"]
+    line = devtools.send("DOM.querySelector", {"nodeId": root, "selector": "#line"})
+    fonts = devtools.send("CSS.getPlatformFontsForNode", line)["fonts"]
+    assert sum(font["glyphCount"] for font in fonts) >= len(text) - 5
+    assert [font["familyName"] for font in fonts if not font["isCustomFont"]] == []
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -358,7 +358,12 @@ def test_the_picture_has_every_number(looking, serving, tmp_path):
     assert sorted(text for text in texts if text in set(cells)) == sorted(cells)
     # The signs between the matrices, and the legend, are there as well.
     assert [texts.count(sign) for sign in "·=→"] == [2, 2, 3]
-    assert "Scores, Scaled, Masked: 0" in texts
+    # The bars have the ends of those of the page, below 0 too but for weights.
+    begins = [at for at, text in enumerate(texts) if re.search(r": (0|−[0-9.]+)$", text)]
+    bars = [texts[at] + next(filter(None, texts[at + 1 :])) for at in begins]
+    said = page.locator(".legend .key", has=page.locator(".ramp")).all_inner_texts()
+    assert bars == [re.sub(r"\s*\n\s*", "", one) for one in said]
+    assert [": −" in one for one in bars] == [True, True, False]
     assert any("hatched: hidden" in text for text in texts)
 
 

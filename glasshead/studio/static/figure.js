@@ -121,12 +121,13 @@ export function colorBar(x, y, label, end, begin = "0", colors = ramp()) {
 }
 
 /**
- * The width of small letters of a picture, about.
+ * The width of letters of a picture, about.
  * @param {string} text
+ * @param {number} [size]  In pixels
  */
-function textWidth(text) {
+export function textWidth(text, size = 12) {
   const pen = element("canvas").getContext("2d");
-  pen.font = `12px ${FONTS}`;
+  pen.font = `${size}px ${FONTS}`;
   return pen.measureText(text).width;
 }
 

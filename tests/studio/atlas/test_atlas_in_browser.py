@@ -200,6 +200,16 @@ def test_a_text_is_shown_along_both_axes(looking, serving, run):
     assert value(page) == pytest.approx(P[41, 22].item(), rel=1e-5)
     tokens = [writer.tokenizer.token(number) for number in numbers]
     assert (marked(page, "queries"), marked(page, "keys")) == (tokens[41], tokens[22])
+    # What is marked begins and ends with its token, and covers no letter beside it.
+    for mark in page.locator(".atlas section mark").all():
+        boxes = """(mark) => {
+          const letters = document.createRange();
+          letters.selectNodeContents(mark);
+          const [box, own] = [mark, letters].map((each) => each.getClientRects()[0]);
+          return [box.left, box.right, own.left, own.right];
+        }"""
+        left, right, *own = mark.evaluate(boxes)
+        assert [left, right] == pytest.approx(own, abs=0.1)
 
 
 def test_every_token_that_is_seen_is_named_beside_its_cell(looking, serving, run, tmp_path):

@@ -25,6 +25,7 @@ from studio.heads.heads_seen import (
     HEADS,
     LAYERS,
     OPEN,
+    STORY,
     TEXT,
     close,
     colors,
@@ -265,8 +266,26 @@ def test_every_language_has_its_words(looking, place, language):
     assert look.overflow() == 0
     seen = page.locator("main").inner_html()
     assert "{" not in seen
+    # Nothing beside the map is cut.
+    assert page.locator(".map svg text").evaluate_all(CUT) == []
 
 
+def test_the_margins_of_many_tokens_are_numbers(tmp_path, serving, looking):
+    served = serving(written(tmp_path / "run", "context_length=223").path)
+    text = served.studio.texts.add(" ".join([STORY] * 20))
+    page = looking(served.url).open(f"#heads?text={text}&layer=1&head=2")
+    beside = page.locator(".map svg text").all_text_contents()
+    named = [one for one in beside if not re.fullmatch(r"[0-9 ]+", one)]
+    assert named == [words("en")[f"heads.{name}"] for name in ("entropy", "distance", "received")]
+    assert {"0", "100", "200"} <= set(beside)
+
+
+# The texts of a drawing that do not stand within it.
+CUT = """(texts) => texts.filter((text) => {
+  const [box, all] = [text, text.ownerSVGElement].map((each) => each.getBoundingClientRect());
+  const isBeside = box.left < all.left || box.right > all.right;
+  return isBeside || box.top < all.top || box.bottom > all.bottom;
+}).map((text) => text.textContent)"""
 # Walks with the cross-hair through all cells, and gathers what is read there.
 WALK = """(count) => {
   const canvas = document.querySelector(".map canvas");

@@ -44,6 +44,21 @@ def test_the_numbers_are_those_of_the_files(still, looking):
         assert [float(x) if x else "" for x in row] == expected
 
 
+def test_small_numbers_are_powers_of_ten_however_the_file_writes_them(tmp_path, serves, looking):
+    run = SmallRun(tmp_path / "run").go(3)
+    *before, row = run.folder.log.read_text("utf-8").splitlines()
+    step, loss, _, *others = row.split(",")
+    rates = ("0.0000025173336", "2.08e-8", "0.0000037970001")
+    written = [
+        ",".join([str(int(step) + 10 * at), loss, rate, *others]) for at, rate in enumerate(rates)
+    ]
+    run.folder.log.write_text("\n".join([*before, *written]) + "\n", "utf-8")
+    page = looking(serves(Studio(run.folder.path)).url).open("#training")
+    cells = page.locator(".rows tbody tr td:nth-child(3)").all_inner_texts()
+    assert cells[:3] == ["3.7970001·10⁻⁶", "2.08·10⁻⁸", "2.5173336·10⁻⁶"]
+    assert page.locator(".figures [data-name=learning_rate]").inner_text() == "3.797·10⁻⁶"
+
+
 def test_the_cross_hair_tells_every_number_by_keyboard_and_pointer(still, looking):
     run, url = still
     page = looking(url).open("#training?smoothing=0.5")
@@ -269,7 +284,8 @@ def test_a_run_that_begins_and_is_not_watched(tmp_path, serves, looking):
     looked = looking(serves(Studio(run.folder.path)).url)
     page = looked.open("#training")
     assert page.locator(".phase").inner_text() == "Waiting for the first row"
-    assert "glasshead train --watch" in page.locator(".note").inner_text()
+    assert page.locator(".note code").all_inner_texts() == ["glasshead train --watch"]
+    assert "`" not in page.locator("main").inner_text()
     assert looked.violations() == []
     run.go(1)
     page.wait_for_selector('.figures [data-name=step][data-value="10"]', timeout=PATIENCE)

@@ -1,6 +1,6 @@
 // The map of one head, with tokens in the margins, numbers along the axes, and a cross-hair.
 import { element, fill, moveOf } from "../dom.js";
-import { svgElement } from "../figure.js";
+import { svgElement, textWidth } from "../figure.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
 
@@ -38,6 +38,8 @@ const LINE = 12;
 const MOST_PASSED = 3;
 const APART = 36;
 const GAP = 6;
+// Size of the letters of the bars' titles.
+const TITLES = 10;
 // Cells that PageUp and PageDown go by.
 const PAGE = 10;
 // Under the bars that are below a map, where it fits into the first screen.
@@ -145,7 +147,11 @@ export class HeadMap {
     const longest = Math.max(...this.words.map((word) => [...word].length));
     const letters = Math.min(isNarrow ? 8 : 12, longest);
     const left = letters * 7.2 + 12;
-    const top = Math.max(left, 80);
+    // The titles of bars stand upright above them, in whichever language.
+    const titles = ["entropy", "distance"].map((name) =>
+      textWidth(this.t(`heads.${name}`), TITLES),
+    );
+    const top = Math.max(left, 80, ...titles.map((width) => width + 2 * GAP));
     const strip = isNarrow ? 18 : 32;
     const strips = 2 * (strip + GAP);
     const above = this.element.getBoundingClientRect().top + scrollY + top;
@@ -276,7 +282,7 @@ export class HeadMap {
    * @returns {Mark}
    */
   barsTitle(name, place) {
-    return { text: this.t(`heads.${name}`), size: 10, fill: "quiet", ...place };
+    return { text: this.t(`heads.${name}`), size: TITLES, fill: "quiet", ...place };
   }
 
   /** @param {string} word */

@@ -22,6 +22,10 @@ const SIZES = { 3: "wide", 2: "close", 0: "dense" };
 const VECTORS = ["queries", "keys", "values", "context"];
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
+/**
+ * A scale of colours: its label, the numbers at its ends, and its colours where it has a middle.
+ * @typedef {{label: string, begin: string, end: string, tones?: string[]}} Scale
+ */
 
 /**
  * A cell, and what it shows.
@@ -185,7 +189,7 @@ function brief(value, decimals) {
  * The matrices as a picture: as they stand on the page, with the signs between them and a legend.
  * @param {HTMLElement} frame
  * @param {string} title
- * @param {[string, string][]} scales  The label of each scale of colours, and its end
+ * @param {Scale[]} scales
  * @param {string[]} notes  How the cells are read
  */
 export function pictureOf(frame, title, scales, notes) {
@@ -210,8 +214,8 @@ export function pictureOf(frame, title, scales, notes) {
     marks.push({ x, y, text: then, size: 17, fill: "quiet", anchor: "middle" });
   }
   frame.classList.toggle("whole");
-  for (const [label, end] of scales) {
-    const bar = colorBar(MARGIN, figure.height, label, end);
+  for (const { label, begin, end, tones } of scales) {
+    const bar = colorBar(MARGIN, figure.height, label, end, begin, tones);
     marks.push(...bar.marks);
     figure.width = Math.max(figure.width, bar.width + 2 * MARGIN);
     figure.height += 20;

@@ -14,6 +14,7 @@ import { Walk } from "./steps-walk.js";
 /**
  * @import { Context } from "../app.js"
  * @import { Explained } from "./steps-explanation.js"
+ * @import { Scale } from "./steps-matrix.js"
  * @import { StepsData } from "./steps-sums.js"
  */
 
@@ -257,30 +258,32 @@ class Steps {
     const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
       return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
-    const bars = this.scaleTexts().map(([label, end], at) => {
-      const isOfWeights = at === data.scales.length - 1;
-      const ramp = isOfWeights ? element("span.ramp") : divergingRamp();
-      const begin = isOfWeights ? "0" : `−${end}`;
-      return element("span.key", label + begin, ramp, end);
+    const bars = this.scales().map((one) => {
+      const ramp = one.tones ? divergingRamp() : element("span.ramp");
+      return element("span.key", one.label + one.begin, ramp, one.end);
     });
     fill(this.legend, swatches, bars);
   }
 
   /**
-   * The label of each scale of colours, with its colon, and the number at its end.
-   * @returns {[string, string][]}
+   * The scales of colours: their labels, with a colon, the numbers at their ends, and the colours of
+   * those on both sides of 0.
+   * @returns {Scale[]}
    */
-  scaleTexts() {
+  scales() {
     const { t, data } = this;
-    return data.scales.map(({ names, top }) => {
+    return data.scales.map(({ names, top }, at) => {
       const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
-      return [label + t("shell.colon"), decimal(top, 2)];
+      const [end, isOfWeights] = [decimal(top, 2), at === data.scales.length - 1];
+      const begin = isOfWeights ? "0" : `−${end}`;
+      const colors = isOfWeights ? undefined : tones().map((tone) => tone.fill);
+      return { label: label + t("shell.colon"), begin, end, tones: colors };
     });
   }
 
   figure() {
     const notes = [this.t("steps.hidden")];
-    return pictureOf(this.pipeline, this.explained.title, this.scaleTexts(), notes);
+    return pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
   }
 
   /** The largest weight of the word that is explained. */
