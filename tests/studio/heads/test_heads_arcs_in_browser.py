@@ -308,6 +308,9 @@ def test_texts_of_other_lengths_have_both_maps_and_a_sentence(compared):
 def test_two_models_are_compared_on_one_text(compared, second):
     studio, look, view, _ = compared
     page = look.open(view + OPEN)
+    # With itself there is nothing to compare.
+    offered = page.get_by_label("Compared with").locator("option")
+    assert offered.evaluate_all("(all) => all.map(({ value }) => value)") == ["", "1"]
     page.get_by_label("Compared with").select_option("1")
     expect(page.locator(".thumb")).to_have_count(3)
     drawn(page)
@@ -329,6 +332,8 @@ def test_two_models_are_compared_on_one_text(compared, second):
     page.get_by_label("Model", exact=True).select_option("1")
     drawn(page)
     assert "model=1" in address(page)
+    assert offered.evaluate_all("(all) => all.map(({ value }) => value)") == ["", "0"]
+    expect(page.get_by_label("Model", exact=True)).to_be_focused()
     told = heads.summary(heads.reading_of(studio, text, Work(), 1))
     expect(small(page, 1, 0)).to_have_attribute("data-entropy", str(told["entropy"][1][0]))
 

@@ -182,6 +182,14 @@ def test_the_selection_survives_other_views(looking, serving, folder):
     assert page.locator("textarea").input_value() == TEXT
 
 
+def test_a_head_is_taken_away_by_its_link(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+    page.get_by_role("link", name="Take it away").click()
+    expect(page.locator(".prompt .body[data-drawn]")).to_be_visible()
+    expect(page.get_by_text("Taken away: Layer 1, head 2.")).to_be_visible()
+    assert parse_qs(urlsplit(address(page)).fragment)["without"] == ["1.2"]
+
+
 def test_typing_reads_the_new_text(looking, serving, folder, whole):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
     page.locator("textarea").fill("the cat saw the dog")

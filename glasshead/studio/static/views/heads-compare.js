@@ -62,6 +62,9 @@ export class Compare {
     const { models } = about;
     if (!models?.length) return;
     const options = models.map((name, at) => /** @type {[number, string]} */ ([at, name]));
+    // With itself a model is compared where an address asks for it.
+    /** @param {number} at */
+    const isOther = (at) => at !== this.model || String(at) === state.minusmodel;
     /** @param {Record<string, any>} changes */
     const change = (changes) => {
       remember(changes);
@@ -71,10 +74,12 @@ export class Compare {
       this.models,
       menu(t("heads.model"), options, this.model, (at) => {
         change({ model: Number(at) || null, layer: null, head: null });
+        this.showModels();
+        this.models.querySelector("select").focus();
       }),
       menu(
         t("heads.minus_model"),
-        [["", t("heads.alone")], ...options],
+        [["", t("heads.alone")], ...options.filter(([at]) => isOther(at))],
         state.minusmodel ?? "",
         (at) => change({ minusmodel: at === "" ? null : at }),
       ),

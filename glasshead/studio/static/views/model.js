@@ -295,6 +295,7 @@ class Model {
       [t("model.rank"), "rank", rank, t("model.of", { rank, count: norms.length })],
     ];
     const text = this.field.value;
+    const taken = `${layer}.${head}`;
     const at = { layer, head, query, ...(scene.key !== null && { key: scene.key }) };
     fill(
       this.one,
@@ -322,7 +323,7 @@ class Model {
         element("a.more", { href: `#heads?${addressOf({ said: text, ...at })}` }, t("prompt.map")),
         element(
           "a.more",
-          { href: `#prompt?${addressOf({ text, heads: `${layer}.${head}`, query })}` },
+          { href: `#prompt?${addressOf({ text, heads: taken, without: taken, query })}` },
           t("model.take"),
         ),
       ),
