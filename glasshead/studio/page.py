@@ -359,7 +359,7 @@ def squeezed(source: str, code: str) -> str:
 
     >>> line = 'const { a } = f("b, c", 1);'
     >>> squeezed(line, code_alone(line))
-    'const{a}=f( "b, c", 1);'
+    'const{a}=f("b, c",1);'
     """
 
     def shorter(found: re.Match[str]) -> str:

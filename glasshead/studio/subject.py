@@ -24,8 +24,7 @@ from glasshead.studio.strings import _
 from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories
-from glasshead.tasks.readers.pictures import reads_pictures
-from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
+from glasshead.tasks.run_folder import RunFolder, is_of_huggingface, reads_pictures
 from glasshead.watching.layer_record import Call
 
 if TYPE_CHECKING:

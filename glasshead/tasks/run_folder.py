@@ -347,6 +347,18 @@ def is_of_huggingface(folder: Path) -> bool:
     )
 
 
+def reads_pictures(folder: Path) -> bool:
+    """Return whether a folder holds a vision model of Hugging Face, which reads no text.
+
+    Errors: as of `read_object` for its config.json.
+    """
+    file = folder / "config.json"
+    if not file.is_file() or any(folder.glob("*token*")) or any(folder.glob("*vocab*")):
+        return False
+    config = read_object(file, "a file of transformers")
+    return "patch_size" in config and bool({"model_type", "architectures"} & set(config))
+
+
 def require_for_model(folder: Path, what: str, *libraries: str) -> None:
     """Check that the libraries which open the model in a folder are installed.
 

@@ -457,7 +457,7 @@ SHOWN = ("translator", "model", "vision", "watched", "book.safetensors")
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
 HEAD = "layer=4&head=7&query=26"
-READ = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+wanted+to+play+with+the"
+TOM = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+wanted+to+play+with+the"
 DARK = {"width": 1440, "dark": True}
 # A head with the arcs of another, and the same story of another child.
 KEPT = "layer=1&head=3&arcs=4.1"
@@ -498,9 +498,7 @@ SCENES = (
     Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
     Scene("studio_atlas", "book.safetensors", "atlas"),
     Scene("studio_atlas_near", "book.safetensors", "atlas", "zoom=5.6&y=30&x=30&i=30&j=29"),
-    Scene(
-        "studio_model", "model", "model", f"{READ}&layer=4&head=3&query=17", look={"width": 1440}
-    ),
+    Scene("studio_model", "model", "model", f"{TOM}&layer=4&head=3&query=17", look={"width": 1440}),
     Scene("studio_picture", "vision", "picture", "layer=1&head=2&query=150", look={"width": 1440}),
     Scene("studio_training", "watched", "training", "over=steady&log=y", look={"height": 1640}),
 )

@@ -78,6 +78,7 @@ def difference(
 ) -> Float[Tensor, "*shape"]:
     """Subtract weights; a pair that is hidden in both has −0, an equal one +0.
 
+    >>> import torch
     >>> difference(torch.tensor([0.5, -0.0, 0.25]), torch.tensor([0.25, -0.0, 0.25]))
     tensor([0.2500, -0.0000, 0.0000])
     """

@@ -156,7 +156,7 @@ def head_trace(trace: Trace, head: int) -> HeadTrace:
     >>> x = torch.randn(1, 3, 5, 2)
     >>> one = head_trace(gh.Attention(bias=gh.ALiBi(3), mask=gh.causal()).trace(x, x, x), 2)
     >>> one.steps["weights"].shape, one.bias[4, :2], one.beta, one.mask
-    (torch.Size([5, 5]), tensor([-0.0156, -0.0117]), 0.7071067690849304, 'causal()')
+    (torch.Size([5, 5]), tensor([-1.0000, -0.7500]), 0.7071067690849304, 'causal()')
     """
     problem = trace.problem
     group = problem.group

@@ -57,18 +57,6 @@ class PictureReader:
         return (pixels[0] * std + mean).clamp(0, 1).permute(1, 2, 0)
 
 
-def reads_pictures(folder: Path) -> bool:
-    """Return whether a folder holds a vision model of Hugging Face, which reads no text.
-
-    Errors: as of `read_object` for its config.json.
-    """
-    file = folder / "config.json"
-    if not file.is_file() or any(folder.glob("*token*")) or any(folder.glob("*vocab*")):
-        return False
-    config = read_object(file, "a file of transformers")
-    return "patch_size" in config and bool({"model_type", "architectures"} & set(config))
-
-
 def reader_of_pictures(folder: Path) -> PictureReader:
     """Load a vision model, and the preparation of its pictures where the folder has one.
 

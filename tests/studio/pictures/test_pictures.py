@@ -14,7 +14,7 @@ from glasshead.studio.background_jobs import Forgotten, Refusal, TooMuch, Work
 from glasshead.studio.studio import Limits, Studio, first_view
 from glasshead.studio.views.picture import Pictures, example
 from glasshead.studio.views.prompt import described
-from glasshead.tasks.readers.pictures import reads_pictures
+from glasshead.tasks.run_folder import reads_pictures
 from pretrained_folders import llama_folder
 from studio.pictures.vision_folders import clip_folder, dino_folder, vit_folder
 
