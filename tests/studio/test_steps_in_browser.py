@@ -457,6 +457,8 @@ SHOWN = ("translator", "model", "vision", "watched", "book.safetensors")
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
 HEAD = "layer=4&head=7&query=26"
+# As many heads as the real model has.
+HEADS = ("num_layers=5", "num_heads=8")
 TOM = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+wanted+to+play+with+the"
 DARK = {"width": 1440, "dark": True}
 # A head with the arcs of another, and the same story of another child.
@@ -511,7 +513,7 @@ def shown_in_the_walk(tmp_path_factory) -> Path:
         return Path(kept)
     folder = tmp_path_factory.mktemp("shown")
     translated(folder / "translator")
-    written(folder / "model", "context_length=61", "num_layers=2", "num_heads=4")
+    written(folder / "model", "context_length=61", "d_model=24", *HEADS)
     SmallRun(folder / "watched").watch().go(53)
     vit_folder(folder / "vision")
     x = torch.randn(1, 2, 131, 5, generator=torch.Generator().manual_seed(3))
