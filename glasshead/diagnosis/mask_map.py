@@ -21,7 +21,7 @@ _APART, _GAPPED = 30.0, 10.0
 
 
 @dataclass(frozen=True)
-class Cells:
+class MaskCells:
     """Shares of visible cells, of a mask or of blocks of it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Cells:
         return -(-self.rows // _SIDE), -(-self.columns // _SIDE)
 
 
-def cells_of(cells: Bool[Tensor, "rows columns"], found: tuple[tuple[int, int], ...]) -> Cells:
+def cells_of(cells: Bool[Tensor, "rows columns"], found: tuple[tuple[int, int], ...]) -> MaskCells:
     """Reduce a mask to at most 64 × 64 blocks.
 
     >>> import torch
@@ -59,7 +59,7 @@ def cells_of(cells: Bool[Tensor, "rows columns"], found: tuple[tuple[int, int], 
         for start in range(0, rows, size)
     )
     dead = (~cells.any(-1)).nonzero().flatten().tolist()
-    return Cells(rows, columns, shares, tuple(dead), found)
+    return MaskCells(rows, columns, shares, tuple(dead), found)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class MaskMap(Block):
 
     drawing: str
     legend: str
-    cells: Cells
+    cells: MaskCells
     rows: str
     columns: str
     shown: str
@@ -156,7 +156,7 @@ def _sides(columns: int, rows: int, block: tuple[int, int]) -> tuple[float, floa
     return side, max(side, min(_LARGEST, _LOWEST / rows))
 
 
-def _shades(cells: Cells, width: float, height: float) -> list[dict[str, Any]]:
+def _shades(cells: MaskCells, width: float, height: float) -> list[dict[str, Any]]:
     """Return a path for each share of visible cells, with a run of equal cells as one box."""
     paths: dict[float, str] = {}
     gap = 1.0 if min(width, height) >= _GAPPED else 0.0
