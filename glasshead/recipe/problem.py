@@ -61,7 +61,9 @@ class Problem:
     @property
     def scores_shape(self) -> tuple[int, ...]:
         """Return `(*batch, heads, queries, keys)`."""
-        return (*self.query.shape[:-1], self.key.shape[-2])
+        if "scores_shape" not in self._known:
+            self._known["scores_shape"] = (*self.query.shape[:-1], self.key.shape[-2])
+        return self._known["scores_shape"]
 
     @property
     def group(self) -> int:

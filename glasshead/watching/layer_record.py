@@ -1,6 +1,6 @@
 """The recorded calls of one attention of a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -35,8 +35,10 @@ class Watched(Sequence[Call]):
     A module that runs several times in one forward pass, as where layers share weights, counts as
     one layer per run: see `runs`.
 
-    Attributes:
+    Args:
         name: Name of the module; of a run `name#run`.
+        calls: Its calls.
+        settle: Computes the statistics that calls wait for; None: none waits.
 
     >>> import torch
     >>> import glasshead as gh
@@ -52,14 +54,23 @@ class Watched(Sequence[Call]):
     (1, 4, 1)
     """
 
-    def __init__(self, name: str, calls: Sequence[Call] = ()) -> None:
+    def __init__(
+        self, name: str, calls: Sequence[Call] = (), settle: Callable[[], None] | None = None
+    ) -> None:
         self.name = name
-        self._calls = list(calls)
+        self._made = list(calls)
+        self._settle = settle
         self._together: dict[str, Any] = {}
+
+    @property
+    def _calls(self) -> list[Call]:
+        if self._settle is not None:
+            self._settle()
+        return self._made
 
     def add(self, call: Call) -> None:
         """Append a call."""
-        self._calls.append(call)
+        self._made.append(call)
         self._together = {}
 
     @property
@@ -313,7 +324,7 @@ class Watched(Sequence[Call]):
         return self.texts[-1]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not self.__dict__.get("_calls"):
+        if name.startswith("_") or not self.__dict__.get("_made"):
             raise AttributeError(name)
         known = vars(self._calls[-1])["values"]
         return self[name] if name in known else getattr(self.joined, name)
@@ -360,6 +371,23 @@ class Watched(Sequence[Call]):
 
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *(dir(self._calls[0]) if self._calls else ())])
+
+
+def last_call(watched: Watched, run: int | None) -> Call | None:
+    """Return the last call of a run, whose statistics may still wait; None where there is none.
+
+    Args:
+        watched: The record of its attention, which may have statistics of any other name.
+        run: The number of the run; None: of any.
+    """
+    made = watched._made  # noqa: SLF001 - of this module
+    return next((call for call in reversed(made) if run in (None, call.run)), None)
+
+
+def close(watched: Watched) -> None:
+    """Compute what waits in a record, and let go of what computes it."""
+    len(watched)
+    watched._settle = None  # noqa: SLF001 - of this module
 
 
 def check_whole(name: str, calls: Sequence[Call], what: str) -> None:

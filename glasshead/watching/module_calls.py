@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from types import FrameType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -24,41 +23,44 @@ from glasshead.watching.recorded_call import Call
 _CALL: Any = getattr(
     private("torch.nn.Module._wrapped_call_impl") or nn.Module.__call__, "__code__", None
 )
-# Extra local variables of the frame of such a call: what identifies it, and its arguments.
-_IDENTITY, _ARGUMENTS = "__glasshead_call__", "__glasshead_arguments__"
+# An extra local variable of the frame of such a call: its `ModuleCall`.
+_OWN = "__glasshead_call__"
 
 
-class ModuleCall(NamedTuple):
-    """A call of a module in progress, found on the Python stack.
+class ModuleCall:
+    """A call of a module in progress, found on the Python stack or in the graph of compiled code.
+
+    Args:
+        module: The module.
+        given: Its arguments and keyword arguments; None: it is within compiled code, which does not
+            tell them.
+        identity: An object unique to this call, as frames and their ids are reused; None: a new
+            one.
 
     Attributes:
-        module: The module.
-        frame: Its frame; None within compiled code, which runs without.
-        traced: An object unique to a call within compiled code.
+        compiled: Whether it is within compiled code.
     """
 
-    module: nn.Module
-    frame: FrameType | None
-    traced: object = None
+    __slots__ = ("_given", "compiled", "identity", "module")
 
-    @property
-    def identity(self) -> object:
-        """An object unique to this call; frames and their ids are reused."""
-        if self.frame is None:
-            return self.traced
-        return self.frame.f_locals.setdefault(_IDENTITY, object())
+    def __init__(
+        self,
+        module: nn.Module,
+        given: tuple[Sequence[Any], dict[str, Any]] | None = None,
+        identity: object = None,
+    ) -> None:
+        self.module, self.compiled = module, given is None
+        self.identity = object() if identity is None else identity
+        self._given: Any = {} if given is None else given
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `forward` by name, defaults included; of compiled code none."""
-        if self.frame is None:
-            return {}
-        local = self.frame.f_locals
-        if _ARGUMENTS not in local:
+        if type(self._given) is tuple:
+            inputs, named = self._given
             names, defaults = _parameters(type(self.module))
-            given = dict(zip(names, local["args"], strict=False))
-            local[_ARGUMENTS] = {**defaults, **given, **local["kwargs"]}
-        return local[_ARGUMENTS]
+            self._given = {**defaults, **dict(zip(names, inputs, strict=False)), **named}
+        return self._given
 
     @property
     def parameters(self) -> set[str]:
@@ -99,10 +101,17 @@ def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -
     calls: list[ModuleCall] = [one for one in _TRACED.calls if one.module in names]
     frame = None if innermost and calls else sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
-        if frame.f_code is _CALL and (module := uncompiled(frame.f_locals["self"])) in names:
-            calls.append(ModuleCall(module, frame))
-            if innermost:
-                break
+        if frame.f_code is _CALL:
+            local = frame.f_locals
+            # Not the frame, which would keep all that its call was given until it is collected.
+            call = local.get(_OWN)
+            if call is None:
+                given = local["args"], local["kwargs"]
+                call = local[_OWN] = ModuleCall(uncompiled(local["self"]), given)
+            if call.module in names:
+                calls.append(call)
+                if innermost:
+                    break
         frame = frame.f_back
     return calls
 

@@ -1,8 +1,7 @@
 """One recorded call of an attention: its statistics, what was kept, and its place in the text."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CallInfo:
+class CallInfo(NamedTuple):
     """Metadata of a call: its position in the text and in the run of the model.
 
     Attributes:
@@ -183,7 +181,7 @@ class Call(StatisticResults):
         **changed: Any,
     ) -> "Call":
         """Return the call with other statistics, without weights."""
-        return Call(shape, statistics, values, replace(self._info, **changed))
+        return Call(shape, statistics, values, self._info._replace(**changed))
 
     @property
     def arrived(self) -> WeightGradients | None:
@@ -210,7 +208,7 @@ class Call(StatisticResults):
             self.shape if shape is None else shape,
             self.statistics,
             self.values if values is None else values,
-            replace(self._info, **changed),
+            self._info._replace(**changed),
             self.weights if travels else weights,
             context=self.context if travels else context,
             arrived=None if gradients is None else lambda: gradients,

@@ -1,17 +1,23 @@
-"""Statistics of a single query, as in each step of generation: one row, without blocks of rows."""
+"""Statistics of single queries, as in the steps of generation: rows, without blocks of rows."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import RLock
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glasshead.recipe.normalizers import Softmax, SoftmaxOne
+from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Dot, ScaledDot
+from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Entropy, MassOn, MaxWeight, Received, Statistic
 from glasshead.statistics.reductions import Rows
+
+# Rows that wait at most, however many layers a model has.
+_MOST = 64
 
 
 def single_query(problem: Problem, statistics: Mapping[str, Statistic]) -> dict[str, Any] | None:
@@ -25,66 +31,184 @@ def single_query(problem: Problem, statistics: Mapping[str, Statistic]) -> dict[
     >>> single_query(problem, {"received": gh.Received()})
     {'received': tensor([0.3333, 0.3333, 0.3333])}
     """
-    queries, keys = problem.scores_shape[-2:]
-    scale = problem.scale
+    row = _row(problem)
+    if row is None:
+        return None
+    weights = problem.normalizer(row.scores, row.visible)
+    found, rows = {}, None
+    for name, one in statistics.items():
+        compute = _SHORT.get(type(one))
+        if compute is not None:
+            value = compute(one, weights)
+        else:
+            rows = rows or Rows(problem, problem.tile(), row.scores, weights, row.visible)
+            reduced = [reduction.of(rows) for reduction in one.reductions(problem)]
+            value = one.finish(problem, *reduced)
+        found[name] = problem.as_given(value)
+    return found
+
+
+class _Row(NamedTuple):
+    """The row of a query.
+
+    Attributes:
+        scores: Input of the normalizer, `[*batch, heads, 1, keys]`; -inf where hidden.
+        visible: Which keys are not hidden, broadcastable to these; None: all.
+        normalizer: Turns scores into weights.
+    """
+
+    scores: Float[Tensor, "*batch heads 1 keys"]
+    visible: Bool[Tensor, "*#batch #heads 1 #keys"] | None
+    normalizer: Normalizer
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What rows have in common that are computed together."""
+        shown = None if self.visible is None else self.visible.shape
+        # Layers may have sinks of their own.
+        own = None if type(self.normalizer) is Softmax else id(self.normalizer)
+        return self.scores.shape, self.scores.dtype, self.scores.device, shown, own
+
+
+def _row(problem: Problem) -> _Row | None:
+    """Compute the only row of scores; None for a problem of another kind.
+
+    A hidden key may hold anything: its score is overwritten, and no value is read.
+    """
+    query, key, scale = problem.query, problem.key, problem.scale
     if (
-        queries != 1
-        or not keys
+        query.shape[-2] != 1
+        or not key.shape[-2]
         or not isinstance(scale, float)
         or type(problem.score) not in (Dot, ScaledDot)
         or type(problem.normalizer) not in (Softmax, SoftmaxOne)
         or problem.dropout
     ):
         return None
-    rows = _row(problem, scale)
-    found = {}
-    for name, one in statistics.items():
-        compute = _SHORT.get(type(one))
-        if compute is None:
-            reduced = [reduction.of(rows) for reduction in one.reductions(problem)]
-            value = one.finish(problem, *reduced)
-        else:
-            value = compute(one, rows)
-        found[name] = problem.as_given(value)
-    return found
-
-
-def _row(problem: Problem, scale: float) -> Rows:
-    """Compute the only row of weights.
-
-    A hidden key may hold anything: its score is overwritten, and no value is read.
-    """
-    tile, dtype = problem.tile(), problem.dtype
-    bias, visible = problem.bias_and_visible(problem.mask, tile)
-    query, key = problem.query.to(dtype), problem.key.to(dtype)
+    bias = visible = None
+    if problem.mask is not None or problem.biases:
+        bias, visible = problem.bias_and_visible(problem.mask, problem.tile())
+    if query.dtype != problem.dtype:
+        query, key = query.to(problem.dtype), key.to(problem.dtype)
     if problem.group > 1:
         # The heads of a group read the same keys, as queries of one head would.
         query = query.unflatten(-3, (-1, problem.group)).squeeze(-2)
-    scores = (query * scale) @ key.mT
+    scores = query @ key.mT
     if problem.group > 1:
         scores = scores.reshape(problem.scores_shape)
+    scores *= scale
     if problem.softcap is not None:
         scores = problem.softcap * torch.tanh(scores / problem.softcap)
     if bias is not None:
         scores = scores + bias
     if visible is not None:
         scores = scores.masked_fill(~visible, -torch.inf)
-    return Rows(problem, tile, scores, problem.normalizer(scores, visible), visible)
+    return _Row(scores, visible, problem.normalizer)
 
 
-def _mass_on(statistic: MassOn, rows: Rows) -> Float[Tensor, "*batch heads 1"]:
+def _mass_on(statistic: MassOn, weights: Tensor) -> Float[Tensor, "*batch heads 1"]:
     # Keys that are not there yet receive nothing.
-    keys = [key for key in statistic.keys if key < rows.weights.shape[-1]]
+    keys = [key for key in statistic.keys if key < weights.shape[-1]]
     if len(keys) == 1:
-        return rows.weights[..., keys[0]].clone()
-    return rows.weights[..., keys].sum(-1)
+        return weights[..., keys[0]].clone()
+    return weights[..., keys].sum(-1)
 
 
-# Of these a row of weights tells more directly than by their reductions.
-_SHORT: dict[type[Statistic], Callable[[Any, Rows], Tensor]] = {
-    Entropy: lambda _, rows: torch.special.entr(rows.weights).sum(-1),
+# Of these a row of weights, `[*batch, heads, 1, keys]`, tells more directly than their reductions.
+_SHORT: dict[type[Statistic], Callable[[Any, Tensor], Tensor]] = {
+    Entropy: lambda _, weights: torch.special.entr(weights).sum(-1),
     MassOn: _mass_on,
-    MaxWeight: lambda _, rows: rows.weights.amax(-1),
+    MaxWeight: lambda _, weights: weights.amax(-1),
     # However many queries count, it is one of the last.
-    Received: lambda _, rows: rows.weights.squeeze(-2),
+    Received: lambda _, weights: weights.squeeze(-2),
 }
+
+
+class QueryBatch:
+    """Single queries of several layers, whose statistics are computed together.
+
+    The scores are computed at once, as a model may write to its queries, keys and mask. The rest
+    waits for those of the other layers of a pass: one operator for all takes the time of one.
+
+    Args:
+        statistics: Statistics by name.
+
+    Attributes:
+        undisturbed: Returns the block in which the statistics are computed.
+
+    >>> import glasshead as gh
+    >>> batch = QueryBatch({"entropy": gh.Entropy()})
+    >>> query, key = torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 4, 3)
+    >>> values = {}
+    >>> batch.add(gh.Attention().problem(query, key, key), None, values)
+    True
+    >>> batch.settle()
+    >>> values["entropy"]
+    tensor([[[1.3863],
+             [1.3863]]])
+    """
+
+    def __init__(self, statistics: Mapping[str, Statistic]) -> None:
+        self.undisturbed: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._statistics = statistics
+        self._together = all(type(one) in _SHORT for one in statistics.values())
+        self._waiting: list[tuple[_Row, Tensor | None, dict[str, Any]]] = []
+        # Another thread may read what has been seen so far.
+        self._lock = RLock()
+
+    def add(
+        self,
+        problem: Problem,
+        real: Bool[Tensor, "batch 1"] | None,
+        values: dict[str, Any],
+    ) -> bool:
+        """Add a query, unless its problem or a statistic is of another kind; return whether.
+
+        Args:
+            problem: Its problem, with heads.
+            real: Which queries of the batch are no padding, which sums leave out; None: all.
+            values: Where its statistics are put by name once they are computed.
+        """
+        row = _row(problem) if self._together and problem.axes > 3 else None
+        if row is None:
+            return False
+        if row.visible is not None:
+            axes = (None,) * (row.scores.ndim - row.visible.ndim)
+            row = row._replace(visible=row.visible[axes].clone())
+        with self._lock:
+            self._waiting.append((row, real, values))
+            if len(self._waiting) >= _MOST:
+                self.settle()
+        return True
+
+    def settle(self) -> None:
+        """Compute the statistics of the queries that wait."""
+        if not self._waiting:
+            return
+        with self._lock, self.undisturbed(), torch.no_grad():
+            alike: dict[Any, list[int]] = {}
+            for place, (row, *_) in enumerate(self._waiting):
+                alike.setdefault(row.kind, []).append(place)
+            for places in alike.values():
+                self._compute([self._waiting[place] for place in places])
+            self._waiting.clear()
+
+    def _compute(self, waiting: Sequence[tuple[_Row, Tensor | None, dict[str, Any]]]) -> None:
+        first = waiting[0][0]
+        with without_autocast(first.scores.device):
+            weights = first.normalizer(
+                _stacked(row.scores for row, *_ in waiting),
+                None if first.visible is None else _stacked(row.visible for row, *_ in waiting),
+            )
+            for name, one in self._statistics.items():
+                found = _SHORT[type(one)](one, weights)
+                for (_, real, values), own in zip(waiting, found, strict=True):
+                    if real is None or one.axes[:1] == ("query",):
+                        values[name] = own
+                    else:
+                        rows = real.reshape(*own.shape[:-2], 1, 1)
+                        values[name] = own.masked_fill(~rows, 0.0)
+
+
+def _stacked(tensors: Iterable[Any]) -> Tensor:
+    return torch.stack([*tensors])

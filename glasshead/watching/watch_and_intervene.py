@@ -23,6 +23,7 @@ from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.intervener import Intervener
 from glasshead.watching.interventions import Intervention, ZeroAblation
+from glasshead.watching.layer_record import close
 from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen
 from glasshead.watching.watcher import WatchChoices, Watcher
@@ -124,8 +125,12 @@ def watch(
             "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
         )
     watcher = Watcher(model, layers, choice)
-    with observing(watcher):
-        yield Seen(watcher.watched)
+    try:
+        with observing(watcher):
+            yield Seen(watcher.watched)
+    finally:
+        for one in watcher.watched.values():
+            close(one)
     check_compiled_code_is_seen()
     watcher.check_seen()
 

@@ -40,7 +40,7 @@ from glasshead.watching.errors import (
     without_attention,
 )
 from glasshead.watching.image_finder import ImageFinder
-from glasshead.watching.layer_record import Watched
+from glasshead.watching.layer_record import Watched, last_call
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
@@ -52,7 +52,7 @@ from glasshead.watching.module_calls import (
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo
 from glasshead.watching.sharding import Shard, ShardError, head_shard
-from glasshead.watching.single_query import single_query
+from glasshead.watching.single_query import QueryBatch, single_query
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,14 @@ class ForwardPass:
         self._runs: dict[str, tuple[object, int]] = {}
         self._previous: str | None = None
 
+    def begins(self, calls: Sequence[ModuleCall]) -> bool:
+        """Return whether a call is the first of another pass.
+
+        Args:
+            calls: The module calls in progress, innermost first.
+        """
+        return calls[-1].identity is not self._identity
+
     def run(self, name: str, calls: Sequence[ModuleCall], own: ModuleCall) -> tuple[int, bool]:
         """Return the run index of a call, and whether other attention ran since the last run.
 
@@ -111,7 +119,7 @@ class ForwardPass:
             calls: The module calls in progress, innermost first.
             own: The one of them that the attention belongs to.
         """
-        if calls[-1].identity is not self._identity:
+        if self.begins(calls):
             self._identity, self._runs, self._previous = calls[-1].identity, {}, None
             self.number += 1
         identity, run = self._runs.get(name, (None, -1))
@@ -130,6 +138,7 @@ class Watcher:
     Attributes:
         watched: The records of the observed attentions, by name, in order of execution.
         ran: Whether a module of the model was called in this thread.
+        singles: The single queries of the current pass whose statistics wait for one another.
     """
 
     def __init__(
@@ -150,6 +159,7 @@ class Watcher:
         self._compiled: dict[str, None] = {}
         self._kept = 0
         self._snapshots = Snapshots()
+        self.singles = QueryBatch(choice.statistics)
         self._tracker, self._pass = SequenceTracker(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
@@ -171,6 +181,8 @@ class Watcher:
         self.ran = True
         own = next((call for call in calls if call.module is module), calls[0])
         name = self._name(own.module)
+        if self._pass.begins(calls):
+            self.singles.settle()
         run, apart = self._pass.run(name, calls, own)
         self._images.note(calls)
         if name not in self.layers:
@@ -202,7 +214,9 @@ class Watcher:
             calls: The module calls in progress, innermost first.
         """
         del calls
-        self.watched.setdefault(name, Watched(name)).add(call)
+        if name not in self.watched:
+            self.watched[name] = Watched(name, settle=self.singles.settle)
+        self.watched[name].add(call)
 
     @property
     def passes(self) -> int:
@@ -342,7 +356,8 @@ class Watcher:
         apart: bool,
     ) -> Call:
         """Observe one call."""
-        last = self._last(name, None if captured.crossing else run)
+        known = self.watched.get(name)
+        last = None if known is None else last_call(known, None if captured.crossing else run)
         position, first_key, offset = self._tracker.place(name, captured, last, self._pass.number)
         if (
             captured.crossing
@@ -355,7 +370,11 @@ class Watcher:
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
         whole = keys_before(problem, first_key)
         real = self._padding.real(name, captured, position, calls, self._pass.number)
-        values = self._values(whole, real, captured.logsumexp)
+        values: dict[str, Any] = {}
+        # The first call shows whether the statistics fit at all.
+        waits = known is not None and self.choice.heads is None
+        if not (waits and self.singles.add(whole, real, values)):
+            values = self._values(whole, real, captured.logsumexp)
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         heads, numbers = self._heads(name, problem, captured.shards)
         if self.choice.heads is not None:
@@ -383,11 +402,6 @@ class Watcher:
         trace = self._trace(name, captured, problem) if keep == "trace" else None
         context = self._context(name, captured) if keep == "context" else None
         return Call(shape, self.choice.statistics, values, info, weights, trace, context, arrived)
-
-    def _last(self, name: str, run: int | None) -> Call | None:
-        """Return the last call of a run of a module, or of any run; None where there is none."""
-        calls = reversed(self.watched.get(name, ()))
-        return next((call for call in calls if run in (None, call.run)), None)
 
     def _values(
         self, problem: Problem, real: Tensor | None, logsumexp: Tensor | None

@@ -1,4 +1,4 @@
-"""The short path of a single query gives what the reference gives."""
+"""The short path of single queries, alone and together, gives what the reference gives."""
 
 import math
 
@@ -9,7 +9,8 @@ import glasshead as gh
 from glasshead.attention.observe import StatisticRequest
 from glasshead.engines.reference import by_rows
 from glasshead.statistics import normalize_statistics
-from glasshead.watching.single_query import single_query
+from glasshead.watching.padding import of_real, without_padding
+from glasshead.watching.single_query import QueryBatch, single_query
 
 STATISTICS = [
     gh.Entropy(),
@@ -121,3 +122,82 @@ def test_an_own_statistic_is_computed_from_its_reductions() -> None:
     found = single_query(problem, {"one": gh.Entropy(), "two": Twice()})
     assert found is not None
     torch.testing.assert_close(found["two"], 2 * found["one"])
+
+
+# Of these a row of weights tells directly, so that those of several layers are computed together.
+TOGETHER = normalize_statistics(
+    {
+        "entropy": gh.Entropy(),
+        "max_weight": gh.MaxWeight(),
+        "several": gh.MassOn([0, 4, 100]),
+        "third": gh.MassOn([3]),
+        "received": gh.Received(last=2),
+    }
+)
+
+
+def in_batch(problems, real=None, statistics=TOGETHER):
+    """What a batch gives for each problem."""
+    batch, found = QueryBatch(statistics), [{} for _ in problems]
+    for problem, values in zip(problems, found, strict=True):
+        assert batch.add(problem, real, values)
+        assert not values
+    batch.settle()
+    return found
+
+
+def of_reference(problem, statistics=TOGETHER):
+    request = StatisticRequest(problem, statistics)
+    return request.finished(by_rows(problem, request.reductions))
+
+
+def test_queries_of_several_layers_are_those_of_the_reference() -> None:
+    other = {"sinks of another layer": gh.Attention(normalizer=gh.SoftmaxOne(-0.25))}
+    long = gh.Attention().problem(*(x.repeat_interleave(2, 1) for x in inputs()))
+    problems = [rule.problem(*inputs(kv_heads=2)) for rule in (RULES | other).values()]
+    problems += [long, *(rule.problem(*inputs(torch.float32)) for rule in RULES.values())]
+    for found, problem in zip(in_batch(problems), problems, strict=True):
+        close = 1e-12 if problem.dtype == torch.float64 else 1e-5
+        assert_same(found, of_reference(problem), rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("rule", ["plain", "holes"])
+def test_padded_queries_count_in_no_sum(rule: str) -> None:
+    problem, real = RULES[rule].problem(*inputs()), torch.tensor([[True], [False]])
+    received = {"received": gh.Received(last=2)}
+    for found in in_batch([problem] * 3, real):
+        shown = of_reference(
+            without_padding(problem, real),
+            {name: of_real(one, real) for name, one in received.items()},
+        )
+        assert not found["received"][1].any()
+        torch.testing.assert_close(found["received"], shown["received"], rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(found["entropy"], of_reference(problem)["entropy"])
+
+
+def test_a_model_may_write_to_what_it_attended_with() -> None:
+    query, key, value = inputs()
+    shown = torch.ones(1, 1, 1, KEYS, dtype=torch.bool)
+    shown[..., 4] = False
+    problem = gh.Attention(mask=gh.dense(shown)).problem(query, key, value)
+    expected, batch, found = of_reference(problem), QueryBatch(TOGETHER), {}
+    batch.add(problem, None, found)
+    for tensor in (query, key, value):
+        tensor.data.fill_(math.nan)
+    shown.fill_(False)
+    batch.settle()
+    assert_same(found, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_many_layers_do_not_wait_for_the_last() -> None:
+    batch, problem = QueryBatch(TOGETHER), RULES["plain"].problem(*inputs())
+    found = [{} for _ in range(67)]
+    for values in found:
+        batch.add(problem, None, values)
+    assert [bool(values) for values in found] == [True] * 64 + [False] * 3
+
+
+@pytest.mark.parametrize("statistic", [gh.TopK(3), gh.MeanDistance()])
+def test_statistics_of_other_kinds_do_not_wait(statistic) -> None:
+    batch = QueryBatch(normalize_statistics([gh.Entropy(), statistic]))
+    assert not batch.add(RULES["plain"].problem(*inputs()), None, {})

@@ -221,3 +221,71 @@ def test_a_thread_may_go_on_after_the_one_that_was_first():
 
     in_threads(other, first)
     assert nothing_is_open()
+
+
+class Steps:
+    """A language model that is fed a token at a time, watched."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=3)
+        self.model = gh.LanguageModel(config).eval()
+        self.tokens = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
+
+    def run(self, after=lambda seen, place: None):
+        """Feed the tokens, and give the result to `after` in the block after each."""
+        cache = self.model.new_cache()
+        with torch.no_grad(), gh.watch(self.model, [gh.Entropy(), gh.Received()]) as seen:
+            for place, token in enumerate(self.tokens[0]):
+                self.model(token[None, None], cache=cache)
+                after(seen, place)
+        return seen
+
+
+def test_what_was_seen_is_read_within_the_block():
+    steps, read = Steps(), []
+    whole = steps.run()
+    watched = []
+
+    def within(seen, place):
+        # A layer that was asked for once goes on.
+        watched.extend(seen.values() if place == 0 else [])
+        read.append([(one.entropy.clone(), one[-1].received.clone()) for one in watched])
+
+    steps.run(within)
+    for place, layers in enumerate(read):
+        for (entropy, received), one in zip(layers, whole.values(), strict=True):
+            assert torch.equal(entropy, one.entropy[..., : place + 1])
+            assert torch.equal(received, one[place].received)
+
+
+def test_what_was_seen_is_read_in_another_thread():
+    steps = Steps()
+    whole, read = steps.run(), []
+
+    def elsewhere(seen, place):
+        thread = threading.Thread(target=lambda: read.append(seen["blocks.2.attention"].entropy))
+        thread.start()
+        thread.join()
+
+    seen = steps.run(elsewhere)
+    assert [len(one) for one in seen.values()] == [7] * 3
+    expected = whole["blocks.2.attention"].entropy
+    assert torch.equal(read[4], expected[..., :5])
+
+
+def test_what_was_seen_before_an_error_is_kept():
+    steps, kept = Steps(), []
+
+    def ends(seen, place):
+        kept[:] = [seen]
+        if place == 4:
+            raise KeyError(place)
+
+    whole = steps.run()
+    with pytest.raises(KeyError):
+        steps.run(ends)
+    for name, one in kept[0].items():
+        assert len(one) == 5
+        assert torch.equal(one.entropy, whole[name].entropy[..., :5])
+    assert nothing_is_open()

@@ -5,8 +5,7 @@ nothing else uses has kernels of ours for what attends or makes a softmax, and f
 rest. It is included for a thread and a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from threading import Lock, local
 from typing import Any
@@ -92,20 +91,19 @@ def end() -> None:
         include(_KEY, False)
 
 
-@contextmanager
-def hidden() -> Iterator[None]:
-    """Intercept no operator for a while."""
-    handler = _THREAD.handler
-    if handler is None:
-        yield
-        return
-    include = private(_INCLUDE)
-    include(_KEY, False)
-    try:
-        yield
-    finally:
-        if _THREAD.handler is handler:
-            include(_KEY, True)
+class hidden:  # noqa: N801 - read as a function
+    """A block in which no operator is intercepted."""
+
+    __slots__ = ("_handler",)
+
+    def __enter__(self) -> None:
+        self._handler = _THREAD.handler
+        if self._handler is not None:
+            private(_INCLUDE)(_KEY, False)
+
+    def __exit__(self, *error: object) -> None:
+        if self._handler is not None and _THREAD.handler is self._handler:
+            private(_INCLUDE)(_KEY, True)
 
 
 @cache

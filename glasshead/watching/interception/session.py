@@ -34,6 +34,23 @@ def _never() -> bool:
     return False
 
 
+class _Suspended:
+    """A block without interception; a class, as a generator takes twice the time of each call."""
+
+    __slots__ = ("_outer", "_session")
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def __enter__(self) -> list[Tensor]:
+        logsumexps: list[Tensor] = []
+        self._outer = self._session.enter(logsumexps)
+        return logsumexps
+
+    def __exit__(self, *error: object) -> None:
+        self._session.leave(self._outer)
+
+
 class CallContext(NamedTuple):
     """The context of an attention call: its mask conversions, output and logsumexps.
 
@@ -134,6 +151,7 @@ class Session:
             patches, mode: What the first watcher installs.
         """
         self.pending = _PATIENCE
+        watcher.singles.undisturbed = self.undisturbed
         with self._among(self.watchers, watcher, self._watch_patches, patches, mode):
             yield
 
@@ -254,16 +272,30 @@ class Session:
                 one.record_elsewhere(why)
         return others if in_backward() else []
 
-    @contextmanager
-    def suspended(self) -> Iterator[list[Tensor]]:
+    def suspended(self) -> AbstractContextManager[list[Tensor]]:
         """Suspend interception while the model's own attention runs; yield its logsumexps."""
-        outer, self._logsumexps = self._logsumexps, []
+        return _Suspended(self)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Hide our own operators from every mode, this watch's or that of an operator counter."""
+        if THREADS.session is not self:
+            # Modes are those of a thread.
+            yield
+            return
+        with self.suspended(), hidden_from_modes(), hidden():
+            yield
+
+    def enter(self, logsumexps: list[Tensor]) -> list[Tensor]:
+        """Suspend interception, and return the list of logsumexps that was collected in before."""
+        outer, self._logsumexps = self._logsumexps, logsumexps
         self._inside += 1
-        try:
-            yield self._logsumexps
-        finally:
-            self._inside -= 1
-            self._logsumexps = outer
+        return outer
+
+    def leave(self, logsumexps: list[Tensor]) -> None:
+        """Resume interception, with the list of logsumexps that was collected in before."""
+        self._inside -= 1
+        self._logsumexps = logsumexps
 
     @contextmanager
     def in_graph(self, run: GraphRun, *, higher_order: bool) -> Iterator[None]:
@@ -347,8 +379,7 @@ class Session:
                 calls.append(capture())
             return calls[0]
 
-        # Hide our own operators from every mode, this watch's or that of an operator counter.
-        with self.suspended(), hidden_from_modes(), hidden():
+        with self.undisturbed():
             for watcher in self.watchers:
                 try:
                     if at_once:

@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -178,13 +178,19 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
 
     The interface is not given the cache, which is a local variable of its caller.
     """
+    kind = _cache_kind()
+    for one in variables.values():
+        if isinstance(one, kind):
+            layer = getattr(module, "layer_idx", None)
+            return None if layer is None else int(one.get_seq_length(layer))
+    return None
+
+
+@cache
+def _cache_kind() -> type:
     from transformers.cache_utils import Cache
 
-    cache = next((one for one in variables.values() if isinstance(one, Cache)), None)
-    layer = getattr(module, "layer_idx", None)
-    if cache is None or layer is None:
-        return None
-    return int(cache.get_seq_length(layer))
+    return Cache
 
 
 def _by_name(function: _Function, /, *inputs: Any, **named: Any) -> dict[str, Any]:

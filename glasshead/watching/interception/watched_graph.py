@@ -263,7 +263,8 @@ class WatchedRun:
         for key, place in reversed(stack):
             module = self._found(place)
             if isinstance(module, nn.Module):
-                calls.append(ModuleCall(module, None, self._identities.setdefault(key, object())))
+                identity = self._identities.setdefault(key, object())
+                calls.append(ModuleCall(module, identity=identity))
         return calls
 
     def _found(self, place: str) -> Any:
