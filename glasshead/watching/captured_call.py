@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,6 +20,7 @@ from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span
 from glasshead.watching.sharding import Shard
+from glasshead.watching.single_query import row_of
 
 
 def position_among(
@@ -196,7 +197,8 @@ def keys_before(problem: Problem, count: int) -> Problem:
     )
 
 
-class ConvertedMask(NamedTuple):
+@dataclass(eq=False)
+class ConvertedMask:
     """The mask and bias of a mask tensor.
 
     Attributes:
@@ -205,9 +207,39 @@ class ConvertedMask(NamedTuple):
         visible: The mask as a boolean tensor, broadcastable to `[batch, heads, queries, keys]`.
     """
 
-    mask: Mask | None
-    bias: Tensor | None
-    visible: Bool[Tensor, "..."] | None
+    mask: Mask | None = None
+    bias: Tensor | None = None
+    visible: Bool[Tensor, "..."] | None = None
+
+    def __post_init__(self) -> None:
+        # What follows for one layer follows for all that get the same mask.
+        self._position: tuple[int, int, int] | None = None
+        self._first: tuple[int, ConvertedMask] | None = None
+
+    def position(self, queries: int, keys: int) -> int:
+        """Return the position of query 0 among the keys, as of `position_among`."""
+        if self._position is None or self._position[:2] != (queries, keys):
+            self._position = queries, keys, position_among(queries, keys, self.visible)
+        return self._position[2]
+
+    def first(self, count: int) -> "ConvertedMask":
+        """Return the mask and bias of the first `count` keys."""
+        if self._first is None or self._first[0] != count:
+            visible = _first(self.visible, count)
+            mask = None if self.mask is None or visible is None else dense(visible)
+            self._first = count, ConvertedMask(mask, _first(self.bias, count), visible)
+        return self._first[1]
+
+
+def _first(tensor: Tensor | None, count: int) -> Tensor | None:
+    """Return a mask or bias of the first keys, unless it is the same for all."""
+    if tensor is None or tensor.ndim == 0 or tensor.shape[-1] == 1:
+        return tensor
+    return tensor[..., :count]
+
+
+# A mask with as many numbers is copied without a thought, such as that of a query in generation.
+_SMALL = 2**14
 
 
 class MaskReader:
@@ -216,6 +248,8 @@ class MaskReader:
     def __init__(self) -> None:
         # The last conversions: the tensor, a copy of its values, and the result.
         self.last: list[tuple[weakref.ref[Tensor], Tensor, ConvertedMask]] = []
+        # Those of small masks: the copy, and the result.
+        self._small: list[tuple[Tensor, ConvertedMask]] = []
 
     def read(self, tensor: Tensor | None) -> ConvertedMask:
         """Convert a mask tensor: boolean, True = may attend, or additive.
@@ -227,8 +261,10 @@ class MaskReader:
         a model may write to its mask through `.data`, which leaves its version unchanged.
         """
         if tensor is None:
-            return ConvertedMask(None, None, None)
+            return ConvertedMask()
         given = tensor.detach()
+        if given.numel() <= _SMALL:
+            return self._read_small(given)
         if given.dtype == torch.bool:
             return ConvertedMask(dense(given), None, given)
         for known, numbers, read in self.last:
@@ -239,9 +275,21 @@ class MaskReader:
         self.last[:] = [(weakref.ref(tensor, self._forget_one), given.clone(), read), *others[:3]]
         return read
 
+    def _read_small(self, given: Tensor) -> ConvertedMask:
+        """Convert a mask of few pairs, whose copy takes no memory worth the name."""
+        for known, read in self._small:
+            alike = known.shape == given.shape and known.dtype == given.dtype
+            if alike and known.device == given.device and torch.equal(known, given):
+                return read
+        own = given.clone()
+        read = ConvertedMask(dense(own), None, own) if own.dtype == torch.bool else _read(own)
+        self._small[:] = [(own, read), *self._small[:3]]
+        return read
+
     def forget(self) -> None:
         """Drop all conversions."""
         self.last.clear()
+        self._small.clear()
 
     def _forget_one(self, gone: "weakref.ref[Tensor]") -> None:
         """Drop the conversion of a tensor that has been freed."""
@@ -308,17 +356,26 @@ def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
     if problem.mask is not None:
         seen = problem.mask.key_range(tile)
         tile = replace(tile, keys=Span(seen.start, max(seen.stop, seen.start + 1)))
-    rows = REFERENCE.part(problem, tile)
-    value = problem.value[..., tile.keys.start : tile.keys.stop, :].to(rows.weights.dtype)
-    largest = torch.linalg.vector_norm(value, torch.inf, (-2, -1))
+    known = row_of(problem, tile)
+    if known is None:
+        rows = REFERENCE.part(problem, tile)
+        weights, sees = rows.weights, ~rows.empty()
+    else:
+        weights = problem.normalizer(known.scores, known.visible)
+        every = weights.new_ones(weights.shape[:-1], dtype=torch.bool)
+        sees = every if known.visible is None else every & known.visible.any(-1)
+    value = problem.value[..., tile.keys.start : tile.keys.stop, :].to(weights.dtype)
+    # Many times as fast as a norm.
+    largest = value.abs().amax((-2, -1)) if value.shape[-1] else value.new_zeros(value.shape[:-2])
     if not largest.isfinite().all():
         # A hidden value may be NaN, and 0 · NaN is NaN.
         value = value.nan_to_num(0.0, 0.0, 0.0)
-        largest = torch.linalg.vector_norm(value, torch.inf, (-2, -1))
+        largest = value.abs().amax((-2, -1))
     if problem.group > 1:
-        value = value.repeat_interleave(problem.group, -3)
-        largest = largest.repeat_interleave(problem.group, -1)
-    return (rows.weights @ value)[..., 0, :], ~rows.empty()[..., 0], largest
+        # The heads of a group read the same values, as queries of one head would.
+        context = weights.squeeze(-2).unflatten(-2, (-1, problem.group)) @ value
+        return context.flatten(-3, -2), sees[..., 0], largest.repeat_interleave(problem.group, -1)
+    return (weights @ value)[..., 0, :], sees[..., 0], largest
 
 
 # Copies of one shape that a tensor is compared with, as a model may alternate between a few masks.

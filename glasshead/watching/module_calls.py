@@ -34,23 +34,19 @@ class ModuleCall:
         module: The module.
         given: Its arguments and keyword arguments; None: it is within compiled code, which does not
             tell them.
-        identity: An object unique to this call, as frames and their ids are reused; None: a new
-            one.
 
     Attributes:
+        identity: An object unique to this call, as frames and their ids are reused. Whoever keeps
+            it does not keep the arguments.
         compiled: Whether it is within compiled code.
     """
 
     __slots__ = ("_given", "compiled", "identity", "module")
 
     def __init__(
-        self,
-        module: nn.Module,
-        given: tuple[Sequence[Any], dict[str, Any]] | None = None,
-        identity: object = None,
+        self, module: nn.Module, given: tuple[Sequence[Any], dict[str, Any]] | None = None
     ) -> None:
-        self.module, self.compiled = module, given is None
-        self.identity = object() if identity is None else identity
+        self.module, self.identity, self.compiled = module, object(), given is None
         self._given: Any = {} if given is None else given
 
     @property

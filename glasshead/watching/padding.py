@@ -271,16 +271,16 @@ def _by_columns(captured: CapturedCall, batch: int) -> Bool[Tensor, "batch queri
     offset = problem.offset
     if captured.crossing or not isinstance(offset, int) or offset + queries > keys:
         return None
-    if problem.mask is None or problem.mask.shows_own_key:
+    if not queries or problem.mask is None or problem.mask.shows_own_key:
         return torch.ones(batch, queries, dtype=torch.bool)
-    height = max(1, _PAIRS // (batch * keys))
-    seen = torch.zeros(batch, keys, dtype=torch.bool, device=problem.query.device)
+    height, own = max(1, _PAIRS // (batch * queries)), Span(offset, offset + queries)
+    seen = []
     for start in range(0, queries, height):
         rows = Span(start, min(start + height, queries))
-        shown = problem.mask.visible(replace(problem.tile(), queries=rows))
+        shown = problem.mask.visible(replace(problem.tile(), queries=rows, keys=own))
         shown = shown[(None,) * (4 - shown.ndim)].flatten(0, -4)
-        seen |= shown.any((-3, -2)).expand(batch, keys)
-    return seen[:, offset : offset + queries]
+        seen.append(shown.any((-3, -2)).expand(batch, queries))
+    return seen[0] if len(seen) == 1 else torch.stack(seen).any(0)
 
 
 def _real_queries(

@@ -12,6 +12,7 @@ from torch import Tensor
 from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Dot, ScaledDot
+from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Entropy, MassOn, MaxWeight, Received, Statistic
 from glasshead.statistics.reductions import Rows
@@ -31,7 +32,7 @@ def single_query(problem: Problem, statistics: Mapping[str, Statistic]) -> dict[
     >>> single_query(problem, {"received": gh.Received()})
     {'received': tensor([0.3333, 0.3333, 0.3333])}
     """
-    row = _row(problem)
+    row = row_of(problem, problem.tile())
     if row is None:
         return None
     weights = problem.normalizer(row.scores, row.visible)
@@ -48,7 +49,7 @@ def single_query(problem: Problem, statistics: Mapping[str, Statistic]) -> dict[
     return found
 
 
-class _Row(NamedTuple):
+class ScoreRow(NamedTuple):
     """The row of a query.
 
     Attributes:
@@ -70,15 +71,19 @@ class _Row(NamedTuple):
         return self.scores.shape, self.scores.dtype, self.scores.device, shown, own
 
 
-def _row(problem: Problem) -> _Row | None:
-    """Compute the only row of scores; None for a problem of another kind.
+def row_of(problem: Problem, tile: Tile) -> ScoreRow | None:
+    """Compute the row of scores of a query; None for a problem of another kind.
 
     A hidden key may hold anything: its score is overwritten, and no value is read.
+
+    Args:
+        problem: The problem.
+        tile: The query, and the keys that it may see.
     """
-    query, key, scale = problem.query, problem.key, problem.scale
+    (queries, keys), scale = (tile.queries, tile.keys), problem.scale
     if (
-        query.shape[-2] != 1
-        or not key.shape[-2]
+        queries.stop - queries.start != 1
+        or keys.stop == keys.start
         or not isinstance(scale, float)
         or type(problem.score) not in (Dot, ScaledDot)
         or type(problem.normalizer) not in (Softmax, SoftmaxOne)
@@ -87,7 +92,13 @@ def _row(problem: Problem) -> _Row | None:
         return None
     bias = visible = None
     if problem.mask is not None or problem.biases:
-        bias, visible = problem.bias_and_visible(problem.mask, problem.tile())
+        bias, visible = problem.bias_and_visible(problem.mask, tile)
+    query, key = problem.query, problem.key
+    if tile is not problem.tile():
+        query, key = (
+            query[..., queries.start : queries.stop, :],
+            key[..., keys.start : keys.stop, :],
+        )
     if query.dtype != problem.dtype:
         query, key = query.to(problem.dtype), key.to(problem.dtype)
     if problem.group > 1:
@@ -95,7 +106,7 @@ def _row(problem: Problem) -> _Row | None:
         query = query.unflatten(-3, (-1, problem.group)).squeeze(-2)
     scores = query @ key.mT
     if problem.group > 1:
-        scores = scores.reshape(problem.scores_shape)
+        scores = scores.reshape(*problem.query.shape[:-2], 1, -1)
     scores *= scale
     if problem.softcap is not None:
         scores = problem.softcap * torch.tanh(scores / problem.softcap)
@@ -103,7 +114,7 @@ def _row(problem: Problem) -> _Row | None:
         scores = scores + bias
     if visible is not None:
         scores = scores.masked_fill(~visible, -torch.inf)
-    return _Row(scores, visible, problem.normalizer)
+    return ScoreRow(scores, visible, problem.normalizer)
 
 
 def _mass_on(statistic: MassOn, weights: Tensor) -> Float[Tensor, "*batch heads 1"]:
@@ -152,7 +163,7 @@ class QueryBatch:
         self.undisturbed: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._statistics = statistics
         self._together = all(type(one) in _SHORT for one in statistics.values())
-        self._waiting: list[tuple[_Row, Tensor | None, dict[str, Any]]] = []
+        self._waiting: list[tuple[ScoreRow, Tensor | None, dict[str, Any]]] = []
         # Another thread may read what has been seen so far.
         self._lock = RLock()
 
@@ -169,7 +180,7 @@ class QueryBatch:
             real: Which queries of the batch are no padding, which sums leave out; None: all.
             values: Where its statistics are put by name once they are computed.
         """
-        row = _row(problem) if self._together and problem.axes > 3 else None
+        row = row_of(problem, problem.tile()) if self._together and problem.axes > 3 else None
         if row is None:
             return False
         if row.visible is not None:
@@ -193,7 +204,7 @@ class QueryBatch:
                 self._compute([self._waiting[place] for place in places])
             self._waiting.clear()
 
-    def _compute(self, waiting: Sequence[tuple[_Row, Tensor | None, dict[str, Any]]]) -> None:
+    def _compute(self, waiting: Sequence[tuple[ScoreRow, Tensor | None, dict[str, Any]]]) -> None:
         first = waiting[0][0]
         with without_autocast(first.scores.device):
             weights = first.normalizer(

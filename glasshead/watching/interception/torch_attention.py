@@ -15,6 +15,7 @@ from glasshead.recipe.masks import Mask, causal, dense, padding
 from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (
     CapturedCall,
+    ConvertedMask,
     OutputGradient,
     first_keys,
     position_among,
@@ -75,17 +76,22 @@ def capture_sdpa(
     query, key, value = _with_heads(*cast_inputs(query, key, value), grouped=grouped)
     queries, keys = query.shape[-2], key.shape[-2]
     if is_causal:
-        mask, bias, offset = causal(offset=0), None, 0
+        read, offset = ConvertedMask(causal(offset=0)), 0
     else:
-        mask, bias, visible = context.masks.read(attn_mask)
-        offset = position_among(queries, keys, visible)
+        read = context.masks.read(attn_mask)
+        offset = read.position(queries, keys)
     other = (queries != keys and queries > 1) or context.crosses()
     crossing = other and not is_causal and _same_for_all(attn_mask)
+    count = keys if crossing else offset + queries
+    if count < keys and not is_causal:
+        # Later keys are hidden, as in a static cache.
+        read = read.first(count)
+        key, value = (x[..., :count, :] for x in (key, value))
     problem = problem_from_inputs(
-        query, key, value, scale=scale, offset=offset, mask=mask, bias=bias
+        query, key, value, scale=scale, offset=offset, mask=read.mask, bias=read.bias
     )
-    if not crossing:
-        problem = first_keys(problem, offset + queries)
+    if is_causal:
+        problem = first_keys(problem, count)
     captured = CapturedCall(
         problem, crossing=crossing, logsumexp=of_rows(context.logsumexps, problem)
     )
@@ -233,6 +239,15 @@ def _with_heads(
 
     Three axes are those of a batch without heads, unless grouped heads are enabled.
     """
+    query, key, value = inputs
+    batch = query.shape[:-3]
+    if (
+        query.ndim > 3
+        and query.shape[-3] > 1
+        and batch == key.shape[:-3] == value.shape[:-3]
+        and key.shape[-3] == value.shape[-3]
+    ):
+        return query, key, value
     axes = max(x.ndim for x in inputs)
     query, key, value = (x[(None,) * (axes - x.ndim)] for x in inputs)
     while query.ndim < 4:

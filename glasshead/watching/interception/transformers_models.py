@@ -321,7 +321,7 @@ def _sees(
         return _Sees(mask, None, known)
     read = masks.read(tensor[..., :keys] if tensor.shape[-1] > keys else tensor)
     if known is None:
-        known = position_among(queries, keys, read.visible)
+        known = read.position(queries, keys)
     return _Sees(read.mask, read.bias, known)
 
 

@@ -206,7 +206,7 @@ class WatchedRun:
             frame = frame.f_back
         self._graph, self._session, self._frame = graph, session, frame
         self._values: dict[str, Any] = {}
-        self._identities: dict[str, object] = {}
+        self._known: dict[str, ModuleCall] = {}
         self._without_kernel = 0
         self.kernels: dict[int | None, Tensor] = {}
         for one in graph.passed:
@@ -261,10 +261,11 @@ class WatchedRun:
         """Return the calls of the modules on a stack, innermost first."""
         calls = []
         for key, place in reversed(stack):
-            module = self._found(place)
-            if isinstance(module, nn.Module):
-                identity = self._identities.setdefault(key, object())
-                calls.append(ModuleCall(module, identity=identity))
+            call = self._known.get(key)
+            if call is None and isinstance(module := self._found(place), nn.Module):
+                call = self._known[key] = ModuleCall(module)
+            if call is not None:
+                calls.append(call)
         return calls
 
     def _found(self, place: str) -> Any:
