@@ -68,6 +68,10 @@ class Watched(Sequence[Call]):
             self._settle()
         return self._made
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has what was seen so far.
+        return {**vars(self), "_made": [*self._calls], "_settle": None}
+
     def add(self, call: Call) -> None:
         """Append a call."""
         self._made.append(call)

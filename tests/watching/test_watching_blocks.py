@@ -1,5 +1,6 @@
 """Blocks within each other, after each other and in several threads, whatever ends them."""
 
+import copy
 import threading
 from contextlib import ExitStack
 
@@ -257,6 +258,15 @@ def test_what_was_seen_is_read_within_the_block():
         for (entropy, received), one in zip(layers, whole.values(), strict=True):
             assert torch.equal(entropy, one.entropy[..., : place + 1])
             assert torch.equal(received, one[place].received)
+
+
+def test_what_was_seen_so_far_is_copied():
+    steps, copies = Steps(), []
+    whole = steps.run(lambda seen, place: copies.append(copy.deepcopy(seen["blocks.1.attention"])))
+    for place, one in enumerate(copies):
+        assert len(one) == place + 1
+        expected = whole["blocks.1.attention"].entropy[..., : place + 1]
+        assert torch.equal(one.entropy, expected)
 
 
 def test_what_was_seen_is_read_in_another_thread():
