@@ -6,8 +6,15 @@ from importlib.util import find_spec
 EXTRAS = {
     "studio": ("fastapi", "uvicorn"),
     "png": ("matplotlib",),
-    "hf": ("tokenizers", "torchmetrics", "transformers"),
-    "train": ("lightning", "matplotlib", "sacrebleu", "tokenizers", "torchmetrics"),
+    "hf": ("pydantic", "tokenizers", "torchmetrics", "transformers"),
+    "train": (
+        "lightning",
+        "matplotlib",
+        "pydantic",
+        "sacrebleu",
+        "tokenizers",
+        "torchmetrics",
+    ),
 }
 """The libraries of each extra, the smaller extras first."""
 

@@ -136,6 +136,7 @@ OF_SOME = {
     "torchmetrics": "evaluate classify classifier",
     "transformers": "roles llama",
     "tokenizers": "near run a",
+    "pydantic": "train write --run new",
     "lightning": "train write --run new",
     "sacrebleu": "evaluate translate translator",
     "matplotlib": "near run a --png near.png",

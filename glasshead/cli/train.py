@@ -30,7 +30,7 @@ _run_option = partial(Option, show_default=False, rich_help_panel="The run")
 _hardware_option = partial(Option, rich_help_panel="Hardware")
 _DEFAULT_PRESET = "tiny"
 # The curve of a run is drawn by matplotlib.
-TRAINING_LIBRARIES = ("lightning", "matplotlib", "tokenizers")
+TRAINING_LIBRARIES = ("lightning", "matplotlib", "pydantic", "tokenizers")
 
 
 @train.callback()
@@ -122,10 +122,10 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
         _check_torchrun(nodes, os.environ)
         hardware = Hardware(
             devices=devices,
-            strategy=strategy,
+            strategy=strategy,  # type: ignore[arg-type]
             nodes=nodes,
-            accelerator=accelerator,
-            precision=precision,
+            accelerator=accelerator,  # type: ignore[arg-type]
+            precision=precision,  # type: ignore[arg-type]
         )
         assigned = _assigned(files or (), assign or (), held_out or ())
         _train_task(task, run, preset, assigned, hardware, resume=resume, watch=watch)

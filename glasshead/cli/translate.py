@@ -1,6 +1,6 @@
 """The command `translate`: translate texts with a trained encoder-decoder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +31,8 @@ from glasshead.message import Message
 if TYPE_CHECKING:
     from glasshead.drawing import Block, Document, HeatMap
     from glasshead.explanation.translations import Say
-    from glasshead.tasks.translate import Alignment, Translation
+    from glasshead.models.decoding import Strategy
+    from glasshead.tasks.translate import Alignment, TextTranslator, Translation
 
 _search_option = partial(Option, rich_help_panel="Beam search")
 _attention_option = partial(Option, show_default=False, rich_help_panel="Attention")
@@ -112,22 +113,28 @@ def translate(
     check_choice(translator, layer, head)
     say = spoken(lang)
     alignments: list[tuple[Translation, Alignment]] = []
-    told: set[str] = set()
-    for lines in texts_of(tuple(texts or ())):
-        translations = translator.translate(lines.texts, strategy, name=lines.name)
-        print_unknown(translator.tokenizer, lines.texts, told, say)
-        for translation in translations:
-            print_text(translation.text, end="\n")
-            if not drawn:
-                continue
-            alignment = align(translator, translation, layer, head)
-            if alignment.target:
-                alignments.append((translation, alignment))
-                if attention:
-                    print_drawing(alignment_map(alignment, say))
+    for translation in _translations(translator, texts or (), strategy, say):
+        print_text(translation.text, end="\n")
+        alignment = align(translator, translation, layer, head) if drawn else None
+        if alignment is None or not alignment.target:
+            continue
+        alignments.append((translation, alignment))
+        if attention:
+            print_drawing(alignment_map(alignment, say))
     if page_file is not None:
         write_page(page_file, alignment_page(alignments, say).html())
         print_stderr(say("The page is at {place}", place=shown(page_file)))
+
+
+def _translations(
+    translator: "TextTranslator", texts: Iterable[str], strategy: "Strategy", say: "Say"
+) -> "Iterator[Translation]":
+    """Translate the texts, or standard input; a warning names words that have no token."""
+    told: set[str] = set()
+    for lines in texts_of(tuple(texts)):
+        translations = translator.translate(lines.texts, strategy, name=lines.name)
+        print_unknown(translator.tokenizer, lines.texts, told, say)
+        yield from translations
 
 
 def alignment_map(alignment: "Alignment", say: "Say") -> "HeatMap":
@@ -152,7 +159,7 @@ def alignment_blocks(alignment: "Alignment", say: "Say") -> "list[Block]":
     return [bands, alignment_map(alignment, say)]
 
 
-def alignment_page(translated: "Sequence[tuple[Translation, Alignment]]", say: "Say") -> "Document":
+def alignment_page(translated: "Iterable[tuple[Translation, Alignment]]", say: "Say") -> "Document":
     """Build a page of all translations, each with its alignment."""
     from glasshead.drawing import Document, Heading, Paragraph
 

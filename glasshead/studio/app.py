@@ -3,14 +3,12 @@
 import contextlib
 import gzip
 import ipaddress
-import re
 import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -42,11 +40,12 @@ from glasshead.studio.routes import (
     steps_routes,
 )
 from glasshead.studio.security import Guard, RequestLimits
-from glasshead.studio.strings import _
 from glasshead.studio.studio import Studio
 from glasshead.studio.training_routes import training_routes
+from glasshead.tasks.validated import sentence
 
 _LONGEST = 200
+_SHOWN = 40
 
 
 def application(
@@ -157,43 +156,9 @@ def _not_served(request: Request, error: Exception) -> JSONResponse:
 def _malformed(request: Request, error: Exception) -> JSONResponse:
     """Answer a validation error of FastAPI's with its first finding, in a sentence of our own."""
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {}
-    return refused(request.scope, 422, _validated(first))
-
-
-def _validated(finding: Mapping[str, Any]) -> Message:
-    """Say what a parameter takes, by the kind of pydantic's finding."""
-    of = finding.get("ctx", {})
-    where = ".".join(str(part) for part in finding.get("loc", ())[1:]) or "the request"
-    return Message(
-        _FINDINGS.get(finding.get("type", ""), _OTHER),
-        name=printable(where[:_LONGEST]),
-        got=printable(str(finding.get("input"))[:_SHOWN]),
-        bound=next((of[bound] for bound in ("ge", "le", "lt", "max_length") if bound in of), ""),
-        choices=", ".join(re.findall(r"'([^']*)'", str(of.get("expected", "")))),
-    )
-
-
-_SHOWN = 40
-_WHOLE = _("{name} takes a whole number, and got {got}.")
-_NUMBER = _("{name} takes a number, and got {got}.")
-_OTHER = _("{name} does not take {got}.")
-_FINDINGS = {
-    "json_invalid": _("the request takes JSON, and this is none."),
-    "missing": _("{name} is missing: send it, too."),
-    "string_type": _("{name} takes a text, and got {got}."),
-    "greater_than_equal": _("{name} takes a number of at least {bound}, and got {got}."),
-    "less_than_equal": _("{name} takes a number of at most {bound}, and got {got}."),
-    "less_than": _("{name} takes a number below {bound}, and got {got}."),
-    "literal_error": _("{name} takes one of {choices}, and got {got}."),
-    "string_too_long": _("{name} takes at most {bound} characters."),
-    "int_parsing": _WHOLE,
-    "int_type": _WHOLE,
-    "int_from_float": _WHOLE,
-    "int_parsing_size": _WHOLE,
-    "float_parsing": _NUMBER,
-    "float_type": _NUMBER,
-    "finite_number": _NUMBER,
-}
+    where = ".".join(str(part) for part in first.get("loc", ())[1:]) or "the request"
+    got = printable(str(first.get("input"))[:_SHOWN])
+    return refused(request.scope, 422, sentence(first, printable(where[:_LONGEST]), got))
 
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with the user's choice

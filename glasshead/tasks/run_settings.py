@@ -15,7 +15,7 @@ from glasshead.out_of_memory import available_memory
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import MAY_CHANGE, TrainingSettings
 from glasshead.tasks.training.checkpoints import changed_setting
-from glasshead.tasks.training.settings import check_whole
+from glasshead.tasks.validated import Share, Texts, validated
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
@@ -77,21 +77,8 @@ def typed(text: str) -> dict[str, Any]:
 # section 2.2.
 MODERN = typed("positions=rotary norm=rms feed_forward=swiglu bias=false")
 
-# Least and most: tokenizers allocate memory for a whole vocabulary, and generated texts are held in
-# memory.
-_BOUNDS = {
-    "vocabulary": (1, 2**20),
-    "stories": (1, 10**6),
-    "made_up": (1, 10**6),
-    "batch_size": (1, 2**20),
-    "batch_tokens": (1, 2**24),
-    "first": (1, 2**24),
-    "last": (0, 2**24),
-    "blocks": (0, 10**6),
-}
 
-
-@dataclass(frozen=True, kw_only=True)
+@validated
 class RunData:
     """Data settings that all tasks share: files and the held-out split.
 
@@ -107,41 +94,17 @@ class RunData:
     # Fields that are filled in when a run begins, and cannot be set.
     found: ClassVar[tuple[str, ...]] = ("sha256",)
 
-    files: tuple[str, ...] = ()
-    held_out_files: tuple[str, ...] = ()
-    held_out: float = 0.1
+    files: Texts = ()
+    held_out_files: Texts = ()
+    held_out: Share = 0.1
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "files", tuple(self.files))
-        object.__setattr__(self, "held_out_files", tuple(self.held_out_files))
         if self.held_out_files and not self.files:
             raise ValueError(
                 "--held-out takes files beside those that are trained on, and there are none: name "
                 "these too, or leave it out."
             )
-        if not isinstance(self.held_out, float) or not 0 < self.held_out < 1:
-            raise ValueError(
-                f"held_out takes a share between 0 and 1, as in 0.1, and got {self.held_out!r}."
-            )
-        check_whole(self, _BOUNDS)
-
-    def check_kinds(self, tokenizers: Sequence[str], columns: Sequence[str]) -> None:
-        """Check the fields for the tokenizer, the columns and lowercasing.
-
-        Errors: a ValueError or TypeError where one is invalid.
-        """
-        tokenizer, lowercase = (getattr(self, name) for name in ("tokenizer", "lowercase"))
-        if tokenizer not in tokenizers:
-            raise ValueError(
-                f"tokenizer takes one of {', '.join(tokenizers)}, and got {tokenizer!r}."
-            )
-        for name in columns:
-            column = getattr(self, name)
-            if not isinstance(column, str):
-                raise TypeError(f"{name} takes the name of a column, and got {column!r}.")
-        if not isinstance(lowercase, bool):
-            raise TypeError(f"lowercase takes true or false, and got {lowercase!r}.")
 
 
 def digest(*parts: Sequence[str]) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
 from glasshead.message import Message
@@ -20,11 +21,18 @@ from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import CrossEntropyObjective
+from glasshead.tasks.validated import (
+    BatchTokens,
+    Column,
+    Generated,
+    Texts,
+    Vocabulary,
+    Whole,
+    validated,
+)
 
-TOKENIZERS = ("words", "bpe", "wordpiece")
 
-
-@dataclass(frozen=True, kw_only=True)
+@validated
 class ClassifyData(RunData):
     """Data settings of a classifier: files, columns, tokenizer and batches.
 
@@ -54,23 +62,18 @@ class ClassifyData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "answers", "texts")
 
-    text: str = "text"
-    label: str = "label"
-    tokenizer: str = "words"
-    vocabulary: int = 30_000
+    text: Column = "text"
+    label: Column = "label"
+    tokenizer: Literal["words", "bpe", "wordpiece"] = "words"
+    vocabulary: Vocabulary = 30_000
     lowercase: bool = True
-    first: int = 200
-    last: int = 200
-    batch_tokens: int = 6000
-    blocks: int = 0
-    made_up: int = 10_000
-    answers: tuple[str, ...] = ()
+    first: Annotated[Whole, Field(ge=1, le=2**24)] = 200
+    last: Annotated[Whole, Field(ge=0, le=2**24)] = 200
+    batch_tokens: BatchTokens = 6000
+    blocks: Annotated[Whole, Field(ge=0, le=10**6)] = 0
+    made_up: Generated = 10_000
+    answers: Texts = ()
     texts: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "answers", tuple(self.answers))
-        self.check_kinds(TOKENIZERS, ("text", "label"))
 
 
 # A text and its label.

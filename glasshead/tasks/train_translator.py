@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -20,14 +20,13 @@ from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
+from glasshead.tasks.validated import BatchTokens, Column, Generated, Vocabulary, validated
 
 if TYPE_CHECKING:
     from glasshead.tasks.data.sentences import Pair
 
-TOKENIZERS = ("bpe", "wordpiece", "words")
 
-
-@dataclass(frozen=True, kw_only=True)
+@validated
 class TranslateData(RunData):
     """Data settings of a translator: files, columns, tokenizer and batches.
 
@@ -48,18 +47,14 @@ class TranslateData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "pairs")
 
-    source: str = "source"
-    target: str = "target"
-    tokenizer: str = "bpe"
-    vocabulary: int = 8000
+    source: Column = "source"
+    target: Column = "target"
+    tokenizer: Literal["bpe", "wordpiece", "words"] = "bpe"
+    vocabulary: Vocabulary = 8000
     lowercase: bool = False
-    batch_tokens: int = 3000
-    made_up: int = 20_000
+    batch_tokens: BatchTokens = 3000
+    made_up: Generated = 20_000
     pairs: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_kinds(TOKENIZERS, ("source", "target"))
 
 
 # Texts with their translations.

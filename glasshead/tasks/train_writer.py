@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
 from glasshead.message import Message
@@ -19,6 +20,7 @@ from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
+from glasshead.tasks.validated import Generated, Vocabulary, Whole, validated
 
 # Tokens of a validation batch, no more than a training step of a large model.
 _AT_ONCE = 8192
@@ -106,10 +108,7 @@ class HeldOutWindows(Windows):
         return [places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)]
 
 
-TOKENIZERS = ("characters", "bpe", "wordpiece", "gpt2")
-
-
-@dataclass(frozen=True, kw_only=True)
+@validated
 class WriteData(RunData):
     """Data settings of a language model: files, tokenizer and batches.
 
@@ -129,27 +128,21 @@ class WriteData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "texts")
 
-    field: str | None = None
-    tokenizer: str = "characters"
-    vocabulary: int = 4096
+    field: Annotated[str | None, Field(description="the name of a column")] = None
+    tokenizer: Literal["characters", "bpe", "wordpiece", "gpt2"] = "characters"
+    vocabulary: Vocabulary = 4096
     gpt2: str | None = None
-    stories: int = 20_000
-    batch_size: int = 12
+    stories: Generated = 20_000
+    batch_size: Annotated[Whole, Field(ge=1, le=2**20)] = 12
     texts: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tokenizer not in TOKENIZERS:
-            raise ValueError(
-                f"tokenizer takes one of {', '.join(TOKENIZERS)}, and got {self.tokenizer!r}."
-            )
         if self.tokenizer == "gpt2" and not self.gpt2:
             raise ValueError(
                 "tokenizer=gpt2 takes the folder with encoder.json and vocab.bpe too: add "
                 "--set gpt2=FOLDER."
             )
-        if not isinstance(self.field, str | None):
-            raise TypeError(f"field takes the name of a column, and got {self.field!r}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,7 +132,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
         (["FILE", "--set", "text=text", "label=mark"], "as by --set label=label.\n"),
         (["FILE", "--set", "steps=4", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
         (["FILE", "label=mark"], "there is no file"),
-        (["FILE", "--set", "label_smoothing=1"], "label_smoothing takes a share below 1"),
+        (["FILE", "--set", "label_smoothing=1"], "label_smoothing takes a share from 0 to below 1"),
         (["FILE", "--set", "held_out=2"], "held_out takes a share between 0 and 1"),
         (["FILE", "--set", "tokenizer=xyz"], "tokenizer takes one of words, bpe, wordpiece, and"),
         (["FILE", "--set", "lowercase=maybe"], "lowercase takes true or false, and got 'maybe'"),

@@ -81,7 +81,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     assert more.code == 0, more.err
     assert json.loads((folder / "metrics.json").read_text())["last"]["step"] == 6
     for options, said in [
-        (["--set", "label_smoothing=0"], "has label_smoothing 0.1, and 0 was asked for"),
+        (["--set", "label_smoothing=0"], "has label_smoothing 0.1, and 0.0 was asked for"),
         (["--set", "lowercase=true"], "has lowercase False, and True was asked for"),
         ([*train[::-1]], "has files"),
         (["--held-out", train[0], "--held-out", train[1]], "has held_out_files"),
@@ -147,7 +147,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, files, said):
         (["--held-out", "DE", "--held-out", "EN"], "--held-out takes files beside those that are"),
         (["DE", "EN", "--held-out", "DE"], "text files in twos, of texts and of their translation"),
         (["DE", "EN", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
-        (["DE", "EN", "--set", "label_smoothing=1"], "label_smoothing takes a share below 1"),
+        (["DE", "EN", "--set", "label_smoothing=1"], "label_smoothing takes a share from 0"),
         (["DE", "EN", "--set", "held_out=2"], "held_out takes a share between 0 and 1"),
         (["DE", "EN", "--set", "tokenizer=xyz"], "tokenizer takes one of bpe, wordpiece, words"),
         (["DE", "EN", "--set", "lowercase=maybe"], "lowercase takes true or false, and got"),

@@ -191,17 +191,9 @@ def read_bytes(path: Path) -> bytes:
             content = b"" if too_large else file.read(size)
             is_pipe = stat.S_ISFIFO(state.st_mode)
     except FileNotFoundError as error:
-        parent = path.parent
-        hint = Message("check its name")
-        if not parent.is_dir():
-            hint = Message("there is no folder {name} either", name=shown(parent))
-        raise FileNotFoundError(
-            Message("there is no file {path}: {hint}.", path=shown(path), hint=hint)
-        ) from error
+        raise files.no_such_file(path) from error
     except IsADirectoryError as error:
-        raise IsADirectoryError(
-            Message("{path} is a folder: name a file in it.", path=shown(path))
-        ) from error
+        raise files.is_a_folder(path) from error
     except PermissionError as error:
         raise PermissionError(
             Message(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, ParseError, read_bytes, read_text, shown
-from glasshead.cli.inputs.messages import listed, quoted
+from glasshead.cli.inputs.messages import listed, malformed_json, quoted
 from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
 from glasshead.drawing.printable import nearest
 from glasshead.message import Message
@@ -194,15 +194,7 @@ def json_mask(text: str) -> list[Any]:
         whole = json.loads(text)
         return _lists(whole)
     except json.JSONDecodeError as error:
-        raise ParseError(
-            Message(
-                ", line {lineno}: malformed JSON ({msg}, column {colno}): check "
-                "brackets, commas and quotes there.",
-                lineno=error.lineno,
-                msg=error.msg,
-                colno=error.colno,
-            )
-        ) from error
+        raise ParseError(malformed_json(error)) from error
     except RecursionError as error:
         raise ParseError(
             Message(": expected lists of numbers, and got too many brackets.")

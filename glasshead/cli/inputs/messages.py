@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,17 @@ def quoted(value: object, most: int = 60) -> str:
         return written
     half = (most - 1) // 2
     return f"{written[:half]}…{written[-half:]}"
+
+
+def malformed_json(error: JSONDecodeError) -> Message:
+    """Return the rest of a sentence that opens with the file: where its JSON is malformed."""
+    return Message(
+        ", line {lineno}: malformed JSON ({msg}, column {colno}): check brackets, commas and "
+        "quotes there.",
+        lineno=error.lineno,
+        msg=error.msg,
+        colno=error.colno,
+    )
 
 
 def whole_number(written: str | int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from glasshead.cli.inputs.files import Row, read_text, shown
-from glasshead.cli.inputs.messages import listed, print_stderr, quoted
+from glasshead.cli.inputs.messages import listed, malformed_json, print_stderr, quoted
 from glasshead.drawing.printable import nearest
 from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
@@ -49,15 +49,7 @@ def json_rows(text: str) -> Iterator[Row]:
     try:
         whole = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            Message(
-                ", line {lineno}: malformed JSON ({msg}, column {colno}): check brackets, commas "
-                "and quotes there.",
-                lineno=error.lineno,
-                msg=error.msg,
-                colno=error.colno,
-            )
-        ) from error
+        raise ValueError(malformed_json(error)) from error
     except RecursionError as error:
         raise ValueError(
             Message(", line 1: expected lists of numbers, and got too many brackets.")

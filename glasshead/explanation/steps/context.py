@@ -1,9 +1,8 @@
-"""Steps after the scores: weights, dropout, the context vector, heads, the whole matrix."""
+"""Steps after the scores: weights, dropout, the context vector."""
 
 from collections.abc import Iterator
 from math import fsum
 
-import torch
 from rich.cells import cell_len
 
 from glasshead.drawing import Block, Paragraph, Table
@@ -11,7 +10,6 @@ from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_hard_max, is_softmax, tell_normalizer
 from glasshead.explanation.printed_numbers import four, printed_context, printed_row
 from glasshead.explanation.subject import (
-    MOST_ROWS,
     MOST_TERMS,
     Column,
     Subject,
@@ -19,10 +17,8 @@ from glasshead.explanation.subject import (
     factor,
     figure,
     formula_of,
-    heat_map,
     key_table,
     short_vector,
-    shown_weights,
 )
 from glasshead.ladder.worked_example import WorkedExample
 
@@ -324,101 +320,3 @@ def _slips(printed: WorkedExample, subject: Subject, terms: _Matrix) -> Iterator
 
 def _marked(given: float, exact: float) -> str:
     return f"≠ {four(given)}" if abs(given - exact) > _ROUNDING else four(given)
-
-
-def tell_heads(subject: Subject) -> Step | None:
-    """Show the weights of the query in each head; None for a single head."""
-    if subject.heads == 1:
-        return None
-    say = subject.say
-    batch = subject.index[:-1]
-    weights = subject.trace.weights.detach().cpu()[batch][:, subject.position]
-    names = tuple(say("head {head}", head=head) for head in range(subject.heads))
-    return Step(
-        name="heads",
-        title=say("Multi-head attention: what each head looks at"),
-        intro=(
-            say(
-                "This attention has {heads} heads; explained above is head {head}, counted from 0. "
-                "Each head does all of this by itself, with queries, keys and values of its own. "
-                "Here is what “{query}” looks at in each of them.",
-                heads=subject.heads,
-                head=subject.head,
-            ),
-        ),
-        numbers=_best(weights, names, subject),
-        figures=(
-            heat_map(
-                subject,
-                _hidden_as_nan(weights, subject),
-                names,
-                highlight=subject.head,
-                caption=say("The weights of “{query}”, a row for each head"),
-            ),
-        ),
-        why=say(
-            "Why several heads: one head can give its attention only once, and what it gives to "
-            "one word it takes from another. Several heads look for several things at a time: one "
-            "for the word before, another for the verb. What they find is joined into one vector "
-            "at the end."
-        ),
-        data={"weights": weights},
-    )
-
-
-def _best(weights: torch.Tensor, names: tuple[str, ...], subject: Subject) -> tuple[str, ...]:
-    """Name the key with the largest weight in each head; of many heads, in the first ones."""
-    lines = []
-    for name, row in list(zip(names, weights, strict=True))[:MOST_ROWS]:
-        best = int(row.argmax())
-        weight = row[best].item()
-        found = f"{subject.key_names[best]} ({figure(weight)})" if weight > 0 else "0"
-        lines.append(f"{name}: max p = {found}")
-    return (*lines, "…") if len(names) > MOST_ROWS else tuple(lines)
-
-
-def _hidden_as_nan(weights: torch.Tensor, subject: Subject) -> torch.Tensor:
-    if subject.visible_in_row is None:
-        return weights.double()
-    visible = subject.visible_in_row[:, subject.position]
-    return weights.double().masked_fill(~visible, torch.nan)
-
-
-def tell_matrix(subject: Subject) -> Step:
-    """Show the weights of every query as a heat map, with the explained row marked."""
-    say = subject.say
-    return Step(
-        name="matrix",
-        title=say("All words at once"),
-        intro=(
-            say(
-                "So far we followed one word. Every other word is treated in just the same way, "
-                "and together all the weights make a matrix P: a row for each query, a column for "
-                "each key. The row of “{query}” is marked; it is the one explained above. P times "
-                "the matrix V of all values gives all context vectors C at once."
-            ),
-        ),
-        formula="C = P·V",
-        numbers=(_shapes(subject),),
-        figures=(
-            heat_map(
-                subject,
-                shown_weights(subject),
-                subject.query_names,
-                highlight=subject.position,
-                caption=say("The weights: rows are queries, columns are keys"),
-            ),
-        ),
-        why=say(
-            "Why at once: no row depends on another, so a computer finds them all together with a "
-            "few matrix products. Nothing has to be read word by word, and that is what made "
-            "transformers fast to train."
-        ),
-        data={"weights": subject.matrix("weights"), "context": subject.context},
-    )
-
-
-def _shapes(subject: Subject) -> str:
-    queries, keys = len(subject.query_names), len(subject.key_names)
-    width = subject.values.shape[-1]
-    return f"[{queries}, {width}] = [{queries}, {keys}]·[{keys}, {width}]"

@@ -120,6 +120,21 @@ def shown(path: Path) -> str:
     return printable(str(path))
 
 
+def no_such_file(path: Path) -> FileNotFoundError:
+    """Return the error for a file that is not there, or not even its folder."""
+    hint = Message("check its name")
+    if not path.parent.is_dir():
+        hint = Message("there is no folder {name} either", name=shown(path.parent))
+    return FileNotFoundError(
+        Message("there is no file {path}: {hint}.", path=shown(path), hint=hint)
+    )
+
+
+def is_a_folder(path: Path) -> IsADirectoryError:
+    """Return the error for a folder where a file is expected."""
+    return IsADirectoryError(Message("{path} is a folder: name a file in it.", path=shown(path)))
+
+
 def existing(name: FileName) -> Path:
     """Check that a file exists and return its path.
 
@@ -145,17 +160,11 @@ def existing(name: FileName) -> Path:
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        parent = path.parent
-        hint = Message("check its name")
-        if not parent.is_dir():
-            hint = Message("there is no folder {name}", name=shown(parent))
-        raise FileNotFoundError(
-            Message("there is no file {path}: {hint}.", path=shown(path), hint=hint)
-        ) from error
+        raise no_such_file(path) from error
     except OSError as error:
         raise _unreadable(path, error) from error
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(Message("{path} is a folder: name a file in it.", path=shown(path)))
+        raise is_a_folder(path)
     if not stat.S_ISREG(mode):
         raise OSError(
             Message("{path} is no ordinary file: write it to one, and name that.", path=shown(path))

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -58,15 +58,7 @@ def read_rows(
     [('Fine.', '1')]
     """
     path = existing(name)
-    if ending(path) not in TABLES:
-        raise ValueError(
-            Message(
-                "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
-                "rename it to what it is.",
-                path=shown(path),
-                endings=", ".join(TABLES),
-            )
-        )
+    _check_is_table(path, TABLES)
     values = read_columns(path, lambda _: columns, allowance=allowance)
     return list(zip(*values, strict=True))
 
@@ -443,16 +435,21 @@ def _texts(path: Path, field: str | None, allowance: Allowance) -> list[str]:
     return [text for (text,) in _texts_of_table(path, field, allowance)]
 
 
-def _texts_of_table(path: Path, field: str | None, allowance: Allowance) -> Iterator[list[str]]:
+def _check_is_table(path: Path, endings: Iterable[str]) -> None:
+    """Raise a ValueError where a file is no table, with the endings that it may have instead."""
     if ending(path) not in TABLES:
         raise ValueError(
             Message(
                 "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
                 "rename it to what it is.",
                 path=shown(path),
-                endings=", ".join([*PLAIN, *TABLES]),
+                endings=", ".join(endings),
             )
         )
+
+
+def _texts_of_table(path: Path, field: str | None, allowance: Allowance) -> Iterator[list[str]]:
+    _check_is_table(path, [*PLAIN, *TABLES])
     yield from cells_of(
         path,
         lambda there: [_text_column(path, there, field)],

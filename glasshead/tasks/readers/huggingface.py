@@ -1,7 +1,7 @@
 """Loading text models from Hugging Face folders without running code from the folder."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -49,20 +49,11 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
     incomplete, has pickled weights, or needs remote code.
     """
-    require(f"opening {shown(folder)}", "transformers")
-    check_files(folder)
-    check_weights(folder)
-    with errors_in_a_sentence(folder, "the model"):
-        shapes = StoredTensors(folder).shapes
-    file = folder / "config.json"
-    check_numbers(read_object(file, ANEW), file, len(shapes))
+    shapes = checked_shapes(folder)
     with quiet():
         kind, config = _kind(folder)
         tokenizer = _tokenizer(folder)
-        with errors_in_a_sentence(folder, "the model"):
-            # transformers 4 takes the memory of what a config tells of before it looks at weights.
-            built_on_meta(kind.from_config, config, shapes, file)
-        model = loaded_model(folder, kind).to(device).eval()
+        model = loaded_model(folder, kind, config, shapes).to(device).eval()
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
             Message(
@@ -140,7 +131,23 @@ def _vocabulary_size(model: Any) -> int | None:
         return None
 
 
-def check_files(folder: Path) -> None:
+def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
+    """Check the files in a folder of transformers, and return the shapes of its weights by name.
+
+    Errors: a MissingLibraryError without transformers; a ValueError or an OSError in one sentence
+    where files are no regular ones or too large, or weights are missing, pickled or damaged.
+    """
+    require(f"opening {shown(folder)}", "transformers")
+    _check_files(folder)
+    _check_weights(folder)
+    with errors_in_a_sentence(folder, "the model"):
+        shapes = StoredTensors(folder).shapes
+    file = folder / "config.json"
+    check_numbers(read_object(file, ANEW), file, len(shapes))
+    return shapes
+
+
+def _check_files(folder: Path) -> None:
     """Check that all files are regular ones of limited size, as transformers reads them whole.
 
     Errors: an OSError for a pipe, a device, or a file that is too large.
@@ -162,7 +169,7 @@ def check_files(folder: Path) -> None:
             ) from error
 
 
-def check_weights(folder: Path) -> None:
+def _check_weights(folder: Path) -> None:
     """Check that there are weights that can be read without unpickling.
 
     Errors: a ValueError where they are pickled, a FileNotFoundError where there are none.
@@ -243,9 +250,18 @@ def _tokenizer(folder: Path) -> Any:
         return tokenizer
 
 
-def loaded_model(folder: Path, kind: Any) -> Any:
-    """Load the model, and check that all of its weights were in the file."""
+def loaded_model(folder: Path, kind: Any, config: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Load the model, and check that all of its weights were in the file.
+
+    Args:
+        folder: Of transformers.
+        kind: The auto class that builds it.
+        config: Its config.
+        shapes: Of its weights, from `checked_shapes`; no larger model is built.
+    """
     with errors_in_a_sentence(folder, "the model"):
+        # transformers 4 takes the memory of what a config tells of before it looks at weights.
+        built_on_meta(kind.from_config, config, shapes, folder / "config.json")
         # Mismatched shapes are reported as missing, instead of in many lines.
         model, loading = kind.from_pretrained(
             folder,

@@ -9,16 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.extras import require
-from glasshead.files import read_object
 from glasshead.message import Message
-from glasshead.models.pretrained.folder import ANEW, StoredTensors, check_numbers
-from glasshead.models.saving import built_on_meta
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.huggingface import (
     LOCAL,
-    check_files,
-    check_weights,
+    checked_shapes,
     errors_in_a_sentence,
     loaded_model,
     quiet,
@@ -63,20 +58,12 @@ def reader_of_pictures(folder: Path) -> PictureReader:
     Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
     incomplete, has pickled weights, or needs remote code.
     """
-    require(f"opening {shown(folder)}", "transformers")
-    check_files(folder)
-    check_weights(folder)
-    with errors_in_a_sentence(folder, "the model"):
-        shapes = StoredTensors(folder).shapes
-    file = folder / "config.json"
-    check_numbers(read_object(file, ANEW), file, len(shapes))
+    shapes = checked_shapes(folder)
     with quiet():
         from transformers import AutoModel
 
         config = _config(folder)
-        with errors_in_a_sentence(folder, "the model"):
-            built_on_meta(AutoModel.from_config, config, shapes, file)
-        model = loaded_model(folder, AutoModel).eval()
+        model = loaded_model(folder, AutoModel, config, shapes).eval()
         prepared = (folder / _PREPARATION).is_file()
         reader = _prepared(folder, model) if prepared else _resized(model, config)
     with errors_in_a_sentence(folder, "the model"), torch.no_grad():

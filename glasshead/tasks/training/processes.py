@@ -9,26 +9,23 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
+from pydantic import Field
 from torch import Tensor, distributed
 
-from glasshead.tasks.training.settings import check_whole
+from glasshead.tasks.validated import Whole, validated
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-STRATEGIES = ("auto", "ddp", "fsdp")
-PRECISIONS = ("auto", "32-true", "bf16-mixed")
-ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 # Maximum number of devices per machine, and of machines.
-_MOST = 1024
+_Count = Annotated[Whole, Field(ge=1, le=1024)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class Hardware:
     """Devices and precision, passed to Lightning.
 
@@ -45,23 +42,11 @@ class Hardware:
     1
     """
 
-    devices: int = 1
-    strategy: str = "auto"
-    nodes: int = 1
-    accelerator: str = "auto"
-    precision: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_whole(self, {"devices": (1, _MOST), "nodes": (1, _MOST)})
-        for name, known in (
-            ("strategy", STRATEGIES),
-            ("accelerator", ACCELERATORS),
-            ("precision", PRECISIONS),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} takes one of {', '.join(known)}, and got {getattr(self, name)!r}."
-                )
+    devices: _Count = 1
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    nodes: _Count = 1
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
+    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
 
 
 def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:

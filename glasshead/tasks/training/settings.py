@@ -1,32 +1,22 @@
 """Settings of a training run, and its learning rate schedule."""
 
-import dataclasses
 import math
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
-from glasshead.recipe.validation import shown, whole_number
+from pydantic import Field
 
-OPTIMIZERS = ("adamw", "sgd", "muon")
-# Least and most of the whole numbers.
-_BOUNDS = {
-    "steps": (1, 10**9),
-    "warmup": (0, 10**9),
-    "accumulate": (1, 1024),
-    "validate_every": (1, 10**9),
-    "save_every": (1, 10**9),
-    "log_every": (1, 10**9),
-    "patience": (1, 10**9),
-    "seed": (0, 2**63 - 1),
-}
+from glasshead.tasks.validated import Whole, validated
+
+_MOST = 10**9
+Steps = Annotated[Whole, Field(ge=1, le=_MOST)]
+Number = Annotated[float, Field(ge=0, description="a number from 0")]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 # What the names of validation metrics begin with in log.csv.
 VALIDATION = "validation_"
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class TrainingSettings:
     """Training settings; one step is one global batch.
 
@@ -58,39 +48,30 @@ class TrainingSettings:
     ValueError: steps takes a whole number of at least 1, and got 0.
     """
 
-    steps: int = 1000
-    learning_rate: float = 1e-3
-    minimum_learning_rate: float = 0.0
-    warmup: int = 0
-    weight_decay: float = 0.1
-    betas: tuple[float, float] = (0.9, 0.95)
-    clip: float | None = 1.0
-    accumulate: int = 1
-    validate_every: int = 250
-    save_every: int = 250
-    log_every: int = 10
-    patience: int | None = None
-    label_smoothing: float = 0.0
-    seed: int = 0
-    optimizer: str = "adamw"
+    steps: Steps = 1000
+    learning_rate: Number = 1e-3
+    minimum_learning_rate: Number = 0.0
+    warmup: Annotated[Whole, Field(ge=0, le=_MOST)] = 0
+    weight_decay: Number = 0.1
+    betas: Annotated[
+        tuple[Beta, Beta],
+        Field(strict=False, description="two numbers from 0 and below 1, such as (0.9, 0.95)"),
+    ] = (0.9, 0.95)
+    clip: Annotated[
+        float | None, Field(gt=0, description="a norm above 0, or None to clip nothing")
+    ] = 1.0
+    accumulate: Annotated[Whole, Field(ge=1, le=1024)] = 1
+    validate_every: Steps = 250
+    save_every: Steps = 250
+    log_every: Steps = 10
+    patience: Annotated[Whole | None, Field(ge=1, le=_MOST)] = None
+    label_smoothing: Annotated[
+        float, Field(ge=0, lt=1, description="a share from 0 to below 1, as in 0.1")
+    ] = 0.0
+    seed: Annotated[Whole, Field(ge=0, le=2**63 - 1)] = 0
+    optimizer: Literal["adamw", "sgd", "muon"] = "adamw"
 
     def __post_init__(self) -> None:
-        check_whole(self, _BOUNDS)
-        for name in ("learning_rate", "minimum_learning_rate", "weight_decay", "label_smoothing"):
-            _check_number(name, getattr(self, name))
-        if self.clip is not None:
-            _check_number("clip", self.clip)
-        if self.label_smoothing >= 1:
-            raise ValueError(
-                f"label_smoothing takes a share below 1, as in 0.1, and got {self.label_smoothing}."
-            )
-        if self.clip == 0:
-            raise ValueError("clip takes a norm above 0, and got 0: use None to clip nothing.")
-        object.__setattr__(self, "betas", _checked_betas(self.betas))
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"optimizer takes one of {', '.join(OPTIMIZERS)}, and got {self.optimizer!r}."
-            )
         if self.minimum_learning_rate > self.learning_rate:
             raise ValueError(
                 f"minimum_learning_rate takes no more than learning_rate, {self.learning_rate:g}, "
@@ -108,43 +89,6 @@ class TrainingSettings:
     def saves_at(self, step: int) -> bool:
         """Return whether there is a checkpoint after a step."""
         return step % self.save_every == 0 or self.validates_at(step)
-
-
-def check_whole(settings: Any, bounds: Mapping[str, tuple[int, int]]) -> None:
-    """Check the fields of a dataclass that are whole numbers, or None where that is the default.
-
-    Those of NumPy become Python's, which JSON can hold.
-
-    Args:
-        settings: The dataclass.
-        bounds: Least and most of each, by name; other names are passed over.
-
-    Errors: a ValueError or TypeError where one is not.
-    """
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if field.name in bounds and (value is not None or field.default is not None):
-            least, most = bounds[field.name]
-            value = whole_number(value, field.name, least=least, most=most)
-            object.__setattr__(settings, field.name, value)
-
-
-def _check_number(name: str, value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Larger integers do not convert to float.
-    if not number or not 0 <= value <= sys.float_info.max:
-        text = shown(value) if isinstance(value, int) else repr(value)
-        text = text if len(text) <= 60 else f"{text[:57]}…"
-        raise ValueError(f"{name} takes a number from 0, and got {text}.")
-
-
-def _checked_betas(betas: Any) -> tuple[float, float]:
-    good = isinstance(betas, tuple | list) and len(betas) == 2
-    if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
-        raise ValueError(
-            f"betas takes two numbers from 0 and below 1, such as (0.9, 0.95), and got {betas!r}."
-        )
-    return tuple(betas)
 
 
 def learning_rate(settings: TrainingSettings, step: int) -> float:

@@ -1,12 +1,16 @@
 """Analytics: published measures of attention, computed from the result of a watch."""
 
 from glasshead.watching.analytics.eviction import eviction_scores
-from glasshead.watching.analytics.gradient_rollout import cross_gradient_rollout, gradient_rollout
 from glasshead.watching.analytics.head_writes import HeadWrites, head_writes
 from glasshead.watching.analytics.prompt_maps import PromptMaps, prompt_maps, prompt_tokens
 from glasshead.watching.analytics.role_scores import HeadRoles
 from glasshead.watching.analytics.roles import head_roles, repeated_random_tokens
-from glasshead.watching.analytics.rollout_and_flow import flow, rollout
+from glasshead.watching.analytics.rollout import (
+    cross_gradient_rollout,
+    flow,
+    gradient_rollout,
+    rollout,
+)
 from glasshead.watching.analytics.sparse_patterns import Pattern, Patterns, patterns
 from glasshead.watching.analytics.speech import (
     AlignmentHead,

@@ -30,7 +30,7 @@ _PASSED_ON = (nn.Identity, nn.Dropout)
 
 @dataclass(frozen=True, eq=False)
 class HeadWrites:
-    """What each head writes in one call of an attention: w_h = context_h W_hᵀ.
+    """Norms and shares of what heads write in one call of an attention: w_h = context_h W_hᵀ.
 
     The attention's output is o = Σ_h w_h + b. What a block does to o before it adds it to the
     residual stream, such as a norm or a LayerScale, comes after.

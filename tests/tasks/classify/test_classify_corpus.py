@@ -380,9 +380,18 @@ def test_assignments_go_where_their_key_belongs():
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("label_smoothing=1", "label_smoothing takes a share below 1, as in 0.1, and got 1."),
-        ("label_smoothing=-0.1", "label_smoothing takes a number from 0, and got -0.1."),
-        ("label_smoothing=much", "label_smoothing takes a number from 0, and got 'much'."),
+        (
+            "label_smoothing=1",
+            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got 1.",
+        ),
+        (
+            "label_smoothing=-0.1",
+            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got -0.1.",
+        ),
+        (
+            "label_smoothing=much",
+            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got 'much'.",
+        ),
         ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2."),
         ("held_out=0", "held_out takes a share between 0 and 1, as in 0.1, and got 0."),
         ("tokenizer=xyz", "tokenizer takes one of words, bpe, wordpiece, and got 'xyz'."),
@@ -391,7 +400,7 @@ def test_assignments_go_where_their_key_belongs():
         ("first=0", "first takes a whole number of at least 1, and got 0"),
         ("last=-1", "last takes a whole number of at least 0, and got -1"),
         ("blocks=-1", "blocks takes a whole number of at least 0, and got -1"),
-        ("batch_tokens=many", "batch_tokens takes a whole number of at least 1, and got str"),
+        ("batch_tokens=many", "batch_tokens takes a whole number of at least 1, and got 'many'"),
         ("text=3", "text takes the name of a column, and got 3."),
         ("label=none", "label takes the name of a column, and got None."),
         ("num_answers=3", "--set knows no 'num_answers'"),

@@ -418,7 +418,10 @@ def test_assignments_go_where_their_key_belongs():
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("label_smoothing=1", "label_smoothing takes a share below 1, as in 0.1, and got 1."),
+        (
+            "label_smoothing=1",
+            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got 1.",
+        ),
         ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2."),
         ("tokenizer=xyz", "tokenizer takes one of bpe, wordpiece, words, and got 'xyz'."),
         ("tokenizer=characters", "tokenizer takes one of bpe, wordpiece, words, and got"),
